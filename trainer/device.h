@@ -18,11 +18,12 @@ enum np_which { NP_STREAM_COPY, NP_STREAM_COMPUTE, NP_NR_STREAMS };
 struct np_device_options {
     int ordinal;              /* cuda:N */
     double h2d_gbps, step_ms; /* sim: 10^9 bytes a second; milliseconds a training step */
-    /* sim, for tests: make_rows() makes them, at the price of the trainer thread's time */
+    /* sim, for tests: make_rows() makes the rows, which costs the trainer thread time */
     bool makes_rows;
 };
 
-/* An event, pooled by its owner, zeroed before its first use; `mark` and `state` are the device's. */
+/* An event. Its owner reuses it and zeroes it before the first use; `mark` and `state` belong to
+ * the device. */
 struct np_event {
     uint64_t mark;
     void *state;
@@ -34,10 +35,11 @@ struct np_residents {
     const struct np_row *rows; /* (shape.rows), device */
     const uint8_t *arena;      /* device; a row's picture lies at arena + row.resident */
     struct np_batch_shape shape;
-    uint8_t *images; /* device; rows that are not resident are left alone, masked ones set to 0 */
+    uint8_t *images; /* device; rows that are not resident stay as they are, masked rows become 0 */
 };
 
-/* Memory, copies and order. Called by the trainer thread alone, close excepted: after it. */
+/* Memory, copies and order. Only the trainer thread calls these; close: after that thread has
+ * ended. */
 struct np_device_ops {
     const char *name;
     int (*open)(
@@ -46,23 +48,24 @@ struct np_device_ops {
     /* Optional: NULL means the device reads the host's memory itself (no upload). Device memory. */
     void *(*alloc)(struct np_device *device, size_t bytes);
     void (*free)(struct np_device *device, void *memory);
-    /* Async on the copy stream; src stays until an event recorded after it is done, and is pinned (else
-     * the call may wait for the copy). */
+    /* Queues a copy on the copy stream. src must stay until an event recorded after it is done,
+     * and should be pinned (otherwise the call may wait for the copy). */
     int (*upload)(struct np_device *device, void *dst, const void *src, size_t bytes);
     void (*record)(struct np_device *device, enum np_which stream, struct np_event *event);
     void (*follow)(struct np_device *device, enum np_which stream, const struct np_event *event);
-    /* Optional, both or neither: NULL means that the device keeps no pictures (cache: device).
-     * Bytes of its memory that are free. */
+    /* Optional, both or neither: NULL means that the device cannot keep pictures (cache:
+     * device). Returns the bytes of device memory that are free. */
     uint64_t (*room)(struct np_device *device);
-    /* Makes a batch's rows from resident pictures, queued on the copy stream. */
+    /* Queues on the copy stream: makes a batch's rows from resident pictures. */
     int (*make_rows)(struct np_device *device, const struct np_residents *residents);
-    /* Has it passed? 1 or 0; wait: blocks until it has. Negative errno: the device failed. */
+    /* Returns 1 if the event has passed, else 0; with wait it blocks until the event has passed.
+     * Negative errno: the device failed. */
     int (*done)(struct np_device *device, struct np_event *event, bool wait);
 };
 
 struct np_hyper { /* of one update */
     float lr, momentum, weight_decay, eps, clip_norm /* 0: off */;
-    double beta1, beta2; /* double: 1 - beta2 would lose a hundredth of a permille in float */
+    double beta1, beta2; /* double: in float 1 - beta2 would be off by 1e-5 of its value */
     bool nesterov;
     bool decoupled;  /* AdamW; false: SGD */
     uint64_t update; /* updates done before this one, for AdamW's bias correction */
@@ -74,33 +77,38 @@ struct np_metrics {
     double grad_norm;
 };
 
-/* What computes. Trainer thread. Images and labels are device pointers of one batch. */
+/* Training and evaluation of one network. Trainer thread. Images and labels are device pointers
+ * of one batch. */
 struct np_plan_ops {
-    /* train: autodiff done, not fused; eval: its np_graph_eval(); both borrowed while the plan lives. */
+    /* train: after np_autodiff(), not fused; eval: its np_graph_eval(); both borrowed while the
+     * plan lives. */
     int (*prepare)(struct np_device *device, const struct np_graph *train,
         const struct np_graph *eval, const struct np_plan_options *options,
         struct np_plan **ret_plan, struct np_err *err);
     void (*free)(struct np_plan *plan);
-    /* Forward and backward of one batch on the compute stream; accumulate: gradients are added. */
+    /* Queues forward and backward of one batch on the compute stream; accumulate: adds to the
+     * gradients. */
     int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, bool accumulate, struct np_err *err);
     /* Gradients -> weights. optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
-    /* Optional: NULL means step(), then update(). Both of a batch that stands alone, queued as one. */
+    /* Optional: NULL means step(), then update(). Queues both as one, for a batch without
+     * accumulation. */
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
     int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
-    /* Sums over the batches since the last call: of all queued (but_last: but the newest), so that a
-     * trainer can read a step's numbers while the next one runs; waits for these batches alone. */
+    /* Sums over the batches queued since the last call; but_last leaves out the newest, so that
+     * the trainer can read a step's numbers while the next step runs. Waits only for these
+     * batches. */
     int (*metrics)(
         struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err);
-    /* Copies out/in, f32, flat, files' layout: params, buffers, optimizer state 0 and 1, gradients. */
+    /* Copies an array (NP_ARRAY_*) out or in: f32, flat, in the files' layout. */
     int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
     int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);
-    /* Optional: NULL means none. What a run must have again to go on bit for bit, beside its arrays:
-     * chosen engines, f16's loss scale. Text; caller frees with np_free(). */
+    /* Optional: NULL means none. State beside the arrays that a resumed run needs for equal
+     * bits: chosen engines, f16's loss scale. Text; caller frees with np_free(). */
     int (*state)(struct np_plan *plan, char **ret_text, struct np_err *err);
-    /* A copy of logits of the last step or eval: f32 (batch, classes). */
+    /* Copies the logits of the last step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };
 enum { NP_ARRAY_PARAMS, NP_ARRAY_BUFFERS, NP_ARRAY_STATE0, NP_ARRAY_STATE1, NP_ARRAY_GRADS };
@@ -113,83 +121,83 @@ struct np_device {
     struct np_allocator pinned; /* for the ring's slots */
     enum np_dtype auto_precision;
     char fault[256]; /* why a call without an error text failed; "": none did */
-    /* Of `auto` that took the CPU where there seems to be an NVIDIA GPU: why, and what to do, in one
-     * sentence for the user. Else "". */
+    /* When `auto` took the CPU although there seems to be an NVIDIA GPU: why, and what to do,
+     * one sentence for the user. Otherwise "". */
     char passed_over[1024];
-    /* Optional: NULL means nobody listens. What the user should know and is no error; whoever opened
-     * the device sets it. Text is borrowed for the call. Trainer thread. */
+    /* Optional: receives notes for the user that are not errors. Set by the code that opened the
+     * device. Text is borrowed for the call. Trainer thread. */
     void (*note)(void *context, const char *text);
     void *note_context;
 };
 
-/* name: "auto" (a usable GPU, else the CPU: see passed_over), or any that np_device_find() takes. options
- * may be NULL; the name's ordinal wins. Errors say what is missing and what to install. */
+/* name: "auto" (a usable GPU, else the CPU: see passed_over), or any that np_device_find()
+ * takes. options may be NULL; the name's ordinal wins. Errors say what is missing and what to
+ * install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
 
-/* What is known of a device without opening it. */
-struct np_library { /* that the device computes with */
+/* What can be known about a device without opening it. */
+struct np_library { /* a library that the device computes with */
     char name[16], version[96];
-    char path[512]; /* where it was found; "": in the program */
+    char path[512]; /* where it was found; "": linked into the program */
 };
 #define NP_MAX_LIBRARIES 8
 struct np_device_info {
     char name[32], kind[16]; /* "cuda:0", "cuda" */
     char reason[2048];       /* why it is not usable; "": it is */
-    char gpu[256],
-        arch[16];          /* "NVIDIA H100", "sm_90"; "": no GPU, or none that the driver counts */
-    uint64_t memory_bytes; /* of the GPU */
-    char seen[64]; /* of kind cuda, where gpu is "": what says that there is one all the same */
+    char gpu[256], arch[16]; /* "NVIDIA H100", "sm_90"; "": no GPU that the driver reports */
+    uint64_t memory_bytes;   /* of the GPU */
+    char seen[64];           /* kind cuda with gpu "": the sign that there is a GPU anyway */
     struct np_library libraries[NP_MAX_LIBRARIES]; /* what rounding depends on */
     int nr_libraries;
 };
 /* info is borrowed for the call. */
 typedef void (*np_info_fn)(void *context, const struct np_device_info *info);
-/* A call for each device that this machine could have, usable or not. */
+/* Calls found for each device that this machine could have, usable or not. */
 void np_device_list(np_info_fn found, void *context);
-/* What is known of one device by its name; a GPU that is not there has a reason, or no libraries. */
+/* Describes one device by its name; a missing GPU has a reason, or no libraries. */
 void np_device_describe(const char *name, struct np_device_info *ret_info);
 /* Adds a library; version "": nothing is added. */
 void np_device_add_library(
     struct np_device_info *info, const char *name, const char *version, const char *path);
-/* A device's name as users write it ("GPU", "cuda0") in the one form that programs compare: auto, cpu, sim,
- * cuda (any GPU; here the first), cuda:1. False: it is none. */
+/* Brings a device's name as users write it ("GPU", "cuda0") into the canonical form: auto, cpu,
+ * sim, cuda (any GPU; here the first), cuda:1. False: not a device's name. */
 #define NP_DEVICE_NAME  16
 #define NP_DEVICE_NAMES "auto, cpu, gpu, cuda:N"
 bool np_device_find(const char *word, char name[NP_DEVICE_NAME]);
-/* Gives a text to device->note. */
+/* Formats a text and passes it to device->note, if set. */
 void np_device_note(const struct np_device *device, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Puts device->fault, where there is one, before the text of a filled err. Returns err's code. */
+/* Puts device->fault, unless empty, before the text of a filled err. Returns err's code. */
 int np_device_blame(const struct np_device *device, struct np_err *err);
 
-/* One thing that `nnpipe doctor` looked at. Texts are borrowed for the call. */
+/* One result of `nnpipe doctor`. Texts are borrowed for the call. */
 enum np_verdict { NP_FOUND_OK, NP_FOUND_WARN, NP_FOUND_SKIPPED };
 struct np_finding {
     enum np_verdict verdict;
     const char *what;   /* "h2d bandwidth" */
-    const char *text;   /* what was seen, with units; skipped: why */
+    const char *text;   /* the measurement, with units; skipped: why */
     const char *advice; /* warn: what to do; else NULL */
 };
 typedef void (*np_found_fn)(void *context, const struct np_finding *finding);
-/* Measures the GPU of this name (auto: the first) for a second or two; a call a finding. Error: it cannot
- * be opened, and why. */
+/* Measures the GPU of this name (auto: the first) for a second or two and calls found for each
+ * result. Error: the GPU cannot be opened, and why. */
 int np_device_doctor(const char *name, np_found_fn found, void *context, struct np_err *err);
 
-extern const struct np_choice np_device_choices[]; /* those with options: sim */
+extern const struct np_choice np_device_choices[]; /* devices with options: sim */
 /* `device:` of the config: a name, or {sim: {...}}. *ret_name: np_free. NULL node: auto. */
 int np_device_parse(const struct np_node *node, char **ret_name,
     struct np_device_options *ret_options, struct np_report *report);
 struct np_node *np_device_node(const char *name, const struct np_device_options *options);
 
-/* The devices in the program itself. */
+/* The devices that are linked into the program. */
 extern const struct np_device_ops np_device_cpu, np_device_sim;
 extern const struct np_plan_ops np_plan_cpu, np_plan_sim;
 void np_cpu_describe(struct np_device_info *info);
 
-/* What the streams of a sim device have done up to now; idle: compute had nothing to do between
- * its first step and its last. Trainer thread. */
+/* What the streams of a sim device have done so far; idle: the time between its first and last
+ * step in which compute had nothing to do. Trainer thread. */
 struct np_sim_times {
     uint64_t busy_ns, idle_ns, copy_ns;
     uint64_t nr_steps, nr_copies, copy_bytes;
@@ -199,15 +207,15 @@ void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times)
 /* The plugin's one symbol: `const struct np_plugin *np_plugin_cuda(void)`. */
 #define NP_PLUGIN_VERSION 3
 struct np_plugin {
-    int version;          /* NP_PLUGIN_VERSION; another one is refused by name */
-    const char *contract; /* NP_CONTRACT: of the headers it was built from; likewise */
+    int version;          /* NP_PLUGIN_VERSION; a plugin with another version is refused */
+    const char *contract; /* NP_CONTRACT of the headers it was built from; likewise */
     const char *build;    /* commit, for messages */
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
-    /* A call for each GPU, or one that says why there is none. */
+    /* Calls found for each GPU, or once with the reason why there is none. */
     void (*list)(np_info_fn found, void *context);
-    /* Optional: NULL means nothing to look at. Measures a GPU for a second or two; err: it cannot be
-     * opened. */
+    /* Optional: NULL means nothing to measure. Measures a GPU for a second or two; an error
+     * means that it cannot be opened. */
     int (*doctor)(int ordinal, np_found_fn found, void *context, struct np_err *err);
 };
 

@@ -1,5 +1,5 @@
-/* The devices by name, and what `device:` means. Opening and listing: one thread, at start.
- * The work is the devices' own; the CUDA one is loaded from its plugin. */
+/* Devices by name, and the config's `device:`. Opening and listing: one thread, at start. The
+ * CUDA device comes from its plugin. */
 #include "trainer/device.h"
 
 #include <ctype.h>
@@ -20,21 +20,20 @@ static const struct builtin {
     const char *name;
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;
-    void (*describe)(
-        struct np_device_info *info); /* Optional: NULL means there is nothing to add */
+    void (*describe)(struct np_device_info *info); /* Optional: NULL means nothing to add */
 } builtins[] = {
     {"cpu", &np_device_cpu, &np_plan_cpu, np_cpu_describe},
     {"sim", &np_device_sim, &np_plan_sim, NULL},
     {NULL, NULL, NULL, NULL},
 };
 
-struct opened { /* what np_device_open() hands out, and the plugin it came from */
+struct opened { /* the device that np_device_open() returns, and the plugin it came from */
     struct np_device device;
     void *library;
 };
 
-/* "cuda:1" -> 1; "cuda" and "gpu" -> 0. -1: something else. In upper or lower case, with or without the
- * colon. */
+/* "cuda:1" -> 1; "cuda" and "gpu" -> 0; anything else -> -1. In upper or lower case, with or
+ * without the colon. */
 static int cuda_ordinal(const char *name)
 {
     static const char *const words[] = {"cuda", "gpu", "nvidia", NULL};
@@ -122,7 +121,8 @@ static int open_cuda(
     return code;
 }
 
-/* The first GPU, or the CPU, which then knows why where there seems to be a GPU. */
+/* Opens the first GPU, or else the CPU with the reason in passed_over if there seems to be a
+ * GPU. */
 static int open_auto(
     const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
 {
@@ -137,8 +137,8 @@ static int open_auto(
     int code = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
     if (code == 0 && np_gpu_sign(sign, sizeof(sign)))
         snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
-            "device: auto took the CPU, and there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
-            "devices` says what was found",
+            "device: auto took the CPU, although there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
+            "devices` shows what was found",
             sign, why.text);
     return code;
 }
@@ -190,7 +190,7 @@ struct listing {
     int nr;
 };
 
-/* Adds to what the plugin says of a GPU what its driver may not know. */
+/* Completes the plugin's answer: a GPU that its driver does not report. */
 static void pass_on(void *context, const struct np_device_info *info)
 {
     struct listing *listing = context;
@@ -240,7 +240,7 @@ static void keep_named(void *context, const struct np_device_info *info)
         *wanted = *info;
 }
 
-/* NVIDIA's libraries are large: of a device of the program itself they are not asked. */
+/* NVIDIA's libraries are large: they are not loaded to describe the CPU or sim. */
 void np_device_describe(const char *name, struct np_device_info *ret_info)
 {
     const struct builtin *row = find_builtin(name);
@@ -262,7 +262,7 @@ int np_device_doctor(const char *name, np_found_fn found, void *context, struct 
     if (code < 0)
         return code;
     code = plugin->doctor ? plugin->doctor(ordinal < 0 ? 0 : ordinal, found, context, err)
-                          : np_err_set(err, -ENOSYS, "%s: the plugin measures nothing", name);
+                          : np_err_set(err, -ENOSYS, "%s: the plugin cannot measure a GPU", name);
     dlclose(library);
     return code;
 }

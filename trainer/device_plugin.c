@@ -1,5 +1,5 @@
-/* Finding and loading the CUDA plugin. A file that is there but does not load or fit is an
- * error that names it: looking further would hide it. Trainer thread, at start. */
+/* Finds and loads the CUDA plugin. A file that exists but does not load or fit is an error that
+ * names it: searching further would hide it. Trainer thread, at start. */
 #include "trainer/device_plugin.h"
 
 #include <dlfcn.h>
@@ -20,20 +20,21 @@ static int check(
     plugin_fn entry;
 
     if (!symbol)
-        return np_err_set(err, -ENOEXEC, "%s is no nnpipe plugin: it has no np_plugin_cuda", path);
+        return np_err_set(
+            err, -ENOEXEC, "%s is not an nnpipe plugin: it has no np_plugin_cuda", path);
     memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast from an object pointer */
     const struct np_plugin *plugin = entry();
     if (!plugin)
-        return np_err_set(err, -ENOEXEC, "%s: np_plugin_cuda gave nothing", path);
+        return np_err_set(err, -ENOEXEC, "%s: np_plugin_cuda returned nothing", path);
     if (plugin->version != NP_PLUGIN_VERSION)
         return np_err_set(err, -EPROTO,
-            "%s has plugin version %d, this nnpipe wants %d: build both from one source (make)",
+            "%s has plugin version %d, this nnpipe needs %d: build both from one source (make)",
             path, plugin->version, NP_PLUGIN_VERSION);
     if (!plugin->contract || strcmp(plugin->contract, NP_CONTRACT) != 0)
         return np_err_set(err, -EPROTO,
             "%s is from another build (%s; this nnpipe: %s) and does not fit: build both from one "
             "source (make)",
-            path, plugin->build ? plugin->build : "which does not say its commit", NP_COMMIT);
+            path, plugin->build ? plugin->build : "of an unknown commit", NP_COMMIT);
     *ret_plugin = plugin;
     return 0;
 }

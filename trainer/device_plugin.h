@@ -6,11 +6,12 @@
 
 #define NP_PLUGIN_FILE "libnnpipe-cuda.so"
 
-/* The plugin of this path. -ENOENT: not there. -ENOEXEC: does not load, or has not the symbol.
- * -EPROTO: made for another nnpipe. *ret_library: dlclose() when the device is closed. */
+/* Loads the plugin at this path. -ENOENT: no such file. -ENOEXEC: it does not load, or lacks the
+ * symbol. -EPROTO: built for another nnpipe. *ret_library: dlclose() when the device is closed. */
 int np_plugin_load(
     const char *path, void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err);
-/* The first of: beside the program, ../lib/nnpipe from there, the library path. */
+/* Loads the first plugin found: beside the program, in ../lib/nnpipe from there, on the library
+ * path. */
 int np_plugin_find(void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* A device that computes nothing and takes its time: it measures and tests the pipeline before
- * it. Two streams run in real time, each a time at which it will have done all its work: a copy
- * ends at max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, what it follows,
+/* A device that takes time but computes nothing, to measure and test the pipeline before it. Two
+ * streams run in real time, each with a time at which all its work will be done: a copy ends at
+ * max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, the events it follows,
  * compute stream's end) + step_ms. Bytes arrive when their time has passed, not before: a slot
- * given back too early shows as wrong bytes. Trainer thread alone. */
+ * released too early shows as wrong bytes. Trainer thread only. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "trainer/device.h"
 
 #define SIM_FRONT  4096
-#define MAX_COPIES 64 /* under way at once; a feed has a handful */
+#define MAX_COPIES 64 /* at once; a feed has a handful */
 
 struct copy {
     void *dst;
@@ -27,9 +27,9 @@ struct copy {
 struct sim {
     uint64_t step_ns;
     double bytes_per_ns;
-    uint64_t end_ns[NP_NR_STREAMS];    /* of what is queued */
-    uint64_t follow_ns[NP_NR_STREAMS]; /* what comes next starts no earlier */
-    struct copy copies[MAX_COPIES];    /* under way, oldest first */
+    uint64_t end_ns[NP_NR_STREAMS];    /* of the queued work */
+    uint64_t follow_ns[NP_NR_STREAMS]; /* the next work starts no earlier */
+    struct copy copies[MAX_COPIES];    /* copies not yet done, oldest first */
     int nr_copies;
     struct np_resizer *resizer;
     bool makes_rows;
@@ -59,8 +59,8 @@ static void sim_close(struct np_device *device)
     device->state = NULL;
 }
 
-/* Pages come as they are written, as a cache on the device may be larger than the set; their number
- * lies in front. */
+/* Pages are allocated when written, because a cache on the device may be larger than the set;
+ * the size lies in front. */
 static void *sim_alloc(struct np_device *device, size_t bytes)
 {
     const size_t all = bytes + SIM_FRONT;
@@ -83,7 +83,7 @@ static void sim_free(struct np_device *device, void *memory)
         munmap(front, *front);
 }
 
-/* The loader's own resizer makes the rows: a device that makes others is wrong. */
+/* The loader's own resizer makes the rows: it is the reference. */
 static void make_rows(struct sim *sim, const struct np_residents *residents)
 {
     const struct np_batch_shape *shape = &residents->shape;
@@ -102,11 +102,11 @@ static void make_rows(struct sim *sim, const struct np_residents *residents)
             memset(out, 0, bytes);
         else if (row->resident != NP_NOT_RESIDENT &&
                  np_resize(sim->resizer, &pixels, &row->geometry, out, NULL) < 0)
-            memset(out, 0, bytes); /* out of memory for a table: it computes nothing anyway */
+            memset(out, 0, bytes); /* out of memory for a table: the pixels are not used anyway */
     }
 }
 
-/* The bytes of all copies whose time has passed. */
+/* Copies the bytes of all copies whose time has passed. */
 static void settle(struct sim *sim, uint64_t now_ns)
 {
     int nr_done = 0;
@@ -127,7 +127,7 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Behind all that the copy stream has to do. */
+/* Queues after all other work of the copy stream. */
 static void queue_copy(struct sim *sim, struct copy *copy, uint64_t took_ns)
 {
     settle(sim, np_now_ns());
@@ -169,7 +169,7 @@ static int sim_make_rows(struct np_device *device, const struct np_residents *re
     struct sim *sim = device->state;
     struct copy copy = {.residents = *residents};
 
-    if (sim->makes_rows) /* else nobody looks at them: it computes nothing */
+    if (sim->makes_rows) /* otherwise the rows are not used */
         queue_copy(sim, &copy, 0);
     return 0;
 }
@@ -206,11 +206,12 @@ static int sim_done(struct np_device *device, struct np_event *event, bool wait)
 
 struct np_plan {
     struct sim *sim;
-    float *arrays[NP_ARRAY_GRADS + 1]; /* what write() left, for read() */
+    float *arrays[NP_ARRAY_GRADS + 1]; /* what write() stored, for read() */
     uint64_t elements[NP_ARRAY_GRADS + 1];
     int batch, classes;
-    uint64_t rows, newest_rows; /* since the last metrics, the newest batch aside; its own */
-    uint64_t before_ns;         /* when the batch before the newest ends */
+    uint64_t rows,
+        newest_rows;    /* since the last metrics: without the newest batch; of the newest batch */
+    uint64_t before_ns; /* when the batch before the newest one ends */
 };
 
 static void plan_free(struct np_plan *plan)
@@ -245,7 +246,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     return 0;
 }
 
-/* The compute stream works for so long, from when it is free and what it follows has passed. */
+/* Occupies the compute stream for this long, once it is free and the events it follows have
+ * passed. */
 static void compute(struct sim *sim, uint64_t took_ns)
 {
     uint64_t end = sim->end_ns[NP_STREAM_COMPUTE];

@@ -1,12 +1,12 @@
-/* Ring slot -> device -> slot back. Trainer thread alone.
+/* Ring slot -> device -> slot back. Trainer thread only.
  *
- * A device with memory of its own has three buffers: one that the running step reads, one
- * whose step is queued behind it, one that is being filled. A slot goes back when its copy
- * has passed, a buffer when the calls that read it have. A device that reads the host's
- * memory (alloc NULL) gets the slot itself, and it goes back at np_feed_release().
+ * A device with its own memory has three buffers: the running step reads one, the step queued
+ * behind it will read another, the third is being filled. A slot goes back when its copy has
+ * passed, a buffer when the calls that read it have. A device that reads the host's memory (alloc
+ * NULL) gets the slot itself, which goes back at np_feed_release().
  *
- * Where the device keeps a copy of the cache's pictures, only what was drawn is copied for a row
- * whose picture is there, and the device makes the row, behind the copies, before `copied`. */
+ * If the device keeps a copy of the cache's pictures, only the draws are copied for a row whose
+ * picture is there, and the device makes the row after the copies and before `copied`. */
 #include "trainer/feed.h"
 
 #include <assert.h>
@@ -21,21 +21,21 @@
 
 enum buffer_state {
     FREE,
-    LOADED,   /* its copy is queued, nobody has it yet */
+    LOADED,   /* its copy is queued, not yet given to the trainer */
     HANDED,   /* an input of the trainer */
-    DRAINING, /* given back; calls that read it are queued */
+    DRAINING, /* released; calls that read it are queued */
 };
 
 struct buffer {
     enum buffer_state state;
     void *images, *labels; /* device: u8 (rows, height, width, channels); i32 (rows) */
     void *rows;            /* device: struct np_row (rows); NULL: it keeps no pictures */
-    struct np_batch *slot; /* held until its copy has passed; else NULL */
-    /* Reached by the copy stream before the copies and behind them; by the compute stream before the
-     * calls that read the buffer and behind them. */
+    struct np_batch *slot; /* until its copy has passed; else NULL */
+    /* On the copy stream before the copies and after them; on the compute stream before the
+     * calls that read the buffer and after them. */
     struct np_event copying, copied, computing, consumed;
     uint64_t bytes;        /* of it */
-    uint64_t handed_ns;    /* when the host queued what reads it */
+    uint64_t handed_ns;    /* when the host queued the calls that read it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
     int32_t *host_labels;  /* (rows) */
@@ -43,25 +43,25 @@ struct buffer {
 
 struct np_feed {
     struct np_device *device; /* set once */
-    bool has_memory;          /* the device has: of its own */
+    bool has_memory;          /* the device has its own memory */
     struct np_ring *ring;
     struct np_block *block;
     size_t image_bytes, label_bytes;
     struct np_batch_shape shape;
-    struct np_cache *cache;     /* what the device has a copy of; NULL: nothing */
+    struct np_cache *cache;     /* the device has a copy of it; NULL: no cache */
     const uint8_t *cache_arena; /* its arena */
-    void *arena; /* device: the copy, each picture where it lies in the cache's arena */
-    struct np_staging *staging; /* of pictures on their way there */
+    void *arena; /* device: the copy, each picture at its place in the cache's arena */
+    struct np_staging *staging; /* stages pictures on their way there */
 
     /* The copy stage of the pixels: upload(), or what np_feed_stub() set. */
     int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const void *images);
-    struct buffer buffers[NR_BUFFERS]; /* filled and handed out in turn */
-    unsigned nr_filled, nr_handed;     /* so far, modulo NR_BUFFERS the next one */
+    struct buffer buffers[NR_BUFFERS]; /* used in turn */
+    unsigned nr_filled, nr_handed;     /* so far; modulo NR_BUFFERS: the next one */
     struct np_event last_compute;      /* recorded at the last release */
     bool has_computed;
-    uint64_t taken_ns; /* when the last batch was; 0: none has been */
+    uint64_t taken_ns; /* when the last batch was; 0: none yet */
     struct np_account account;
-    int failed; /* what a device call gave where nobody could be told; np_feed_next() does */
+    int failed; /* error of a device call, returned by the next np_feed_next() */
 };
 
 static int upload(
@@ -76,7 +76,7 @@ static int copy_pixels(struct np_feed *feed, struct buffer *buffer, const void *
     return upload(feed, buffer, buffer->images, images, feed->image_bytes);
 }
 
-/* The pixels that a buffer got first do for all. */
+/* With the stub, a buffer keeps the pixels that it got first. */
 static int copy_first_pixels(struct np_feed *feed, struct buffer *buffer, const void *images)
 {
     return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, images) : 0;
@@ -140,8 +140,9 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
         whole = (feed->buffers[i].rows = device->ops->alloc(device, bytes)) != NULL;
     if (!whole)
         return np_err_set(err, -ENOMEM,
-            "%s: no memory for loader.cache: {device: %llu MiB} beside the model; give it less, or "
-            "take `decoded`",
+            "%s: no memory for loader.cache: {device: %llu MiB} beside the model; make it smaller, "
+            "or "
+            "use `decoded`",
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
     feed->cache_arena = np_cache_arena(cache);
@@ -156,7 +157,7 @@ void np_feed_stub(struct np_feed *feed, unsigned stubs)
         feed->copy_pixels = copy_first_pixels;
 }
 
-/* When a batch's event passed; one behind it has. */
+/* Returns when a batch's event passed; a later event has passed already. */
 static uint64_t passed_ns(struct np_feed *feed, struct np_event *event)
 {
     const int passed = feed->device->ops->done(feed->device, event, true);
@@ -166,7 +167,7 @@ static uint64_t passed_ns(struct np_feed *feed, struct np_event *event)
     return event->passed_ns;
 }
 
-/* The slot's copy, or the calls that read the buffer, or both have passed. */
+/* Handles that the slot's copy has passed, or the calls that read the buffer, or both. */
 static void finish(struct np_feed *feed, struct buffer *buffer, bool copied, bool consumed)
 {
     struct np_account_step step = {.seq = buffer->batch.seq,
@@ -188,8 +189,8 @@ static void finish(struct np_feed *feed, struct buffer *buffer, bool copied, boo
     }
 }
 
-/* Gives back the slots and buffers whose events have passed. It waits for every copy under way where
- * `copies`, for the next buffer's calls where `next`. */
+/* Gives back the slots and buffers whose events have passed. copies: waits for all copies; next:
+ * waits for the next buffer's calls. */
 static void collect(struct np_feed *feed, bool copies, bool next)
 {
     const struct np_device_ops *ops = feed->device->ops;
@@ -209,7 +210,7 @@ static void collect(struct np_feed *feed, bool copies, bool next)
     }
 }
 
-/* The cache's memory is pageable. */
+/* Through the staging pieces, because the cache's memory is pageable. */
 static int upload_picture(struct np_feed *feed, struct buffer *buffer, const struct np_row *row)
 {
     const size_t bytes =
@@ -220,8 +221,8 @@ static int upload_picture(struct np_feed *feed, struct buffer *buffer, const str
         feed->cache_arena + row->resident, bytes);
 }
 
-/* Rows that are made on the device: the pictures it has not got yet, and what was drawn.
- * ret_all: are all of the batch's? */
+/* Copies what the device needs to make rows: pictures that it does not have yet, and the draws.
+ * ret_all: the device makes all rows of the batch. */
 static int upload_rows(
     struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch, bool *ret_all)
 {
@@ -265,7 +266,8 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     return result;
 }
 
-/* Copies batch into the next buffer. The slot stays with the buffer until that has passed. */
+/* Queues the copy of batch into the next buffer. The slot stays with the buffer until the copy
+ * has passed. */
 static void start_copy(struct np_feed *feed, struct np_batch *batch)
 {
     const struct np_device_ops *ops = feed->device->ops;
@@ -275,7 +277,7 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     memcpy(buffer->about, batch->about, (size_t)feed->shape.rows * sizeof(*buffer->about));
     memcpy(buffer->host_labels, batch->labels, feed->label_bytes);
     buffer->batch = *batch;
-    buffer->batch.images = NULL; /* the slot will be somebody else's before the step has ended */
+    buffer->batch.images = NULL; /* the slot will be reused before the step has ended */
     buffer->batch.about = buffer->about;
     buffer->batch.labels = buffer->host_labels;
     buffer->slot = batch;
@@ -288,7 +290,7 @@ static void start_copy(struct np_feed *feed, struct np_batch *batch)
     feed->nr_filled++;
 }
 
-/* What of a wait for readers the device spent without work is the stall. */
+/* The stall is the part of a wait for readers in which the device had no work. */
 static void count_stall(struct np_feed *feed, struct np_account_wait *wait)
 {
     if (feed->has_memory && feed->has_computed) {
@@ -304,13 +306,14 @@ static void count_stall(struct np_feed *feed, struct np_account_wait *wait)
     np_account_wait(&feed->account, wait);
 }
 
-/* 1: the next batch; 0: the ring has none, and it is not awaited. */
+/* Returns 1 with the next batch, or 0 without waiting when the ring has none. */
 static int take(struct np_feed *feed, bool awaits, struct np_batch **ret_batch, struct np_err *err)
 {
     struct np_account_wait wait = {.start_ns = np_now_ns()};
     struct np_err why = {0};
 
-    /* What the device takes for a batch: one that reads the host's memory works between two takes. */
+    /* The device's time for a batch; a device that reads the host's memory works between two
+     * takes. */
     wait.batch_ns = feed->has_memory     ? np_account_batch_ns(&feed->account)
                     : feed->taken_ns > 0 ? wait.start_ns - feed->taken_ns
                                          : 0;
@@ -330,8 +333,8 @@ static int take(struct np_feed *feed, bool awaits, struct np_batch **ret_batch, 
     return 1;
 }
 
-/* Waits until the next buffer is free (the device has more than enough to do), and where the ring has
- * no batch for all copies under way: the readers may lack the very slots that they hold. */
+/* Waits until the next buffer is free (the device has enough to do), and, when the ring has no
+ * batch, for all copies: the readers may be waiting for the slots of these copies. */
 static void wait_for_room(struct np_feed *feed)
 {
     const struct buffer *buffer = &feed->buffers[feed->nr_filled % NR_BUFFERS];
@@ -343,7 +346,8 @@ static void wait_for_room(struct np_feed *feed)
             copies |= feed->buffers[i].slot != NULL;
     if (is_free && !copies)
         return;
-    assert(is_free || buffer->state == DRAINING); /* else more inputs are held than buffers */
+    assert(is_free ||
+           buffer->state == DRAINING); /* otherwise the caller has not released its inputs */
     np_stat_about(feed->block, buffer->batch.seq, -1);
     np_stat_wait(
         feed->block, NP_STATE_BLOCKED, "np_feed_next", feed->device->name, buffer->batch.seq);
@@ -353,8 +357,8 @@ static void wait_for_room(struct np_feed *feed)
     np_stat_done(feed->block);
 }
 
-/* Starts every copy that needs no waiting; awaits: the first one whatever it takes, and err says why it
- * could not be. */
+/* Starts all copies that need no waiting; awaits: blocks for the first one, and fills err if it
+ * fails. */
 static int fill(struct np_feed *feed, bool awaits, struct np_err *err)
 {
     struct np_batch *batch;
@@ -363,7 +367,7 @@ static int fill(struct np_feed *feed, bool awaits, struct np_err *err)
         int result = take(feed, awaits, &batch, awaits ? err : NULL);
 
         if (result <= 0)
-            return awaits ? result : 0; /* the next np_feed_next() says so */
+            return awaits ? result : 0; /* the next np_feed_next() returns it */
         start_copy(feed, batch);
         awaits = false;
     }

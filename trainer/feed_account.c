@@ -20,8 +20,9 @@ static void charge(struct np_account *account, enum np_stage stage, uint64_t ns)
     np_stat_blame(account->block, stage, ns);
 }
 
-/* Shared out as the reader of the late batch's last row spent the time that was waited; what rounding
- * leaves goes to the largest share. Nothing known of it: it was as good as there. */
+/* Splits the wait in the proportions in which the reader of the late batch's last row spent it;
+ * the rounding remainder goes to the largest share. If nothing is known, the batch was nearly
+ * ready. */
 void np_account_wait(struct np_account *account, const struct np_account_wait *wait)
 {
     const uint64_t stall_ns = between(wait->start_ns, wait->end_ns);
@@ -65,7 +66,8 @@ void np_account_step(struct np_account *account, const struct np_account_step *s
     }
     if (step->consumed && last_ns > 0) {
         times->idle_ns += between(last_ns, step->start_ns);
-        /* The calls were queued, nothing before them was left to do, and their batch was on the way. */
+        /* Stall: the calls were queued, all calls before them had ended, and their batch was
+         * still being copied. */
         stall_ns =
             between(later(later(last_ns, step->queued_ns), step->copying_ns), step->copied_ns);
     }

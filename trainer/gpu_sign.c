@@ -1,5 +1,5 @@
-/* See gpu_sign.h. The kernel module's files come first; the driver's library is asked where there
- * are none of them, as on WSL. */
+/* See gpu_sign.h. Looks for the kernel module's files first, and calls the driver's library when
+ * there are none, as on WSL. */
 #include "trainer/gpu_sign.h"
 
 #include <dirent.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define DEVICE_FILE "/dev/nvidia0"
-#define PROC_FOLDER "/proc/driver/nvidia/gpus" /* one folder a GPU; a container sees it, too */
+#define PROC_FOLDER "/proc/driver/nvidia/gpus" /* one folder per GPU; visible in containers too */
 
 static bool has_entry(const char *path)
 {
@@ -23,7 +23,7 @@ static bool has_entry(const char *path)
     return found;
 }
 
-/* A driver that was started is not to be unloaded: it may have threads. */
+/* A driver that has been started must stay loaded: it may have threads. */
 static int count_by_driver(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

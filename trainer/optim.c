@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stddef.h>
 
-/* gcc 12 at -O2 vectorises no loop of unknown length. */
+/* gcc 12 at -O2 does not vectorise loops of unknown length. */
 #define NP_VECTOR __attribute__((optimize("O3")))
 
 #define AT(field) offsetof(struct np_optim_options, field)
@@ -146,7 +146,7 @@ void np_sgd_update(float *params, float *state, const float *grads, uint64_t n,
         sgd_momentum(params, state, grads, n, hyper->lr, hyper->momentum, weight_decay, grad_scale);
 }
 
-struct adamw_scalars { /* of one update, worked out in double */
+struct adamw_scalars { /* of one update, calculated in double */
     float keep;        /* 1 - lr * weight_decay */
     float one_minus_beta1, beta2, one_minus_beta2;
     float step;      /* lr / (1 - beta1^t) */
@@ -187,7 +187,7 @@ void np_adamw_update(float *params, float *m, float *v, const float *grads, uint
         });
 }
 
-/* Eight sums side by side: one order whatever the vector's width. */
+/* Eight partial sums: the same order for every vector width. */
 NP_VECTOR static double square_sum_block(const float *x, uint64_t n)
 {
     double sums[8] = {0};
@@ -216,5 +216,5 @@ float np_clip_scale(double norm, double clip_norm)
     if (clip_norm <= 0)
         return 1;
     double scale = clip_norm / (norm + 1e-6);
-    return scale < 1 ? (float)scale : 1; /* a NaN norm gives 1: the loss shows it */
+    return scale < 1 ? (float)scale : 1; /* a NaN norm gives 1; the loss shows it */
 }

@@ -1,5 +1,5 @@
-/* The memory plan: lives of tensors over time, and a place in the arena for each. Shared by all
- * devices; run once, at prepare. */
+/* The memory plan: lifetimes of tensors, and a place in the arena for each. All devices use it,
+ * once, at prepare. */
 #include "trainer/plan.h"
 
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 struct life {
     int tensor;      /* root of an alias class */
     int first, last; /* times, inclusive */
-    int last_node;   /* that reads or writes it */
+    int last_node;   /* the last node that reads or writes it */
     int last_sum;    /* time of the last late node (is_late) that reads it; -1: none */
-    int root;        /* the tensor whose place this one takes; itself for roots */
+    int root;        /* the tensor whose place this tensor takes; itself for roots */
     bool used;
     uint64_t bytes;
 };
@@ -31,7 +31,7 @@ static bool in_arena(const struct np_tensor *tensor)
     return tensor->role == NP_ROLE_ACTIVATION || tensor->role == NP_ROLE_SAVED;
 }
 
-/* The operand whose place out 0 may take, or -1. */
+/* Returns the operand whose place output 0 may take, or -1. */
 static int in_place(const struct np_op_node *node, int in)
 {
     switch (node->op) {
@@ -46,13 +46,13 @@ static int in_place(const struct np_op_node *node, int in)
     }
 }
 
-/* May run behind the other nodes of its time, over all rows at once. */
+/* Such a node may run after the other nodes of its time, over all rows at once. */
 static bool is_late(enum np_op op)
 {
     return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
 }
 
-/* A life for each tensor in node order, aliases not yet taken. */
+/* Finds the lifetime of each tensor, in node order, before aliases are taken. */
 static void find_lives(const struct np_graph *graph, const int *when, struct life *lives)
 {
     const int kept[] = {graph->logits, graph->loss, graph->correct, graph->top5};
@@ -102,7 +102,7 @@ static void take_places(const struct np_graph *graph, const int *when, struct li
                 lives[in].last_node != n || lives[in].bytes != lives[out].bytes ||
                 lives[in].last_sum == (when ? when[n] : n))
                 continue;
-            /* The place is free only when all that share it end here. */
+            /* The place is free only when all tensors that share it end here. */
             root = &lives[lives[in].root];
             if (root->last_node > n)
                 continue;

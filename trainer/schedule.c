@@ -46,7 +46,7 @@ static const struct np_option one_cycle_table[] = {
 };
 
 const struct np_choice np_schedule_choices[] = {
-    {"constant", constant_table, "The peak rate, after a warm-up if there is one."},
+    {"constant", constant_table, "The peak rate, after an optional warm-up."},
     {"multistep", multistep_table, "Falls by a factor at given epochs."},
     {"cosine", cosine_table, "Falls along half a cosine."},
     {"one_cycle", one_cycle_table,
@@ -110,7 +110,8 @@ static double anneal(int kind, double from, double to, double share)
     return to + (from - to) * (1 + cos(M_PI * share)) / 2;
 }
 
-/* Peak at update W - 1, end at update n - 1. A warm-up of one update or none starts at the peak. */
+/* The peak is at update W - 1, the end at update n - 1. A warm-up of at most one update starts
+ * at the peak. */
 static double one_cycle(const struct np_schedule_options *options, double update, double nr_updates)
 {
     double peak = options->warmup * nr_updates - 1, last = nr_updates - 1;

@@ -37,7 +37,7 @@ void np_schedule_fini(struct np_schedule_options *options);
  *              cycle_momentum=False) */
 double np_schedule_factor(const struct np_schedule_options *options, uint64_t update,
     uint64_t nr_updates, double updates_per_epoch);
-/* May a run be made longer with the same rates so far? (Nothing in it is a share of the run.) */
+/* True if a longer run has the same rates so far: no option is a share of the run. */
 bool np_schedule_extends(const struct np_schedule_options *options);
 
 #endif

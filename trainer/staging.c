@@ -1,5 +1,5 @@
-/* See staging.h. A piece is filled by one copy after another, each queued at once; behind its last one
- * an event is recorded, and the piece is filled again when that has passed. */
+/* See staging.h. Several copies fill a piece, each queued at once; an event is recorded after
+ * the last one, and the piece is filled again when the event has passed. */
 #include "trainer/staging.h"
 
 #include <errno.h>

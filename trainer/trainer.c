@@ -1,6 +1,6 @@
 /* The loop of steps: feed -> plan -> reports. Trainer thread. The order at a step's end is
- * fixed: update, the evaluation that is due, then the boundary, where a checkpoint may be
- * written and the loop may end. */
+ * fixed: update, evaluation if due, then the boundary, where a checkpoint may be written and the
+ * loop may end. */
 #include "trainer/trainer.h"
 
 #include <assert.h>
@@ -12,12 +12,12 @@
 struct loop {
     const struct np_trainer_config *config;
     uint64_t step;     /* done */
-    uint64_t last_ns;  /* end of the step before */
+    uint64_t last_ns;  /* end of the previous step */
     uint64_t stall_ns; /* of the feed, up to there */
     double lr;
-    uint64_t reported;        /* steps; at most one fewer than done while the loop goes on */
-    double before_lr;         /* of the step before the newest */
-    uint64_t seq, before_seq; /* the ring's numbers of the newest batch and the one before */
+    uint64_t reported;        /* steps reported; at most one fewer than done while the loop runs */
+    double before_lr;         /* of the step before the newest step */
+    uint64_t seq, before_seq; /* the ring's numbers of the newest batch and of the previous one */
     uint64_t whole;           /* step of the last update: the last boundary */
     bool no_batch;            /* the next batch did not come */
 };
@@ -27,7 +27,7 @@ static uint64_t updates_of(const struct np_trainer_config *config, uint64_t step
     return steps / (uint64_t)config->accumulate;
 }
 
-/* Of the update that ends with the step under way. */
+/* Of the update that the current step belongs to. */
 static void next_hyper(struct loop *loop, struct np_hyper *ret_hyper)
 {
     const struct np_trainer_config *config = loop->config;
@@ -61,7 +61,8 @@ static int read_metrics(
     return code;
 }
 
-/* Numbers of the oldest step not reported; waits for it alone. but_last: a newer one is queued. */
+/* Reports the oldest unreported step; waits only for that step. but_last: a newer step is
+ * queued. */
 static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -71,7 +72,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
     if (code < 0)
         return code;
     uint64_t now = np_now_ns(), stall = np_feed_stall_ns(config->feed);
-    if (stall - loop->stall_ns > now - loop->last_ns) /* told late: a part is the next step's */
+    if (stall - loop->stall_ns > now - loop->last_ns) /* part of it belongs to the next step */
         stall = loop->stall_ns + (now - loop->last_ns);
     struct np_step_report report = {
         .step = loop->reported + 1,
@@ -90,7 +91,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
     loop->last_ns = now;
     loop->stall_ns = stall;
     loop->reported++;
-    /* The norm, too: a relu may hide from the loss that weights are no numbers any more. */
+    /* The norm too: a relu may hide from the loss that weights are no longer finite. */
     if (!isfinite(report.loss) || !isfinite(report.grad_norm)) {
         bool of_loss = !isfinite(report.loss);
 
@@ -109,7 +110,7 @@ static int seen(const struct np_trainer_config *config, const struct np_input *i
     return config->hooks.batch ? config->hooks.batch(config->hooks.context, &input->about) : 0;
 }
 
-/* Forward, backward, and the update when the batch ends an accumulation. */
+/* Queues forward, backward, and the update when the batch ends an accumulation. */
 static int compute(struct loop *loop, const struct np_input *input, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -155,13 +156,13 @@ static int train_step(struct loop *loop, struct np_err *err)
     return loop->step - loop->reported > 1 ? report_step(loop, true, err) : 0;
 }
 
-/* Every step done is reported: before anybody looks at where the run stands. */
+/* Reports every step done, before a checkpoint or an evaluation reads the run's position. */
 static int catch_up(struct loop *loop, struct np_err *err)
 {
     return loop->reported < loop->step ? report_step(loop, false, err) : 0;
 }
 
-/* The next batch of the evaluation after `step`. *ret_last: none follows. */
+/* Runs the next batch of the evaluation after `step`. *ret_last: it was the last one. */
 static int eval_batch(
     const struct np_trainer_config *config, uint64_t step, bool *ret_last, struct np_err *err)
 {
@@ -210,14 +211,15 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
         .images = metrics.rows,
         .correct = metrics.correct,
         .top5 = metrics.top5,
-        /* fabs: a NaN has a sign, which nobody wants to read */
+        /* fabs: do not print the sign of a NaN */
         .loss = metrics.rows ? fabs(metrics.loss_sum / (double)metrics.rows) : 0,
         .seconds = (double)(np_now_ns() - start) * 1e-9,
     };
     return 0;
 }
 
-/* The evaluation after the steps done so far; a cut one is left to the boundary. */
+/* Runs the evaluation after the steps done so far; if it is cut short, the boundary handles
+ * that. */
 static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -226,14 +228,14 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
 
     if (code == 0 && !*ret_cut)
         code = config->hooks.eval(config->hooks.context, &report);
-    /* Its time is nobody's step. */
+    /* Its time belongs to no step. */
     loop->last_ns = np_now_ns();
     loop->stall_ns = np_feed_stall_ns(config->feed);
     return code;
 }
 
-/* The next batch does not come: what is trained so far can be kept. Weights are whole since the last
- * update, whatever was accumulated on top. */
+/* The next batch does not come: the training so far can be saved. Weights are those of the last
+ * update, whatever has been accumulated since. */
 static void rescue(struct loop *loop, bool eval_due, int why)
 {
     const struct np_trainer_hooks *hooks = &loop->config->hooks;
@@ -273,7 +275,7 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
         if (asks) {
             if ((code = hooks->boundary(hooks->context, loop.step, cut)) < 0)
                 return code;
-            loop.last_ns = np_now_ns(); /* a checkpoint's time is nobody's step either */
+            loop.last_ns = np_now_ns(); /* a checkpoint's time belongs to no step either */
         }
         assert(!cut);
         if (loop.step == config->nr_steps)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs nnpipe and PyTorch in turn and prints ratios; bench_gpu.sh says what and how.
+"""Runs nnpipe and PyTorch in turn and prints ratios; bench_gpu.sh describes them.
 
 A cell is one measurement: a process with a time cap. Its result is a line of results.jsonl; a cell that
 is there already with numbers is not run again.
@@ -32,11 +32,11 @@ def arguments():
     parser.add_argument("--parts", default="step,copy,feed,cifar", help="profile too: where the time goes")
     parser.add_argument("--out", default=os.path.join(ROOT, "dist", "bench_gpu"))
     parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--seconds", type=float, help="of each measurement (20; --quick: 5)")
-    parser.add_argument("--rounds", type=int, help="of each (3; --quick: 1); the table has medians")
+    parser.add_argument("--seconds", type=float, help="seconds of each measurement (20; --quick: 5)")
+    parser.add_argument("--rounds", type=int, help="rounds of each (3; --quick: 1); the table has medians")
     parser.add_argument("--readers", default="auto", help="nnpipe's reader threads")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--photos", help="photographs: whatever `nnpipe data pack` reads")
+    parser.add_argument("--photos", help="photographs: any set that `nnpipe data pack` reads")
     parser.add_argument("--quick", action="store_true", help="batch 256, one round, 5 s each")
     parser.add_argument("--models", default="resnet50,resnet18", help="of step")
     parser.add_argument("--batches", help="of step (256,400; --quick: 256)")
@@ -44,8 +44,8 @@ def arguments():
     parser.add_argument("--deterministic", default="yes,no", help="of step, on both sides")
     parser.add_argument("--tf32", action="store_true", help="of step in f32, on both sides")
     parser.add_argument("--tools", default="nnpipe,torch,compiled", help="of step; compiling takes minutes each")
-    parser.add_argument("--again", action="store_true", help="forget what was measured")
-    parser.add_argument("--table", action="store_true", help="only print what was measured")
+    parser.add_argument("--again", action="store_true", help="measure again, without earlier results")
+    parser.add_argument("--table", action="store_true", help="only print the table of earlier results")
     parser.add_argument("--cpu", action="store_true", help="dry run on the CPU, tiny")
     args = parser.parse_args()
     if args.cpu:
@@ -76,7 +76,7 @@ class Bench:
                     try:
                         result = json.loads(line)
                     except ValueError:
-                        continue  # cut off when it was stopped
+                        continue  # truncated when the script was stopped
                     self.results[result.get("cell")] = result
 
     def write(self, result):
@@ -85,7 +85,7 @@ class Bench:
             file.write(json.dumps(result) + "\n")
 
     def cell(self, name, facts, run):
-        """Measures unless that is done; run() gives a dict with numbers, or raises."""
+        """Measures unless there is a result; run() returns a dict with numbers, or raises."""
         if self.results.get(name, {}).get("ok"):
             return
         print(f"{time.strftime('%H:%M:%S')} {name} ...", end=" ", flush=True)
@@ -93,7 +93,7 @@ class Bench:
         try:
             with Watch() as watch:
                 result.update(run(), ok=True)
-            result.update({**watch.facts(), **facts})  # nnpipe says f32 where the row is tf32
+            result.update({**watch.facts(), **facts})  # nnpipe reports f32 in a tf32 row
             print(result["said"] if "said" in result else describe(result), flush=True)
         except (RuntimeError, OSError) as error:
             result.update(ok=False, error=str(error))
@@ -127,7 +127,7 @@ class Watch:
             self.reader.join()
 
     def facts(self):
-        """Medians, and every reason that held clocks back (NVIDIA's bits, in hex)."""
+        """Medians, and all causes of lower clocks (NVIDIA's bits, in hex)."""
         rows = [[word.strip() for word in row.split(",")] for row in self.rows]
         rows = [row for row in rows if len(row) == len(self.fields) + 1]
         seen = {}
@@ -154,7 +154,7 @@ def describe(result):
 
 
 def run_lines(command, cap, on_line=None, env=None):
-    """Runs a command for at most `cap` seconds; its JSON lines. on_line may return True: enough."""
+    """Runs a command for at most `cap` seconds; returns its JSON lines. on_line may return True to stop."""
     lines, tail = [], []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, **(env or {})}, start_new_session=True, cwd=ROOT)
@@ -182,15 +182,15 @@ def run_lines(command, cap, on_line=None, env=None):
             pass
         reader.join()
     if expired:
-        raise RuntimeError(f"took longer than its cap of {cap:.0f} s")
+        raise RuntimeError(f"took longer than its limit of {cap:.0f} s")
     if code != 0 and not enough:
         errors = [line.get("message") for line in lines if line.get("event") == "error"]
-        raise RuntimeError(f"exit {code}: " + (" ".join(errors or tail) or "it said nothing")[-600:])
+        raise RuntimeError(f"exit {code}: " + (" ".join(errors or tail) or "no output")[-600:])
     return lines
 
 
 def share_libraries():
-    """PyTorch's own cuDNN and cuBLAS for nnpipe, too: two programs race, not two versions of a library."""
+    """PyTorch's own cuDNN and cuBLAS for nnpipe too: compares two programs, not two versions of a library."""
     found = [folder for path in sys.path for folder in glob.glob(os.path.join(path, "nvidia", "*", "lib"))]
     if found:
         os.environ.setdefault("NNPIPE_CUDA_LIBS", ":".join(found))
@@ -271,11 +271,11 @@ def engines():
     return {"engines": found} if found else {}
 
 
-# --- where the time goes ------------------------------------------------------------------------
+# --- profile ------------------------------------------------------------------------------------
 
 
 def nsys_kernels(args, command):
-    """By NVIDIA's own profiler, where it is installed: kernels and copies by the time they took."""
+    """By NVIDIA's own profiler, if installed: kernels and copies by their time."""
     report = os.path.join(args.out, "nsys-" + str(os.getpid()))
     subprocess.run(["nsys", "profile", "--trace=cuda", "--cuda-graph-trace=node", "--force-overwrite=true",
                     "-o", report] + command, cwd=ROOT, capture_output=True, timeout=600, check=True)
@@ -353,7 +353,7 @@ def photographs(args):
         return path
     drawn = os.path.join(args.out, "drawn")
     if not os.path.exists(os.path.join(drawn, "done")):
-        print("no photographs are at hand (--photos, NNPIPE_DATA): pictures are drawn instead")
+        print("no photographs found (--photos, NNPIPE_DATA): drawn pictures are used instead")
         number, size = (64, 96) if args.cpu else (2000, 448)
         run_lines([NNPIPE, "data", "synth", "--out", drawn, "--samples", str(number), "--test", "1",
                    "--size", str(size)], 600)
@@ -362,7 +362,7 @@ def photographs(args):
 
 
 def pack(args, kind):
-    """Shards of the photographs: jpeg as they are, raw with a shorter side of 256 (for the CPU: 64)."""
+    """Shards of the photographs: jpeg unchanged, raw with a shorter side of 256 (for the CPU: 64)."""
     out = os.path.join(args.out, "shards-" + kind)
     if not os.path.exists(os.path.join(out, "done")):
         command = [NNPIPE, "data", "pack", photographs(args), "--out", out]

@@ -158,7 +158,7 @@ def step(args):
 
 
 def copy(args):
-    """By the device's clock, as nnpipe counts its own copies: the time of each, without the host's."""
+    """By the device's clock, as nnpipe times its own copies: the time of each copy, without the host's."""
     device = torch.device(args.device)
     size = (args.batch, args.size, args.size, 3)
     host = [torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda") for _ in range(2)]
@@ -206,7 +206,7 @@ class Shards(torch.utils.data.Dataset):
         self.files = {}
 
     def __len__(self):
-        return 1 << 40  # endless: workers must not start anew each epoch
+        return 1 << 40  # endless: workers must not restart in each epoch
 
     def __getitem__(self, i):
         from torchvision.transforms import RandomResizedCrop, v2
@@ -311,7 +311,7 @@ def cifar(args):
 
 
 def profile(args):
-    """Where a step's time goes: the kernels that take the most of the device's, by torch's profiler."""
+    """The kernels that take most of a step's device time, by torch's profiler."""
     from torch.profiler import ProfilerActivity, profile as profiler
 
     trainer = Trainer(args, network(args.model, 1000))
@@ -366,7 +366,7 @@ def main():
     result = {"step": step, "copy": copy, "feed": feed, "cifar": cifar, "profile": profile,
               "versions": versions}[args.what](args)
     print(json.dumps({"event": "done", **result}), flush=True)
-    os._exit(0)  # loader processes that wait for a full queue would hold the end up
+    os._exit(0)  # loader processes that wait for a full queue would delay the exit
 
 
 if __name__ == "__main__":

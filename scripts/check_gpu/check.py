@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of check_gpu.sh, one after the other. Needs nothing but Python's own modules."""
+"""Runs the parts of check_gpu.sh in order. Needs only Python's own modules."""
 import argparse
 import json
 import os
@@ -12,14 +12,14 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.dirname(os.path.abspath(__file__))
 NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
-# Own kernels of every kind in little time: under a sanitizer a launch takes a hundred times as long.
+# Networks that use our own kernels of every kind in little time: under a sanitizer a launch takes a hundred times as long.
 SANITIZED = ("conv, relu, conv", "batchnorm, add, relu", "maxpool 3x3 stride 2", "avgpool 3x3", "dropout",
              "concat of three", "cross-entropy, both", "linear, relu, linear", "global_avgpool")
-# Kernels of NVIDIA's libraries: they read past what was written, and their asynchronous copies look like races.
+# Kernels of NVIDIA's libraries: they read memory past their data, and their asynchronous copies look like races.
 FOREIGN = ("cudnn", "cutlass", "xmma", "nvjet", "cublas", "gemm", "gemv", "winograd", "implicit_con", "splitK")
 
 
-SELFTEST_CAP = 3600  # s: a first one builds some hundred plans, and engines compiled at run time take a second each
+SELFTEST_CAP = 3600  # s: the first run builds some hundred plans, and engines compiled at run time take a second each
 
 
 class NotRun(Exception):
@@ -38,7 +38,7 @@ class Check:
         self.summary.flush()
 
     def run(self, log, command, cap, env=None):
-        """Exit code and lines of a command; its output goes into DIR/log."""
+        """Runs a command; returns its exit code and the lines of its output, which goes into DIR/log."""
         path = os.path.join(self.args.out, log)
         with open(path, "w", encoding="utf-8") as file:
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=ROOT,
@@ -47,7 +47,7 @@ class Check:
                 code = process.wait(cap)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                raise RuntimeError(f"took longer than its cap of {cap} s; {path}") from None
+                raise RuntimeError(f"took longer than its limit of {cap} s; {path}") from None
             except BaseException:
                 os.killpg(process.pid, signal.SIGKILL)
                 raise
@@ -90,7 +90,7 @@ def devices(check):
 def doctor(check):
     code, lines = check.run("doctor.log", [NNPIPE, "doctor", "--device", check.args.device], 180)
     if not lines or code not in (0, 1):
-        raise RuntimeError("it did not run: doctor.log")
+        raise RuntimeError("it did not run: see doctor.log")
     return lines[-1] + " (doctor.log)"
 
 
@@ -107,7 +107,7 @@ def selftest(check):
 
 
 def filters(program, tool):
-    """Options that leave NVIDIA's own kernels out, where the sanitizer has them."""
+    """Options that exclude NVIDIA's own kernels, if the sanitizer supports them."""
     if tool not in ("memcheck", "racecheck", "initcheck"):
         return []
     usage = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False).stdout
@@ -120,7 +120,7 @@ def sanitizer(tool):
     def run(check):
         program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
         if not os.path.exists(program):
-            raise NotRun("compute-sanitizer is not here")
+            raise NotRun("compute-sanitizer is not installed")
         if check.args.device == "cpu":
             raise NotRun("no GPU")
         left_out = filters(program, tool)
@@ -130,7 +130,7 @@ def sanitizer(tool):
             sanitize = [program, "--tool", tool, "--error-exitcode", "9"]
             code, lines = check.run(f"{tool}{i}.log", sanitize + left_out + command, 600)
             if code not in (0, 9) and left_out and not any(line.startswith("=========") for line in lines):
-                left_out = []  # it does not take the filters as we write them
+                left_out = []  # it does not accept the filters
                 code, lines = check.run(f"{tool}{i}.log", sanitize + command, 600)
             text = next((line for line in lines if "not supported" in line), None)
             if text:
@@ -176,7 +176,7 @@ def twice(check):
 def curve(check):
     data = os.environ.get("NNPIPE_DATA", os.path.join(ROOT, "data"))
     if not os.path.exists(os.path.join(data, "cifar10-jpeg.tar.zst")):
-        raise NotRun("NNPIPE_DATA names no folder with cifar10-jpeg.tar.zst")
+        raise NotRun("NNPIPE_DATA is not a folder with cifar10-jpeg.tar.zst")
     epochs = 1 if check.args.quick else 2
     more = ["-o", "precision=f32", "-o", f"train.epochs={epochs}"]
     if check.args.device == "cpu":
@@ -219,7 +219,7 @@ def main():
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--out", default=os.path.join(ROOT, "dist", "check_gpu"))
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--parts", help="a few of them, commas between")
+    parser.add_argument("--parts", help="parts to run, separated by commas")
     args, parts = parser.parse_args(), all_parts()
     wanted = args.parts.split(",") if args.parts else [name for name, _ in parts]
     unknown = set(wanted) - {name for name, _ in parts}

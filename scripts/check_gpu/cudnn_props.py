@@ -52,7 +52,7 @@ class Cudnn:
             sys.exit(f"{name}: {self.library.cudnnGetErrorString(status).decode()}")
 
     def describe(self, ordinal=None, text=None):
-        """JSON of a GPU, or of a description given as text."""
+        """Returns the JSON of a GPU, or of a description given as text."""
         props, count = ctypes.c_void_p(), ctypes.c_int64()
         self.call("cudnnBackendCreateDescriptor", DEVICEPROP, ctypes.byref(props))
         if text is None:
@@ -74,7 +74,7 @@ def differences(found, ours):
 
 
 def nearest(found):
-    """The description of ours with the same architecture and size that differs in fewest fields."""
+    """Finds our description with the same architecture and size that differs in the fewest fields."""
     best = None
     for folder in (os.path.join(HERE, "..", "gpus"), os.path.join(HERE, "..", "..", "tests", "cuda", "gpus")):
         for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
@@ -95,7 +95,7 @@ def main():
     args = parser.parse_args()
     cudnn = load(("libcudnn.so.9", "libcudnn.so"), folders_of("cudnn"))
     if not cudnn:
-        not_here("cuDNN 9 is not here")
+        not_here("cuDNN 9 is not installed")
     cudnn = Cudnn(cudnn)
     if args.like:
         with open(args.like, "rb") as file:

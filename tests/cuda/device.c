@@ -220,7 +220,7 @@ static void test_refused(void)
     np_emu_count(&counts);
     np_emu_set(1, 256u << 20, 1);
     memory = device.pinned.alloc(device.pinned.context, BYTES);
-    is(!memory && strstr(device.fault, "CUDA does not pin 4 MiB") &&
+    is(!memory && strstr(device.fault, "CUDA cannot pin 4 MiB") &&
             strstr(device.fault, "ulimit -l"),
         "pinning that is refused names the limit of locked memory", device.fault);
     np_emu_set(1, 256u << 20, 0);

@@ -109,12 +109,12 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
         skip "without a driver the message names what to install" "this machine has one"
     else
         t "without a driver the message names what to install" fails real \
-            "cuda:0: no NVIDIA driver: libcuda.so.1 is not on this machine"
+            "cuda:0: no NVIDIA driver: this machine has no libcuda.so.1"
         t "devices prints it too" lists real '"usable": false, "reason": "no NVIDIA driver'
         t "auto takes the CPU then" says '"device": "cpu"' "$TMP/real/nnpipe" bench step "$CONFIG" --steps 1 --device \
             auto --json
     fi
-    t "a driver too old is named with both versions" fails real "is made for CUDA 12.4, and this plugin for" \
+    t "a driver too old is named with both versions" fails real "supports CUDA 12.4, and this plugin needs" \
         LD_LIBRARY_PATH="$TMP/driver" NNPIPE_STUB_CUDA=12040
     t "a driver without a GPU is distinguished from no driver" fails real "the NVIDIA driver sees no GPU" \
         LD_LIBRARY_PATH="$TMP/driver"

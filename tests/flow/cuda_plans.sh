@@ -120,14 +120,14 @@ left_out() { NNPIPE_EMU_NO_BUILD=4 train left && same second left && said left '
 t "and where one before it does not build" left_out
 gone() {
     NNPIPE_EMU_NO_BUILD=5 train gone && same other gone &&
-        said gone '^stem: the engine 40:2=1 of the cache is not there any more (5 of its convolutions): timed anew' &&
+        said gone '^stem: cuDNN no longer offers the engine 40:2=1 of the cache (5 of its convolutions): timed anew' &&
         ! grep -q 40:2=1 "$CACHE"
 }
 t "a choice that no longer builds is reported, and timed again" gone
 resumes() {
     interrupted second && NNPIPE_EMU_SHIFT=5 again second && same shifted second && said second 'engine' 0 &&
         interrupted second && NNPIPE_EMU_NO_BUILD=5 again second &&
-        said second '^stem: the engine 40:2=1 of the checkpoint is not there any more (5 of its convolutions): ' &&
+        said second '^stem: cuDNN no longer offers the engine 40:2=1 of the checkpoint (5 of its convolutions): ' &&
         said second 'chosen anew, and weights may round differently'
 }
 t "so it is of a checkpoint" resumes

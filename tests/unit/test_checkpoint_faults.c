@@ -146,7 +146,7 @@ Test(checkpoint, one_without_its_optimizer_is_reported_and_not_resumed_from, .ti
     cr_assert_eq(box->nr_damaged, 0);
     snprintf(path, sizeof(path), "%s/step-20", box->dir);
     cr_assert_eq(np_checkpoint_check(path, &err), -ENODATA);
-    cr_assert_not_null(strstr(err.text, "--weights can begin a run"));
+    cr_assert_not_null(strstr(err.text, "--weights can start a run"));
     snprintf(path, sizeof(path), "%s/step-30/weights.safetensors", box->dir);
     cr_assert_eq(truncate(path, 100), 0);
     memset(&err, 0, sizeof(err));

@@ -92,7 +92,7 @@ Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 60)
     struct np_err err = {0};
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", NP_CONTRACT), &err), 0);
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION + 1", NP_CONTRACT), &err), -EPROTO);
-    cr_assert_not_null(strstr(err.text, "p.so has plugin version 4, this nnpipe wants 3"));
+    cr_assert_not_null(strstr(err.text, "p.so has plugin version 4, this nnpipe needs 3"));
 }
 
 Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout = 60)

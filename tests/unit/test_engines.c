@@ -98,9 +98,9 @@ Test(engines, drops_the_oldest_of_a_full_cache)
     char path[64], key[40];
 
     cache_file(path);
-    for (int i = 0; i < NP_ENGINE_MOST + 100; i++)
+    for (int i = 0; i < NP_ENGINE_MAX + 100; i++)
         put(engines, "key", i);
-    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MOST + 100, "a run has all that it chose");
+    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MAX + 100, "a run has all that it chose");
     np_engines_merge(engines, path);
     np_engines_free(engines);
     engines = np_engines_new();
@@ -110,7 +110,7 @@ Test(engines, drops_the_oldest_of_a_full_cache)
 
     engines = np_engines_new();
     np_engines_read(engines, path);
-    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MOST);
+    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MAX);
     cr_assert_null(np_engines_find(engines, "key_100"));
     snprintf(key, sizeof(key), "key_%d", 101);
     cr_assert_not_null(np_engines_find(engines, key));

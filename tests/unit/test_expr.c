@@ -41,14 +41,16 @@ Test(expr, calculates_by_precedence)
 Test(expr, errors_name_the_mistake)
 {
     static const char *const cases[][2] = {{"$nobody", "no parameter $nobody"},
-        {"$word*2", "$word is 'same', no whole number"}, {"1/0", "division by 0"},
-        {"1 % 0", "division by 0"}, {"(1", "a ) is missing"}, {"1 2", "no operator"},
-        {"", "missing at the end"}, {"1 +", "missing at the end"}, {"* 2", "before the rest"},
+        {"$word*2", "$word is 'same', not a whole number"}, {"1/0", "division by 0"},
+        {"1 % 0", "division by 0"}, {"(1", "missing )"}, {"1 2", "expected an operator"},
+        {"", "expected a number or a $parameter at the end"},
+        {"1 +", "expected a number or a $parameter at the end"}, {"* 2", "before the rest"},
         {"1.5", "not a whole number"}, {"3x", "not a whole number"}, {"$", "$ and a name"},
         {"99999999999999999999", "too large"}, {"9007199254740992*9007199254740992", "too large"},
         {"9007199254740992 + 9007199254740992", "too large"},
         {"----------------------------------------1", "too deeply"},
-        {"((((((((((((((((((((((((((((((((((((((((1", "too deeply"}, {"1 andy 2", "no operator"}};
+        {"((((((((((((((((((((((((((((((((((((((((1", "too deeply"},
+        {"1 andy 2", "expected an operator"}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         struct np_err err = {0};
@@ -90,6 +92,6 @@ Test(expr, parameters_of_19_digits_are_refused)
 
         cr_assert_lt(np_expr_eval(texts[i], param, NULL, &value, &err), 0);
         cr_assert_eq(value, 7);
-        cr_assert_not_null(strstr(err.text, "no whole number"));
+        cr_assert_not_null(strstr(err.text, "not a whole number"));
     }
 }

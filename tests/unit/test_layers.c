@@ -157,8 +157,8 @@ static const struct {
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
         "global_avgpool, dropout, flatten, add, concat, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
-        "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is used "
-        "nowhere\n"},
+        "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
+        "used\n"},
     {"model:\n  - conv: {out: 4, kernle: 3}\n" TAIL,
         "2:11: conv: the key 'kernel' is missing\n2:20: kernle: unknown key in conv; did you mean "
         "'kernel'?\n"},
@@ -168,9 +168,9 @@ static const struct {
         "you "
         "mean 'relu'?\n"},
     {"model:\n  - conv: {out: 6, kernel: 3, groups: 4}\n" TAIL,
-        "2:5: conv '0': its 3 input channels cannot be cut into 4 groups\n"},
+        "2:5: conv '0': its 3 input channels cannot be divided into 4 groups\n"},
     {"model:\n  - conv: {out: 4, kernel: 3, groups: 3}\n" TAIL,
-        "2:5: conv '0': its 4 output channels cannot be cut into 3 groups\n"},
+        "2:5: conv '0': its 4 output channels cannot be divided into 3 groups\n"},
     {"model:\n  - conv: {out: 4, kernel: 4, pad: same}\n" TAIL,
         "2:5: conv '0': pad: same needs an odd kernel, not 4\n"},
     {"model:\n  - maxpool: {kernel: 3, pad: 2}\n" TAIL,
@@ -190,9 +190,9 @@ static const struct {
      "concat: [a, b]\n" TAIL,
         "4:5: concat '2': its inputs differ in height or width: 30x30x4 and 32x32x3\n"},
     {"model:\n  - relu: {name: a}\n  - add: [a]\n" TAIL,
-        "3:10: add: needs what it joins, 15 layers at most: add: [a, b]\n"},
+        "3:10: add: needs the layers that it joins, at most 15: add: [a, b]\n"},
     {"model:\n  - relu: {name: a}\n  - add\n" TAIL,
-        "3:5: add: needs what it joins, 15 layers at most: add: [a, b]\n"},
+        "3:5: add: needs the layers that it joins, at most 15: add: [a, b]\n"},
     {"model:\n  - relu: {name: a}\n  - relu: {from: [a, a]}\n" TAIL,
         "3:18: relu: reads one layer; add and concat join several\n"},
     {"model:\n  - relu: {name: bn1}\n  - relu: {from: bn2}\n" TAIL,
@@ -200,13 +200,13 @@ static const struct {
     {"model:\n  - relu: {name: a}\n  - relu: {name: a}\n" TAIL,
         "3:5: the name 'a' is taken by the layer in line 2\n"},
     {"model:\n  - relu: {name: input}\n" TAIL,
-        "2:18: name: 'input' is what the list reads; choose another name\n"},
+        "2:18: name: 'input' is the name of the list's input; choose another name\n"},
     {"model:\n  - relu: {name: a.b}\n" TAIL,
         "2:18: name: expected letters, digits, _ and -, at most 64\n"},
     {"model:\n  - conv: {name: side, out: 4, kernel: 3}\n  - relu: {from: input}\n" TAIL,
-        "2:5: conv 'side': nothing reads what it gives\n"},
+        "2:5: conv 'side': no layer reads its output\n"},
     {"model:\n  - {conv: {out: 4, kernel: 3}, name: a}\n" TAIL,
-        "2:33: name: a layer is one key; its options stand inside: conv: {name: ...}\n"},
+        "2:33: name: a layer is one key; its options go inside: conv: {name: ...}\n"},
     {"model:\n  - [relu]\n" TAIL,
         "2:5: expected a layer: a name, or a name with options, like conv: {out: 32, kernel: 3}\n"},
     {"model:\n  - conv: 32\n" TAIL, "2:11: conv: expected options, like conv: {out: 32}\n"},
@@ -221,8 +221,7 @@ static const struct {
         "4:9: blocks: expected names with lists of layers: {NAME: [...]}\n"},
     {"model:\n  - block: {use: uint, out: 4}\n" TAIL "blocks: {unit: [relu]}\n",
         "2:18: use: no block 'uint' in blocks:; did you mean 'unit'?\n5:10: unit: this block is "
-        "used "
-        "nowhere\n"},
+        "never used\n"},
     {"model:\n  - block: {out: 4}\n" TAIL,
         "2:5: block: needs one of use: NAME and layers: [...]\n"},
     {"model:\n  - block\n" TAIL, "2:5: block: needs one of use: NAME and layers: [...]\n"},
@@ -245,7 +244,7 @@ static const struct {
         "5:35: kernel: 99 is out of range: 1 to 16\n"},
     {"model:\n  - block: {use: a}\n" TAIL "blocks:\n  a: [block: {use: b}]\n  b: [block: {use: "
      "a}]\n",
-        "7:20: use: block 'a' would stand inside itself\n"},
+        "7:20: use: block 'a' would contain itself\n"},
     {"model:\n  - block: {use: a}\n" TAIL "blocks: {a: []}\n",
         "5:13: a block is a list of layers\n"},
     {"model:\n  - block: {use: a}\n" TAIL "blocks: {a: relu}\n",
@@ -256,7 +255,7 @@ static const struct {
     {"model:\n  - conv: {out: $out, kernel: 1}\n" TAIL,
         "2:17: '$out': there is no parameter $out here\n"},
     {"model:\n  - relu: {when: maybe}\n" TAIL,
-        "2:18: 'maybe': a number or a $parameter should stand before the rest\n"},
+        "2:18: 'maybe': expected a number or a $parameter before the rest\n"},
     /* after a mistake only certain ones are reported: no shape follows from a wrong one */
     {"model:\n  - conv: {out: 4, kernel: 33}\n  - block: {use: a}\n  - add: [nobody, \"0\"]\n" TAIL
      "blocks: {a: [{conv: {out: $in*2, kernel: 1}}, {relu: {x: 1}}]}\n",

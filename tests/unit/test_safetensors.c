@@ -93,8 +93,8 @@ Test(safetensors, an_empty_set_is_a_file)
 
 Test(safetensors, hostile_headers_are_refused_with_the_reason)
 {
-    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,8]"), 7, "cut off"));
-    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,8]"), 9, "1 bytes behind the last tensor"));
+    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,8]"), 7, "truncated"));
+    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,8]"), 9, "1 bytes after the last tensor"));
     cr_assert(refuses(ONE("\"F32\"", "[3]", "[0,8]"), 8, "does not take the 8 bytes"));
     cr_assert(refuses(ONE("\"F33\"", "[2]", "[0,8]"), 8, "dtype F33"));
     cr_assert(refuses(ONE("7", "[2]", "[0,8]"), 8, "dtype is missing"));
@@ -105,7 +105,7 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[8,0]"), 8, "[begin, end]"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[0]"), 8, "[begin, end]"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[-8,0]"), 8, "[begin, end]"));
-    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,9223372036854775807]"), 8, "cut off"));
+    cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,9223372036854775807]"), 8, "truncated"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[0,18446744073709551616]"), 8, "too big integer"));
     /* 2^62 * 4 elements of 4 bytes wrap around to nothing */
     cr_assert(refuses(ONE("\"F32\"", "[4611686018427387904,4]", "[0,0]"), 0, "impossible"));
@@ -113,7 +113,7 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses("{\"w\":7}", 8, "w: dtype"));
     cr_assert(refuses("{\"w\":", 8, "broken"));
     cr_assert(refuses("[1]", 0, "not a safetensors file"));
-    cr_assert(refuses("{\"__metadata__\":{\"a\":1}}", 0, "a is no text"));
+    cr_assert(refuses("{\"__metadata__\":{\"a\":1}}", 0, "a is not text"));
     cr_assert(refuses("{\"__metadata__\":[]}", 0, "no mapping"));
     cr_assert(refuses("{\"a\\u0000b\":{}}", 0, "broken"));
     cr_assert(refuses("{\"a\":{},\"a\":{}}", 0, "broken"));
@@ -240,7 +240,7 @@ Test(safetensors, a_file_cut_short_while_it_is_open_is_an_error_of_the_read)
     cr_assert_eq(np_st_open(temporary(), &file, NULL), 0);
     cr_assert_eq(truncate(temporary(), 9000), 0);
     cr_assert_eq(np_st_read(file, np_st_at(file, 0), 0, w, sizeof(w), &err), -EBADMSG);
-    cr_assert_not_null(strstr(err.text, "damaged: it ends at byte 9000"));
+    cr_assert_not_null(strstr(err.text, "truncated: it ends at byte 9000"));
     err = (struct np_err){0};
     cr_assert_eq(np_st_hash(file, &bytes, &hash, &err), -EBADMSG);
     cr_assert_not_null(strstr(err.text, temporary()));

@@ -1,6 +1,6 @@
-/* One checkpoint: written whole or not at all, and read back with everything checked. Trainer
- * thread. The order of a write is what makes it safe: every file synced, their folder synced,
- * the rename, the outer folder synced; only then is an older one of the same step removed. */
+/* Writes one checkpoint whole or not at all, and reads it back with everything checked. Trainer
+ * thread. The order of a write makes it safe: sync every file, sync their folder, rename it,
+ * sync the outer folder; only then remove an older one of the same step. */
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-/* A list of tensors to write; names made here are owned. */
+/* A list of tensors to write; owns the names that it makes. */
 struct list {
     struct np_st_tensor *tensors;
     char **names; /* (n) */
@@ -42,7 +42,7 @@ static void list_init(struct list *list, int room)
     list->names = np_alloc_array((size_t)room, sizeof(*list->names));
 }
 
-/* name: owned from now on. */
+/* Takes name. */
 static void list_add(
     struct list *list, char *name, const struct np_tensor *tensor, const float *data)
 {
@@ -58,8 +58,8 @@ static void list_add(
         entry->dims[i] = tensor->dims[i];
 }
 
-/* The batchnorm whose buffer this is counts its batches: "bn1.running_mean" gives
- * "bn1.num_batches_tracked", anything else NULL. np_free. */
+/* Returns the name of the batch count that torch keeps beside a batchnorm's buffer:
+ * "bn1.num_batches_tracked" for "bn1.running_mean", NULL for other names. np_free. */
 static char *batch_count_of(const struct np_tensor *tensor)
 {
     static const char suffix[] = ".running_mean";
@@ -161,8 +161,8 @@ static int write_folder(struct np_io *io, const char *folder,
     return code == 0 ? np_io_sync_dir(io, folder, err) : code;
 }
 
-/* folder becomes final. One of the same step makes room under a name that np_checkpoint_latest()
- * knows too, so that there is a whole one at every moment. */
+/* Renames folder to final. An existing checkpoint of the same step is first renamed to a name
+ * that np_checkpoint_latest() knows too, so that there is a whole one at every moment. */
 static int put_in_place(
     struct np_io *io, const char *folder, const char *final, const char *old, struct np_err *err)
 {
@@ -177,8 +177,8 @@ static int put_in_place(
     return code;
 }
 
-/* Weights that are no numbers would push good ones out of the folder, and no run goes on from them:
- * an update can make them while the loss before it was still finite. */
+/* Weights that are not finite would push good checkpoints out of the folder, and no run can
+ * resume from them: an update can make them while the loss before it was still finite. */
 static int check_numbers(const struct np_checkpoint *checkpoint, struct np_err *err)
 {
     const struct np_graph *graph = checkpoint->graph;
@@ -216,7 +216,7 @@ int np_checkpoint_write(
     if (code < 0)
         return code;
     if (snprintf(folder, sizeof(folder), "%s/.step-%" PRIu64 ".tmp", dir, step) >=
-        PATH_MAX - 32) /* and the names within */
+        PATH_MAX - 32) /* and room for the names within */
         return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     snprintf(final, sizeof(final), "%s/step-%" PRIu64, dir, step);
     snprintf(old, sizeof(old), "%s/.step-%" PRIu64 ".old", dir, step);
@@ -228,7 +228,7 @@ int np_checkpoint_write(
         code = put_in_place(io, folder, final, old, err);
     if (code == 0)
         code = np_io_sync_dir(io, dir, err);
-    if (code == 0 && is_new) { /* the folder's own name */
+    if (code == 0 && is_new) { /* the folder's entry in its parent */
         snprintf(final, sizeof(final), "%s/..", dir);
         code = np_io_sync_dir(io, final, err);
     }
@@ -242,7 +242,7 @@ int np_checkpoint_write(
 
 /* --- reading ------------------------------------------------------------------------------- */
 
-/* Opens one of the files and holds it against the manifest. */
+/* Opens one of the files and checks it against the manifest. */
 static int open_file(const char *folder, int which, const struct np_manifest *manifest,
     struct np_st_file **ret_file, struct np_err *err)
 {
@@ -253,8 +253,9 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
     if (which == NP_FILE_OPTIMIZER && access(path, F_OK) < 0 && errno == ENOENT)
         return np_err_set(err, -ENODATA,
-            "%s: its optimizer's state is gone (checkpoint.optimizer: newest keeps the newest one "
-            "alone): --weights can begin a run with its weights, --resume cannot continue from it",
+            "%s: its optimizer's state was removed (checkpoint.optimizer: newest keeps only the "
+            "newest "
+            "one): --weights can start a run with its weights, --resume cannot continue from it",
             folder);
     int code = np_st_open(path, &file, err);
     if (code < 0)
@@ -266,7 +267,7 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
             manifest->files[which].bytes);
     else if (code == 0 && xxh3 != manifest->files[which].xxh3)
         code = np_err_set(
-            err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
+            err, -EBADMSG, "%s: damaged: its XXH3 differs from the one it was written with", path);
     if (code < 0)
         np_st_close(file);
     else
@@ -274,7 +275,7 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     return code;
 }
 
-/* The stored tensor that belongs to a tensor of the graph. prefix: "" or "state0." */
+/* Finds the stored tensor for a tensor of the graph. prefix: "" or "state0." */
 static int find_tensor(const struct np_st_file *file, const char *prefix,
     const struct np_tensor *tensor, const struct np_st_tensor **ret_stored, struct np_err *err)
 {
@@ -291,7 +292,7 @@ static int find_tensor(const struct np_st_file *file, const char *prefix,
     return code;
 }
 
-/* All tensors of one role from a file; array NULL: only looks whether they are there and fit. */
+/* Reads all tensors of one role from a file; array NULL: only checks that they exist and fit. */
 static int read_role(const struct np_st_file *file, const char *prefix,
     const struct np_graph *graph, enum np_role role, float *array, int *nr_seen, struct np_err *err)
 {
@@ -311,7 +312,7 @@ static int read_role(const struct np_st_file *file, const char *prefix,
     return 0;
 }
 
-/* Nothing but what the network has, and batch counts. */
+/* Checks that the file holds only the network's tensors and batch counts. */
 static int check_unexpected(const struct np_st_file *file, int nr_seen, struct np_err *err)
 {
     for (int i = 0; i < np_st_count(file); i++)
@@ -323,8 +324,8 @@ static int check_unexpected(const struct np_st_file *file, int nr_seen, struct n
     return 0;
 }
 
-/* Two rounds: the first looks, the second reads into place, so that what does not fit leaves the arrays
- * alone, and nothing is in memory twice. */
+/* Two rounds: the first checks, the second reads into place, so that a checkpoint that does not
+ * fit leaves the arrays alone, and nothing is in memory twice. */
 static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     struct np_checkpoint *checkpoint, struct np_err *err)
 {

@@ -16,19 +16,21 @@ struct np_checkpoint {
     const struct np_graph *graph;
     struct np_position position;
     float *params, *buffers, *state[2]; /* flat; state[i] NULL: not used */
-    const char *facts_json; /* class names, test chain ...: an object, stored as it is */
+    const char *facts_json; /* class names, test chain ...: an object, stored unchanged */
 };
 
-/* Writes dir/step-N whole or not at all; one of the same step is replaced. Nothing is left of one
- * that could not be written. -EDOM: a weight is infinite or no number; nothing was touched. */
+/* Writes dir/step-N whole or not at all and replaces one of the same step; a failed write leaves
+ * nothing behind. Blocks until it is on the disk. -EDOM: a weight is not finite; nothing was
+ * touched. */
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
-/* Loads and verifies one (sizes, XXH3, names, shapes); arrays must be there, and are untouched on
- * failure, unless a file that was whole a moment before cannot be read a second time. *ret_facts_json: np_free. */
+/* Loads and verifies one (sizes, XXH3, names, shapes) into allocated arrays. They are untouched
+ * on failure, unless a file that was whole a moment before cannot be read a second time.
+ * *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
-/* Is it whole? Sizes and XXH3 of its files against its manifest; nothing is loaded. -ENODATA: its weights
- * are, and its optimizer's state was dropped: np_checkpoint_read() fails with the same. */
+/* Checks sizes and XXH3 of its files against its manifest; loads nothing. -ENODATA: its weights
+ * are whole, but its optimizer's state was removed; np_checkpoint_read() fails likewise. */
 int np_checkpoint_check(const char *path, struct np_err *err);
 
 #endif

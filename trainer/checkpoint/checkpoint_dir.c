@@ -20,11 +20,11 @@ static int no_whole_one(const char *dir, int nr_damaged, int nr_dropped, struct 
             dir, nr_damaged - nr_dropped, nr_dropped);
     if (nr_damaged > 0)
         return np_err_set(
-            err, -ENOENT, "%s: no whole checkpoint, all %d are damaged", dir, nr_damaged);
+            err, -ENOENT, "%s: no usable checkpoint: all %d are damaged", dir, nr_damaged);
     return np_err_set(err, -ENOENT, "%s: no checkpoint", dir);
 }
 
-/* What is tried with each checkpoint, newest first, until it succeeds. */
+/* Called with each checkpoint, newest first, until it succeeds. */
 typedef int (*try_fn)(void *context, const char *path, struct np_err *err);
 
 static int try_each(const char *dir, try_fn try_one, void *try_context, np_damaged_fn damaged,
@@ -111,7 +111,7 @@ int np_checkpoint_name_best(
     snprintf(made, sizeof(made), "%s/.best.new", dir);
     unlink(made);
     if (symlink(name, made) < 0)
-        return np_err_set(err, -errno, "%s: cannot be made: %s", path, strerror(errno));
+        return np_err_set(err, -errno, "cannot create %s: %s", path, strerror(errno));
     const int code = np_io_rename(io, made, path, err);
 
     if (code < 0)
@@ -119,7 +119,7 @@ int np_checkpoint_name_best(
     return code == 0 ? np_io_sync_dir(io, dir, err) : code;
 }
 
-/* A checkpoint is renamed before its files go, so that none is ever seen in pieces. */
+/* Renames the checkpoint before removing its files, so that it is never seen in pieces. */
 static int remove_one(const char *dir, const struct np_checkpoint_name *name, struct np_err *err)
 {
     char path[PATH_MAX], torn[PATH_MAX];
@@ -169,7 +169,7 @@ int np_checkpoint_prune(
             continue;
         const int removed = remove_one(dir, name, err);
 
-        code = code ? code : removed; /* and the others go all the same */
+        code = code ? code : removed; /* and the others are removed nevertheless */
     }
     np_free(names);
     return code;

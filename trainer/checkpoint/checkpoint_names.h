@@ -1,6 +1,6 @@
-/* Names in a folder of checkpoints: step-N; .step-N.tmp, one being written or removed; .step-N.old, one that
- * made room for another of the same step. The folder's one scan: who looks for checkpoints, looks here. Reads
- * only, np_remove_folder() apart; any thread. */
+/* Names in a folder of checkpoints: step-N; .step-N.tmp, being written or removed; .step-N.old,
+ * replaced by another of the same step. The only scan of such a folder. Only np_remove_folder()
+ * writes. Any thread. */
 #ifndef NP_CHECKPOINT_NAMES_H
 #define NP_CHECKPOINT_NAMES_H
 
@@ -16,14 +16,15 @@ struct np_checkpoint_name {
     char text[40]; /* the folder's name */
 };
 
-/* False: a name of something else; a sign, a leading zero and a number above 2^64 - 1 make it one. */
+/* False: not a checkpoint's name; a sign, a leading zero or a number above 2^64 - 1 also give
+ * false. */
 bool np_checkpoint_name_parse(const char *text, struct np_checkpoint_name *ret_name);
-/* All checkpoints of dir, newest first; of one step the final one first. np_free. A folder that is not there
- * has none. */
+/* Lists the checkpoints of dir, newest first; for one step the final one first. np_free. A
+ * missing folder has none. */
 int np_checkpoint_names(
     const char *dir, struct np_checkpoint_name **ret_names, int *ret_n, struct np_err *err);
 
-/* A folder and the files in it; best effort: what cannot be removed stays. */
+/* Removes a folder and the files in it, as far as it can. */
 void np_remove_folder(const char *path);
 
 #endif

@@ -1,5 +1,5 @@
-/* manifest.json <-> struct np_manifest. It carries an XXH3 of itself, over its compact form with
- * sorted keys, so that no flipped bit in a position goes unseen. Any thread. */
+/* manifest.json <-> struct np_manifest. The file holds an XXH3 of its own compact form with
+ * sorted keys, so that no flipped bit goes unseen. Any thread. */
 #include "trainer/checkpoint/manifest.h"
 
 #include <errno.h>
@@ -116,7 +116,7 @@ int np_manifest_dump(
 
     if (!json_is_object(facts)) {
         json_decref(facts);
-        return np_err_set(err, -EINVAL, "facts for a manifest are no JSON object: %s",
+        return np_err_set(err, -EINVAL, "the facts for a manifest are not a JSON object: %s",
             facts ? "something else" : why.text);
     }
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "position",
@@ -127,7 +127,7 @@ int np_manifest_dump(
         text = json_dumps(root, JSON_INDENT(2) | DUMP);
     json_decref(root);
     if (!text)
-        return np_err_set(err, -ENOMEM, "out of memory for a manifest");
+        return np_err_set(err, -ENOMEM, "no memory for a manifest");
     *ret_text = text;
     return 0;
 }
@@ -176,7 +176,7 @@ static int read_root(
     return 0;
 }
 
-/* Takes "xxh3" out of root and compares. */
+/* Removes "xxh3" from root and compares it. */
 static int check_hash(const char *path, json_t *root, struct np_err *err)
 {
     uint64_t stored, hash;
@@ -187,7 +187,7 @@ static int check_hash(const char *path, json_t *root, struct np_err *err)
         return np_err_set(err, -ENOMEM, "%s: out of memory", path);
     if (!there || stored != hash)
         return np_err_set(
-            err, -EBADMSG, "%s: damaged: its XXH3 is not the one it was written with", path);
+            err, -EBADMSG, "%s: damaged: its XXH3 differs from the one it was written with", path);
     return 0;
 }
 
@@ -198,11 +198,11 @@ static int parse(const char *path, json_t *root, struct np_manifest *manifest,
     struct np_manifest mine = {0};
 
     if (!json_is_integer(format))
-        return np_err_set(err, -EBADMSG, "%s: no checkpoint's manifest", path);
+        return np_err_set(err, -EBADMSG, "%s: not the manifest of a checkpoint", path);
     if (json_integer_value(format) != FORMAT)
         return np_err_set(err, -EPROTO,
             "%s: has format %" JSON_INTEGER_FORMAT
-            ", this nnpipe reads %d: use the one that wrote it",
+            ", this nnpipe reads %d: use the version that wrote it",
             path, json_integer_value(format), FORMAT);
     int code = read_root(path, root, &mine, err);
     if (code == 0)

@@ -1,4 +1,4 @@
-/* manifest.json of a checkpoint: what its files must be, and where the run stood. */
+/* manifest.json of a checkpoint: sizes and hashes of its files, and the run's position. */
 #ifndef NP_MANIFEST_H
 #define NP_MANIFEST_H
 
@@ -12,7 +12,7 @@
 enum { NP_FILE_WEIGHTS, NP_FILE_OPTIMIZER, NP_NR_FILES };
 extern const char *const np_manifest_files[NP_NR_FILES]; /* "weights.safetensors", ... */
 
-/* Where a run stands besides its weights. Goes to manifest.json and back. */
+/* A run's position, besides its weights. Stored in manifest.json. */
 struct np_position {
     uint64_t step;              /* training steps done */
     bool eval_due;              /* the evaluation after that step has not been made */
@@ -33,10 +33,12 @@ struct np_manifest {
     } files[NP_NR_FILES];
 };
 
-/* As text (free() it); facts_json: an object, or NULL for an empty one. -EINVAL: it is none. */
+/* Prints it as text (free() it); facts_json: an object, or NULL for an empty one. -EINVAL: not
+ * an object. */
 int np_manifest_dump(const struct np_manifest *manifest, const char *facts_json, char **ret_text,
     struct np_err *err);
-/* Reads and checks path. *ret_facts_json: np_free. -EBADMSG: damaged. -EPROTO: another version's. */
+/* Reads and checks path. *ret_facts_json: np_free. -EBADMSG: damaged. -EPROTO: of another
+ * version. */
 int np_manifest_read(
     const char *path, struct np_manifest *ret_manifest, char **ret_facts_json, struct np_err *err);
 

@@ -1,5 +1,5 @@
-/* Reading safetensors: the header is read and checked to the last byte, tensors are read when they are
- * asked for. Whoever opens a file owns it; any thread. */
+/* Reads safetensors: checks the header to the last byte at open, reads tensors on request. The
+ * opener owns the file; any thread. */
 #include "trainer/checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "loader/base/mem.h"
 #include "trainer/checkpoint/weights_kind.h"
 
-#define MAX_HEADER 100000000u /* bytes, as the format's own library; its JSON lives in memory */
-#define MAX_READ   (1u << 30) /* bytes of a system call */
+#define MAX_HEADER 100000000u /* bytes, as in the format's own library */
+#define MAX_READ   (1u << 30) /* bytes per system call */
 #define HASH_PIECE (1u << 20) /* bytes */
 
 struct np_st_file {
@@ -24,7 +24,7 @@ struct np_st_file {
     int fd;
     uint64_t nr_bytes;
     json_t *root;
-    struct np_st_tensor *tensors; /* (n) by where their bytes are */
+    struct np_st_tensor *tensors; /* (n) in the order of their bytes */
     int *by_name;                 /* (n) */
     int n;
 };
@@ -66,8 +66,8 @@ static int parse_shape(const struct np_st_file *file, const json_t *shape,
     uint64_t elements = 1;
 
     if (!json_is_array(shape) || json_array_size(shape) > NP_ST_MAX_DIMS)
-        return np_err_set(err, -EBADMSG, "%s: %s: shape is no list of at most %d sizes", file->name,
-            tensor->name, NP_ST_MAX_DIMS);
+        return np_err_set(err, -EBADMSG, "%s: %s: shape is not a list of at most %d sizes",
+            file->name, tensor->name, NP_ST_MAX_DIMS);
     tensor->nr_dims = (int)json_array_size(shape);
     for (int i = 0; i < tensor->nr_dims; i++) {
         const json_t *dim = json_array_get(shape, (size_t)i);
@@ -90,10 +90,10 @@ static int parse_offsets(const struct np_st_file *file, const json_t *offsets, u
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) ||
         json_integer_value(first) < 0 || json_integer_value(last) < json_integer_value(first))
         return np_err_set(
-            err, -EBADMSG, "%s: %s: data_offsets are no [begin, end]", file->name, tensor->name);
+            err, -EBADMSG, "%s: %s: data_offsets are not [begin, end]", file->name, tensor->name);
     if ((uint64_t)json_integer_value(last) > data_bytes)
         return np_err_set(err, -EBADMSG,
-            "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is cut off",
+            "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is truncated",
             file->name, tensor->name, (uint64_t)json_integer_value(last), data_bytes);
     tensor->offset = data_start + (uint64_t)json_integer_value(first);
     tensor->bytes = (uint64_t)(json_integer_value(last) - json_integer_value(first));
@@ -132,12 +132,12 @@ static int by_place(const void *a, const void *b)
 
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    if (x->bytes != y->bytes) /* an empty one before what starts there */
+    if (x->bytes != y->bytes) /* an empty tensor before the one that starts there */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
-/* Every byte behind the header belongs to exactly one tensor. */
+/* Every byte after the header belongs to exactly one tensor. */
 static int check_cover(const struct np_st_file *file, uint64_t data_start, struct np_err *err)
 {
     uint64_t at = data_start;
@@ -146,11 +146,11 @@ static int check_cover(const struct np_st_file *file, uint64_t data_start, struc
         const struct np_st_tensor *tensor = &file->tensors[i];
         if (tensor->offset != at)
             return np_err_set(err, -EBADMSG, "%s: %s: its bytes %s", file->name, tensor->name,
-                tensor->offset < at ? "overlap the tensor before it" : "leave a hole before them");
+                tensor->offset < at ? "overlap the tensor before it" : "leave a gap before them");
         at += tensor->bytes;
     }
     if (at != file->nr_bytes)
-        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes behind the last tensor", file->name,
+        return np_err_set(err, -EBADMSG, "%s: %" PRIu64 " bytes after the last tensor", file->name,
             file->nr_bytes - at);
     return 0;
 }
@@ -165,10 +165,10 @@ static int compare_names(const void *a, const void *b, void *context)
 static int check_metadata(const struct np_st_file *file, json_t *metadata, struct np_err *err)
 {
     if (!json_is_object(metadata))
-        return np_err_set(err, -EBADMSG, "%s: __metadata__ is no mapping", file->name);
+        return np_err_set(err, -EBADMSG, "%s: __metadata__ is not a mapping", file->name);
     for (void *at = json_object_iter(metadata); at; at = json_object_iter_next(metadata, at))
         if (!json_is_string(json_object_iter_value(at)))
-            return np_err_set(err, -EBADMSG, "%s: __metadata__: %s is no text", file->name,
+            return np_err_set(err, -EBADMSG, "%s: __metadata__: %s is not text", file->name,
                 json_object_iter_key(at));
     return 0;
 }
@@ -214,7 +214,7 @@ static int read_at(
                 from, strerror(errno));
         if (n == 0)
             return np_err_set(err, -EBADMSG,
-                "%s: damaged: it ends at byte %" PRIu64 ", before the end it had", file->name,
+                "%s: truncated: it ends at byte %" PRIu64 ", before its former end", file->name,
                 from);
         to += n;
         from += (uint64_t)n;
@@ -268,7 +268,7 @@ static int not_safetensors(const struct np_st_file *file, uint64_t header_bytes,
     if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
         return np_err_set(err, -EBADMSG, "%s: not a safetensors file but %s", file->name, kind);
     return np_err_set(err, -EBADMSG,
-        "%s: not a safetensors file, or cut off: a header of %" PRIu64 " bytes in a file of "
+        "%s: not a safetensors file, or truncated: a header of %" PRIu64 " bytes in a file of "
         "%" PRIu64,
         file->name, header_bytes, file->nr_bytes);
 }
@@ -310,11 +310,11 @@ int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *er
     int code = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
 
     if (fd < 0)
-        return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+        return np_err_set(err, -errno, "cannot open %s: %s", path, strerror(errno));
     if (fstat(fd, &info) < 0)
         code = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
-        code = np_err_set(err, -EINVAL, "%s: is no regular file", path);
+        code = np_err_set(err, -EINVAL, "%s: not a regular file", path);
     if (code < 0) {
         close(fd);
         return code;

@@ -1,6 +1,6 @@
-/* Reading and writing safetensors (u64 length of a JSON header, the header, the tensors'
- * bytes without holes): names -> tensors. Hostile files give an error that names the file
- * and the tensor. Any thread. */
+/* Reading and writing safetensors (u64 length of a JSON header, the header, the tensors' bytes
+ * without holes): names -> tensors. A malformed file gives an error that names the file and the
+ * tensor. Any thread. */
 #ifndef NP_SAFETENSORS_H
 #define NP_SAFETENSORS_H
 
@@ -15,31 +15,32 @@ struct np_st_tensor {
     int nr_dims;
     const void *data; /* the caller's when writing; NULL when reading */
     uint64_t bytes;
-    uint64_t offset; /* of its bytes from the file's start, when reading */
+    uint64_t offset; /* when reading: of its bytes from the file's start */
 };
 struct np_st_file;
-/* Opens a file and reads its header; what np_st_at() and np_st_find() give lives until close. Nothing is
- * mapped: a disk that fails, or a file cut short meanwhile, is an error of the call that reads. Checked: the header's length and JSON, known dtypes,
- * shapes against sizes, no holes, no overlaps, nothing behind the last tensor. */
+/* Opens a file and reads its header; results of np_st_at() and np_st_find() live until close.
+ * Nothing is mapped: a failing disk, or a file truncated meanwhile, is an error of the call that
+ * reads. Checked: the header's length and JSON, known dtypes, shapes against sizes, no gaps, no
+ * overlaps, nothing after the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
 void np_st_close(struct np_st_file *file);
 int np_st_count(const struct np_st_file *file);
-/* Tensor i, in the order of their bytes. */
+/* Tensor i, in the order of the bytes. */
 const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i);
 const struct np_st_tensor *np_st_find(
     const struct np_st_file *file, const char *name); /* or NULL */
-/* Bytes [from, from + bytes) of a tensor. -EBADMSG: the file has become shorter. */
+/* Bytes [from, from + bytes) of a tensor. Reads them. -EBADMSG: the file has become shorter. */
 int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
     void *out, uint64_t bytes, struct np_err *err);
 /* Size and XXH3-64 of the whole file, read once from end to end. Errors as np_st_read(). */
 int np_st_hash(
     const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err);
-/* Bytes of an element, 0 for an unknown dtype. */
+/* Bytes per element; 0 for an unknown dtype. */
 uint64_t np_st_dtype_bytes(const char *dtype);
 
-/* Writes through io (create, append, sync), not renamed; a file that could not be written is left
- * as it is. The tensors with larger elements come first, so that all are aligned; metadata: pairs
- * key, value, NULL-ended, or NULL. ret_bytes, ret_xxh3 (may be NULL): size and XXH3-64. */
+/* Writes through io (create, append, sync) without renaming; a failed write leaves its file.
+ * Tensors with larger elements come first, so that all are aligned; metadata: key, value, ...,
+ * NULL, or NULL. ret_bytes, ret_xxh3 (may be NULL): size and XXH3-64. */
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
     const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
 

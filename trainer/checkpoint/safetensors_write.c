@@ -1,4 +1,4 @@
-/* Writing safetensors through an np_io, durably, with the file's hash on the way. */
+/* Writes safetensors through an np_io, durably, and hashes the file while writing. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int append(struct writer *writer, const void *data, uint64_t bytes, struc
     return code;
 }
 
-/* Larger elements first; else as given. */
+/* Larger elements first; otherwise in the given order. */
 static int by_element(const void *a, const void *b, void *context)
 {
     const struct np_st_tensor *tensors = context;
@@ -121,7 +121,7 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
         header = make_header(tensors, order, n, metadata);
     }
     if (!header) {
-        np_err_set(err, code, "%s: out of memory, or a name that is no UTF-8", path);
+        np_err_set(err, code, "%s: out of memory, or a name that is not UTF-8", path);
         goto out;
     }
     XXH3_64bits_reset(writer.hash);

@@ -1,4 +1,4 @@
-/* Weights by name from other people's files, and the hash that two runs are compared by. */
+/* Loads weights by name from other programs' files, and hashes weights to compare two runs. */
 #include "trainer/checkpoint/weights.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ bool np_is_batch_count(const char *name)
     return strcmp(dot ? dot + 1 : name, "num_batches_tracked") == 0;
 }
 
-#define PIECE 4096 /* elements that are converted at a time */
+#define PIECE 4096 /* elements converted at a time */
 
 /* --- loading ------------------------------------------------------------------------------- */
 
@@ -51,14 +51,14 @@ static float f32_from_f16(uint16_t half)
     return value;
 }
 
-/* A dtype that weights come in. */
+/* A dtype that weights can be loaded from. */
 static bool is_float(const char *dtype)
 {
     return strcmp(dtype, "F32") == 0 || strcmp(dtype, "F64") == 0 || strcmp(dtype, "F16") == 0 ||
            strcmp(dtype, "BF16") == 0;
 }
 
-/* n elements of F64, F16 or BF16 to f32. */
+/* Converts n elements of F64, F16 or BF16 to f32. */
 static void convert(float *out, const uint8_t *data, uint64_t n, const char *dtype)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ static void convert(float *out, const uint8_t *data, uint64_t n, const char *dty
     }
 }
 
-/* A tensor of a dtype that is_float(), to f32. */
+/* Reads a tensor of a dtype that is_float() as f32. */
 static int read_f32(const struct np_st_file *file, const struct np_st_tensor *tensor, float *out,
     struct np_err *err)
 {
@@ -110,7 +110,7 @@ static void list_kind(struct listing *listing)
     listing->nr_here = 0;
 }
 
-/* Is there room for one more name of this kind? Writes what goes before it. */
+/* Is there room for one more name in this list? Writes the separator before it. */
 static bool list_next(struct listing *listing, const char *kind)
 {
     if (listing->nr_here == 0)
@@ -131,7 +131,7 @@ static void print_dims(FILE *out, const struct np_st_tensor *stored, const struc
     fprintf(out, ")");
 }
 
-/* Loads what fits, lists what is missing or does not. */
+/* Loads tensors that fit; lists those that are missing or do not fit. */
 static int load_all(const struct np_st_file *file, const struct np_graph *graph, float *params,
     float *buffers, struct listing *listing, int *ret_nr_loaded, struct np_err *err)
 {
@@ -169,7 +169,7 @@ static int compare_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Names in the file that the network does not have; batch counts are not weights. */
+/* Lists names in the file that the network does not have, but for batch counts. */
 static void list_unexpected(
     const struct np_st_file *file, const struct np_graph *graph, struct listing *listing)
 {
@@ -191,8 +191,9 @@ static void list_unexpected(
     np_free(names);
 }
 
-/* Are the network's names in the file behind one prefix, as DistributedDataParallel's "module."? *ret: where
- * in a name of the file it ends. NULL: no. */
+/* Finds a prefix that all names in the file have before the network's, as
+ * DistributedDataParallel's "module.". Returns where it ends in a name of the file; NULL: there
+ * is none. */
 static const char *prefixed(
     const struct np_st_file *file, const struct np_graph *graph, size_t *ret)
 {
@@ -227,11 +228,11 @@ static void say_misfit(const struct np_st_file *file, const struct np_graph *gra
 
     if (name)
         np_err_set(err, -EINVAL,
-            "%s: its names begin with '%.*s', the network's do not: save them without it, "
+            "%s: its names begin with '%.*s', the network's do not: save them without the prefix, "
             "{k.removeprefix(\"%.*s\"): v for k, v in state_dict.items()}",
             path, (int)n, name, (int)n, name);
     else
-        np_err_set(err, -EINVAL, "%s: none of its tensors fits the network: %.500s", path, text);
+        np_err_set(err, -EINVAL, "%s: no tensor fits the network: %.500s", path, text);
 }
 
 int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
@@ -259,7 +260,7 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
     np_st_close(file);
     if (code == 0 && nr_loaded == 0)
         code = -EINVAL;
-    else if (code < 0) /* a read that failed has said so */
+    else if (code < 0) /* a failed read has filled err */
         np_err_set(err, code, "%s: out of memory", path);
     if (code < 0 || text[0] == '\0') {
         free(text);
@@ -287,7 +288,7 @@ static int hash_u64(EVP_MD_CTX *hash, uint64_t value)
     return EVP_DigestUpdate(hash, bytes, sizeof(bytes));
 }
 
-/* Elements go in as they lie: nnpipe runs on little-endian machines alone. */
+/* Elements are hashed as stored: nnpipe runs on little-endian machines only. */
 static int hash_tensor(EVP_MD_CTX *hash, const struct np_tensor *tensor, const float *array)
 {
     int good = EVP_DigestUpdate(hash, tensor->name, strlen(tensor->name) + 1) &&
@@ -318,7 +319,7 @@ void np_weights_sha256(
     good = good && EVP_DigestFinal_ex(hash, digest, NULL);
     for (int i = 0; i < 32 && good; i++)
         snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
-    if (!good) /* out of memory: no hash equals this one */
+    if (!good) /* out of memory: equals no hash */
         ret_hex[0] = '\0';
     EVP_MD_CTX_free(hash);
     np_free(sorted);

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With state_dict or model around it, as training scripts save it; clone() for tensors that share
- * memory, which safetensors refuses. */
+/* Accepts the state dict inside "state_dict" or "model", as training scripts save it; clone()
+ * because safetensors refuses tensors that share memory. */
 #define TORCH_LINES                                                                                \
     "python3 -c 'import torch, safetensors.torch as s; d = torch.load(\"%s\", "                    \
     "map_location=\"cpu\", weights_only=True); d = d.get(\"state_dict\", d.get(\"model\", d)); "   \
@@ -40,8 +40,8 @@ static bool ends(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* torch.save() writes a zip archive whose first entry is NAME/data.pkl; before 1.6 a pickle of a magic
- * number. */
+/* torch.save() writes a zip archive whose first entry is NAME/data.pkl; before 1.6 a pickle of a
+ * magic number. */
 static bool is_torch(const char *name, const uint8_t *start, size_t bytes)
 {
     static const char magic[] = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.";
@@ -51,7 +51,7 @@ static bool is_torch(const char *name, const uint8_t *start, size_t bytes)
            (bytes >= sizeof(magic) - 1 && memcmp(start, magic, sizeof(magic) - 1) == 0);
 }
 
-/* What its first bytes alone do not tell; NULL: nothing known. */
+/* Kinds that the first bytes alone do not identify; NULL: unknown. */
 static const char *kind_of(const char *name, const uint8_t *start, size_t bytes)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)

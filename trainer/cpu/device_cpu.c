@@ -1,4 +1,4 @@
-/* The CPU device: it reads the ring's slots where they lie, computes in the call, and keeps the
+/* The CPU device: reads batches in the ring's slots, computes within the call, and keeps the
  * weights as flat f32 arrays in the files' layouts. Trainer thread. */
 #include <errno.h>
 #include <math.h>
@@ -36,12 +36,12 @@ static void cpu_close(struct np_device *device)
     (void)device;
 }
 
-/* Everything is done when the call returns: no stream ever has work left. */
+/* Calls return when the work is done: no stream ever has work left. */
 static void cpu_record(struct np_device *device, enum np_which stream, struct np_event *event)
 {
     (void)device;
     (void)stream;
-    event->mark = np_now_ns(); /* all that was queued is done */
+    event->mark = np_now_ns(); /* nothing is ever pending */
 }
 
 static void cpu_follow(struct np_device *device, enum np_which stream, const struct np_event *event)
@@ -75,17 +75,17 @@ struct np_plan {
     struct np_graph *train, *eval; /* fused copies; train NULL: evaluation only */
     struct np_program *train_program, *eval_program;
     struct np_checked *checked; /* kernels that are wrong here; NULL: the reference runs */
-    void *arena;                /* shared: one of them runs at a time */
+    void *arena;                /* shared: only one program runs at a time */
     uint64_t nr_params, nr_buffers;
     float *params, *buffers, *grads, *state[2];
     float *sum;                  /* of gradients over an accumulation; NULL: none yet */
-    bool summing;                /* sum holds batches that wait for their update */
+    bool summing;                /* sum holds batches that have not been applied yet */
     double *block_sums;          /* squares, one a NP_NORM_BLOCK */
-    struct np_metrics metrics;   /* since they were last read, the newest batch aside */
+    struct np_metrics metrics;   /* since the last metrics(), without the newest batch */
     struct np_metrics newest;    /* of the newest batch */
     const struct np_graph *last; /* whose logits are in the arena */
     const struct np_program *last_program;
-    const struct np_hyper *hyper; /* of the update under way */
+    const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
 };
 
@@ -188,19 +188,20 @@ static void plan_free(struct np_plan *plan)
     np_free(plan);
 }
 
-/* The newest batch is no longer the newest. */
+/* Counts the newest batch among the older ones. */
 static void settle(struct np_plan *plan)
 {
     plan->metrics.rows += plan->newest.rows;
     plan->metrics.loss_sum += plan->newest.loss_sum;
     plan->metrics.correct += plan->newest.correct;
     plan->metrics.top5 += plan->newest.top5;
-    if (plan->newest.grad_norm != 0) /* no number, too */
+    if (plan->newest.grad_norm != 0) /* also when it is NaN */
         plan->metrics.grad_norm = plan->newest.grad_norm;
     memset(&plan->newest, 0, sizeof(plan->newest));
 }
 
-/* Adds the batch's losses; rows in order, in double, so that the sum is the same everywhere. */
+/* Adds the batch's losses: rows in order, in double, so that the sum is the same on every
+ * machine. */
 static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
     const struct np_program *program, const int32_t *labels)
 {
@@ -221,7 +222,7 @@ static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
     plan->last_program = program;
 }
 
-/* sum += grads, a block an item. */
+/* sum += grads; an item is a block. */
 static void sum_block(void *context, int item, int thread)
 {
     struct np_plan *plan = context;
@@ -244,14 +245,14 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 {
     const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
 
-    /* Gradients of this batch stay apart: batchnorm's backward reads its own. */
+    /* This batch's gradients are kept apart from the sum: batchnorm's backward reads them. */
     if (accumulate && !plan->sum &&
         !(plan->sum = np_try_array(plan->nr_params, sizeof(float), err)))
         return np_err_context(err, "the sum of gradients");
     if (!accumulate)
-        plan->summing = false; /* what was summed and never used is gone */
+        plan->summing = false; /* drops a sum that was never used */
     else if (!plan->summing) {
-        np_pool_run(plan->pool, nr_blocks(plan), sum_block, plan); /* the first batch's */
+        np_pool_run(plan->pool, nr_blocks(plan), sum_block, plan); /* of the first batch */
         plan->summing = true;
     }
     np_program_run(plan->train_program, images, labels, &info);
@@ -345,7 +346,7 @@ static int plan_metrics(
     return 0;
 }
 
-/* A flat array and its length; NULL where the plan has none. */
+/* Returns a flat array and its length; NULL if the plan has none. */
 static float *array_of(struct np_plan *plan, int array, uint64_t *ret_n)
 {
     *ret_n = array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->nr_params;
@@ -368,7 +369,7 @@ static int plan_read(struct np_plan *plan, int array, float *out, struct np_err 
         return -ENOMEM;
     from = array_of(plan, array, &n);
     if (!from)
-        return np_err_set(err, -EINVAL, "this plan only evaluates: it has no array %d", array);
+        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
     memcpy(out, from, n * sizeof(float));
     return 0;
 }
@@ -382,7 +383,7 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
         return -ENOMEM;
     to = array_of(plan, array, &n);
     if (!to)
-        return np_err_set(err, -EINVAL, "this plan only evaluates: it has no array %d", array);
+        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
     memcpy(to, in, n * sizeof(float));
     return 0;
 }

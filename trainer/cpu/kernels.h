@@ -1,12 +1,11 @@
-/* The kernel table of the CPU device: a row for each (operation, dtype). kernels_ref.c is
- * plain C and the truth in tests; kernels_onednn.c and kernels_cpu.c do the work.
+/* The kernel table of the CPU device: a row for each (operation, dtype). kernels_ref.c is plain C,
+ * the reference in tests; kernels_onednn.c and kernels_cpu.c are the fast kernels.
  *
- * A batch is cut into lanes (a fixed number, chosen at a run's start: rounding depends on
- * it) and a lane into chunks of a few rows. The executor (program.c) runs a group of
- * calls chunk by chunk, so that what one call writes is still in cache when the next
- * reads it; sums over the batch (statistics, weight gradients, losses) go to the lane's
- * partial, and `finish` adds the lanes in order. So results depend on the lanes only,
- * never on threads or timing. */
+ * A batch is cut into lanes (a fixed number, chosen at a run's start: rounding depends on it)
+ * and a lane into chunks of a few rows. The executor (program.c) runs a group of calls chunk by
+ * chunk, so that what one call writes is still in cache when the next reads it; sums over the
+ * batch (statistics, weight gradients, losses) go to the lane's partial, and `finish` adds the
+ * lanes in order. So results depend on the lanes only, never on threads or timing. */
 #ifndef NP_KERNELS_H
 #define NP_KERNELS_H
 
@@ -14,12 +13,12 @@
 
 #include "trainer/graph/graph.h"
 
-/* What a call touches; operand order as in enum np_op: ins, then outs. NULL: absent. */
+/* A call's operands in the order of enum np_op: ins, then outs. NULL: absent. */
 struct np_operands {
     void *ptr[2 * NP_MAX_OPERANDS]; /* whole tensors: row r of an activation is at r * row bytes */
 };
 
-struct np_step_info { /* what changes from step to step */
+struct np_step_info { /* values that change from step to step */
     uint64_t step;
     float loss_scale; /* of the gradient: 1 / (valid rows * accumulation) */
 };
@@ -28,14 +27,14 @@ struct np_needs {
     size_t scratch_bytes; /* per thread, for one run() */
     size_t partial_bytes; /* per lane; lives from the lane's first run() to finish() */
     size_t shared_bytes;  /* per call; filled by begin(), read by run(): reordered weights */
-    int max_rows;         /* per run(); 0: as many as there are in the lane (one run a lane) */
+    int max_rows;         /* per run(); 0: all rows of the lane (one run a lane) */
 };
 
 struct np_run {
     const struct np_operands *operands;
     const struct np_step_info *info;
     int first_row, nr_rows;
-    bool first_in_lane; /* partial is garbage: start it */
+    bool first_in_lane; /* partial is uninitialised */
     void *scratch, *partial, *shared;
 };
 
@@ -45,29 +44,29 @@ struct np_finish {
     void *const *partials; /* one a lane */
     int nr_lanes, batch;
     bool accumulate;    /* add to the gradient instead of setting it */
-    int part, nr_parts; /* this call does part of the elements, for several threads */
+    int part, nr_parts; /* this call handles part of the elements, for several threads */
 };
 
 struct np_kernel {
     const char *name; /* "onednn conv f32" */
     enum np_op op;
     enum np_dtype dtype;
-    /* Required. For a node with its shapes: private state and needs. -ENOTSUP: not this shape or
-     * this CPU; the next row is asked. max_rows is a bound on nr_rows of any run(). */
+    /* Required. Makes private state and needs for a node and its shapes. -ENOTSUP: not for this
+     * shape or CPU; the next row is tried. max_rows bounds nr_rows of any run(). */
     int (*prepare)(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
         void **ret_state, struct np_needs *ret_needs, struct np_err *err);
     /* Optional: NULL means nothing to do before the first chunk. Once a step, one thread. */
     void (*begin)(void *state, const struct np_operands *operands, void *shared);
     /* Required. Rows first_row.. of the batch. Several threads at once, each its own lane. */
     void (*run)(void *state, const struct np_run *run);
-    /* Optional: NULL means nothing crosses rows. After all lanes. */
+    /* Optional: NULL means no sums over rows. After all lanes. */
     void (*finish)(void *state, const struct np_finish *finish);
     void (*free)(void *state);
 };
 
 extern const struct np_kernel *const np_kernels_ref[];    /* NULL-ended */
 extern const struct np_kernel *const np_kernels_onednn[]; /* in order of preference */
-extern const struct np_kernel *const np_kernels_cpu[];    /* own: AVX2, what oneDNN has none for */
+extern const struct np_kernel *const np_kernels_cpu[]; /* own AVX2 kernels, where oneDNN has none */
 
 /* bf16 <-> f32, round to nearest even. */
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n);

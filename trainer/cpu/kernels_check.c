@@ -1,16 +1,16 @@
-/* One kernel against plain sums. See kernels_check.h.
+/* Checks one kernel against plain sums. See kernels_check.h.
  *
- * Operands are small whole numbers (in f32 times 1/256), so few of them other than 0 that every sum is
- * exact in any order, in f32 and, where the result is bf16, in that too: the tolerance is for Winograd's
- * fractions alone. To have every element of the output take part at the price of one channel, the
- * outputs are added up over channels with signs that were drawn, and held against one convolution with
- * weights that were added up likewise: sum s_o (w_o * x) = (sum s_o w_o) * x. (Freivalds, "Probabilistic
- * machines can use less running time", 1977.)
+ * Operands are small whole numbers (in f32 times 1/256), mostly 0, so that every sum is exact in
+ * any order, in f32 and, for bf16 results, in bf16 too: the tolerance is only for Winograd's
+ * fractions. To test every output element at the cost of one channel, the outputs are added up over
+ * channels with random signs and compared with one convolution whose weights were added up
+ * likewise: sum s_o (w_o * x) = (sum s_o w_o) * x. (Freivalds, "Probabilistic machines can use less
+ * running time", 1977.)
  *
- * What this sees: a product that is missing, counted twice or taken from elsewhere; an element that was
- * not written or is not finite. What it cannot see: faults that cancel over the channels, lost precision
- * (numbers of 8 bits pass through a narrower type), and what goes wrong only for more rows than were
- * tried. Kernels behind relu are checked without it. */
+ * This finds a product that is missing, counted twice or of wrong operands, and an element that
+ * was not written or is not finite. It cannot find faults that cancel over the channels, lost
+ * precision (8-bit numbers pass through a narrower type), and faults that need more rows than
+ * were tried. Fused relus are left out. */
 #include "trainer/cpu/kernels_check.h"
 
 #include <errno.h>
@@ -19,22 +19,22 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_ELEMENTS (1u << 18) /* of the rows of one run, where a row has no more */
+#define MAX_ELEMENTS (1u << 18) /* in the rows of one run, at least one row */
 #define MAX_LINEAR   16         /* rows of a linear layer */
 
 struct check {
     enum np_op op;
     struct np_window w;
     int h, w_in, c, out_h, out_w, out_c; /* of x and y; a linear layer's are 1x1 */
-    int in, out, taps;                   /* channels of a group; places of the window */
-    int rows, batch;                     /* of a run; in all */
+    int in, out, taps;                   /* channels of a group; elements of the window */
+    int rows, batch;                     /* of a run; in total */
     struct np_check_room *room;
-    size_t at; /* bytes of the room that are taken */
+    size_t at; /* bytes of the room in use */
     bool half, has_bias;
     float *x, *y, *weights, *bias; /* NHWC, OIHW; operands and results alike */
     void *half_x, *half_y;         /* the same in bf16 */
-    double *sums;                  /* what the added-up outputs should be */
-    float *before, *after;         /* what was read, added up; what was written */
+    double *sums;                  /* expected sums of the outputs */
+    float *before, *after;         /* operands, added up; outputs, added up */
     double typical;                /* size of one output */
 };
 
@@ -56,7 +56,7 @@ static bool is_wgrad(const struct check *check)
 
 /* --- shapes -------------------------------------------------------------------------------- */
 
-/* Tensors of the node: x, y, weights, bias (-1: none), whichever is read and whichever written. */
+/* Tensors of the node, read or written: x, y, weights, bias (-1: none). */
 static void tensors_of(const struct np_op_node *node, int tensors[4])
 {
     bool forward = node->op == NP_OP_CONV || node->op == NP_OP_LINEAR;
@@ -73,7 +73,7 @@ static void tensors_of(const struct np_op_node *node, int tensors[4])
 static void set_shapes(
     struct check *check, const struct np_graph *graph, const struct np_op_node *node, int max_rows)
 {
-    int t[4], most;
+    int t[4], max;
     bool linear = node->op == NP_OP_LINEAR || node->op == NP_OP_LINEAR_DGRAD ||
                   node->op == NP_OP_LINEAR_WGRAD;
 
@@ -94,11 +94,11 @@ static void set_shapes(
     check->in = check->c / check->w.groups;
     check->out = check->out_c / check->w.groups;
     check->taps = check->w.kernel_h * check->w.kernel_w;
-    most = (int)(MAX_ELEMENTS / (uint64_t)(check->h * check->w_in * check->c +
-                                           check->out_h * check->out_w * check->out_c));
-    most = linear ? MAX_LINEAR : most < 1 ? 1 : most;
-    check->rows = max_rows < most ? max_rows : most;
-    check->batch = check->rows + (!linear && check->rows > 1); /* one row is left over */
+    max = (int)(MAX_ELEMENTS / (uint64_t)(check->h * check->w_in * check->c +
+                                          check->out_h * check->out_w * check->out_c));
+    max = linear ? MAX_LINEAR : max < 1 ? 1 : max;
+    check->rows = max_rows < max ? max_rows : max;
+    check->batch = check->rows + (!linear && check->rows > 1); /* so that one row is left over */
 }
 
 static size_t x_floats(const struct check *check)
@@ -134,8 +134,8 @@ static uint32_t draw(uint64_t *state) /* Knuth's MMIX generator, the better half
     return (uint32_t)(*state >> 32);
 }
 
-/* The numbers behind the first `DRAWN` are these over again: drawing a large layer's would take seconds.
- * A prime, so that no row or channel is like the next. */
+/* The first `DRAWN` numbers repeat: drawing all of a large layer would take seconds. A prime, so
+ * that rows and channels differ. */
 #define DRAWN 65521
 
 static void repeat(float *values, size_t n)
@@ -144,7 +144,7 @@ static void repeat(float *values, size_t n)
         memcpy(values + at, values, (n - at < DRAWN ? n - at : DRAWN) * sizeof(float));
 }
 
-/* Numbers of -256 .. 255, times 1/256: their mean square is a third. */
+/* Draws -256 .. 255, times 1/256: the mean square is a third. */
 static void make_up_fine(float *values, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < n && i < DRAWN; i++)
@@ -152,7 +152,7 @@ static void make_up_fine(float *values, size_t n, uint64_t seed)
     repeat(values, n);
 }
 
-/* 1 and -1, this share of them, else 0: their mean square is the share. */
+/* Draws 1 and -1 with this share, else 0: the mean square is the share. */
 static void make_up_signs(float *values, size_t n, double share, uint64_t seed)
 {
     const uint64_t below = (uint64_t)(share * 0x1p32);
@@ -170,8 +170,8 @@ static float sign_of(size_t channel)
     return channel * 2654435761u >> 16 & 1 ? 1.0f : -1.0f;
 }
 
-/* What is read, made up: `first` is x or dy, `second` the weights, or dy. A result in bf16 must not
- * pass 256, where whole numbers end: eight times what is typical. */
+/* Draws the operands: `first` is x or dy, `second` the weights, or dy. A bf16 result must not
+ * exceed 256, up to which whole numbers are exact: eight times the typical size. */
 static void make_up(struct check *check)
 {
     bool back = !is_forward(check) && !is_wgrad(check);
@@ -195,9 +195,9 @@ static void make_up(struct check *check)
     check->typical = fmax(sqrt(terms * square * share), 1);
 }
 
-/* --- what the added-up outputs should be ----------------------------------------------------- */
+/* --- expected sums --------------------------------------------------------------------------- */
 
-/* Where one place of the window meets an output pixel; pixels are counted over the batch. */
+/* A window element at an output pixel; pixels are counted over the batch. */
 struct place {
     size_t x, y; /* pixel of x, of y */
     int tap;
@@ -277,8 +277,8 @@ static void visit_wgrad(struct check *check, const float *added, const struct pl
     }
 }
 
-/* Weights (out, in, taps), added up over outputs into (groups, taps, in), or (back) over inputs into
- * (groups, taps, out). */
+/* Weights (out, in, taps), added up over outputs into (groups, taps, in), or (back) over inputs
+ * into (groups, taps, out). */
 static void add_weights(const struct check *check, bool back, float *added)
 {
     size_t in = (size_t)check->in, out = (size_t)check->out, taps = (size_t)check->taps;
@@ -328,7 +328,7 @@ static void expect(struct check *check, float *added)
 
 /* --- running ------------------------------------------------------------------------------- */
 
-struct room { /* of a prepared kernel; starts as NaN */
+struct room { /* memory of a prepared kernel; starts as NaN */
     void *state, *scratch, *partial, *shared;
     struct np_needs needs;
 };
@@ -338,7 +338,7 @@ static size_t align(size_t bytes)
     return (bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
 }
 
-/* The room of a prepared kernel: scratch, partial, shared, one behind the other. */
+/* Allocates the memory of a prepared kernel: scratch, partial, shared, one after the other. */
 static int hold(struct room *room, struct np_check_room *memory, struct np_err *err)
 {
     const size_t scratch = align(room->needs.scratch_bytes),
@@ -382,7 +382,7 @@ static void run_rows(const struct check *check, const struct np_kernel *kernel,
         kernel->finish(room->state, &finish);
 }
 
-/* Operands as the node has them; activations in the kernel's type. */
+/* Operands in the node's order; activations in the kernel's type. */
 static void set_operands(
     const struct check *check, const struct np_op_node *node, struct np_operands *ret_operands)
 {
@@ -397,7 +397,7 @@ static void set_operands(
         *(is_forward(check) ? &ptr[2] : &outs[1]) = check->bias;
 }
 
-/* Activations to bf16, and back what was written. */
+/* Converts activations to bf16, and back: the outputs. */
 static void convert(const struct check *check, bool back)
 {
     if (!check->half)
@@ -411,11 +411,11 @@ static void convert(const struct check *check, bool back)
     }
 }
 
-/* The kernel's output in place of what is written. Operands keep their values. */
+/* Runs the kernel; operands keep their values. */
 static int run(const struct check *check, const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node, struct np_err *err)
 {
-    struct np_op_node plain = *node; /* borrows its name */
+    struct np_op_node plain = *node; /* borrows the name */
     struct np_operands operands;
     struct room room = {0};
 
@@ -436,7 +436,7 @@ static int run(const struct check *check, const struct np_kernel *kernel,
 
 /* --- comparing ------------------------------------------------------------------------------- */
 
-/* The larger one; a NaN is the largest. */
+/* Returns the larger number; a NaN counts as the largest. */
 static double worse(double a, double b)
 {
     return isnan(a) || isnan(b) ? NAN : fmax(a, b);
@@ -458,7 +458,7 @@ static double bias_error(const struct check *check, const float *dy)
     return worst;
 }
 
-/* added: the outputs, added up; by how much they differ from the sums. */
+/* Adds up the outputs into added; returns how much they differ from the expected sums. */
 static double compare(struct check *check, float *added)
 {
     int channels = is_forward(check) || is_wgrad(check) ? check->out : check->in;
@@ -477,7 +477,7 @@ static double compare(struct check *check, float *added)
     return is_wgrad(check) ? worse(worst, bias_error(check, check->y)) : worst;
 }
 
-/* Floats that are added up before the run, and after it. */
+/* Floats in before, and in after. */
 static size_t added_floats(const struct check *check)
 {
     int max_c = check->c > check->out_c ? check->c : check->out_c;
@@ -488,7 +488,7 @@ static size_t added_floats(const struct check *check)
     return weights > nr_sums(check) ? weights : nr_sums(check);
 }
 
-/* Memory for n elements, each byte this; with no memory held yet: only counted. */
+/* Takes memory for n elements and sets its bytes; without memory it only counts. */
 static void *take(struct check *check, size_t n, size_t bytes, int byte)
 {
     void *memory = check->room->arrays ? (char *)check->room->arrays + check->at : NULL;
@@ -501,7 +501,7 @@ static void *take(struct check *check, size_t n, size_t bytes, int byte)
 
 enum { MADE_UP = -1, ZERO = 0, NO_NUMBER = 0xff };
 
-/* What is written starts as NaN. */
+/* Outputs start as NaN. */
 static void take_arrays(struct check *check)
 {
     const int x = is_forward(check) || is_wgrad(check) ? MADE_UP : NO_NUMBER;

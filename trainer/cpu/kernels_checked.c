@@ -19,12 +19,12 @@ struct np_checked {
     int nr;
     size_t room_for;
     struct np_check_room room;
-    bool trusts; /* what is not in the list is right: it was checked on this very machine */
+    bool trusts; /* others are correct: checked with the same library and vectors */
     void (*note)(void *context, const char *text);
     void *context;
 };
 
-/* What a verdict holds for: the library and its vectors. */
+/* Writes the library and vectors that a verdict is valid for. */
 static void write_with(char *text, size_t bytes)
 {
     char version[32];
@@ -34,7 +34,7 @@ static void write_with(char *text, size_t bytes)
         np_cpu_vectors());
 }
 
-/* A kernel and the shape it works on; rows do not count. */
+/* Writes a kernel and its shape, without the rows. */
 static void write_key(char key[MAX_KEY], const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node)
 {
@@ -76,7 +76,7 @@ static void add(struct np_checked *checked, const char *key, size_t length, bool
     entry->wrong = wrong;
 }
 
-/* The lines of a state: with what, then the wrong ones. */
+/* Reads the lines of a state: library and vectors, then the wrong kernels. */
 static void take_state(struct np_checked *checked, const char *state)
 {
     char with[128];
@@ -132,7 +132,7 @@ int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel
     int code = np_kernel_error(kernel, graph, node, max_rows, &checked->room, &error, err);
     if (code < 0)
         return code;
-    bool wrong = !(error <= NP_KERNEL_ERROR); /* a NaN is */
+    bool wrong = !(error <= NP_KERNEL_ERROR); /* true for NaN */
     add(checked, key, strlen(key), wrong);
     *ret_found = wrong;
     return !wrong;
@@ -148,7 +148,7 @@ void np_checked_say(const struct np_checked *checked, const struct np_op_node *n
         return;
     snprintf(text, sizeof(text),
         "layer '%s': the kernel '%s' gives wrong numbers for its shape on this CPU and is not "
-        "used; '%s' takes its place%s",
+        "used; '%s' replaces it%s",
         node->name ? node->name : "?", wrong->name, instead->name, slow ? ", which is slow" : "");
     checked->note(checked->context, text);
 }

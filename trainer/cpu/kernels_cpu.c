@@ -1,5 +1,5 @@
-/* The CPU device's own kernels: what oneDNN has no kernel for, or none that works on a few rows at a
- * time. Here: the table, input, relu, add, flatten, concat. Any pool thread, each its own lane. */
+/* The CPU device's own kernels, where oneDNN has none, or none for a few rows at a time. Here:
+ * the table, input, relu, add, flatten, concat. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@
 #include "loader/base/mem.h"
 #include "trainer/cpu/simd.h"
 
-#define MIN_TILE     64                       /* elements: a loop worth starting */
-#define MAX_CHANNELS (INT_MAX / NP_CPU_BLOCK) /* beyond, a period is no int */
+#define MIN_TILE     64                       /* elements: shorter loops are not worth starting */
+#define MAX_CHANNELS (INT_MAX / NP_CPU_BLOCK) /* beyond, a period would overflow an int */
 
 static void shape_of(const struct np_tensor *tensor, int *ret_h, int *ret_w, int *ret_c)
 {
@@ -127,8 +127,9 @@ NP_LOOP(relu_f32, (float *out, const float *in, size_t n), (out, in, n))
         out[i] = in[i] < 0 ? 0 : in[i];
 }
 
-/* On the bits, as signed numbers: -0 is the least, then -infinity is the end of what is below 0, and
- * then come NaNs. -0 stays, as in f32; a NaN gets its quiet bit, as rounding to bf16 sets it. */
+/* Compares the bits as signed integers: -0 is the smallest, then negative numbers up to
+ * -infinity, then NaNs. -0 stays, as in f32; a NaN gets its quiet bit, which rounding to bf16
+ * sets too. */
 NP_LOOP(relu_bf16, (int16_t * out, const int16_t *in, size_t n), (out, in, n))
 {
     const int16_t minus_zero = INT16_MIN, minus_infinity = -0x80, size = INT16_MAX;

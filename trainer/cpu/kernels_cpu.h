@@ -1,12 +1,12 @@
-/* What the CPU device's own kernels share. Internal to kernels_cpu*.c. */
+/* Shared by the CPU device's own kernels. Internal to kernels_cpu*.c. */
 #ifndef NP_KERNELS_CPU_H
 #define NP_KERNELS_CPU_H
 
 #include "trainer/cpu/kernels.h"
 
-#define NP_CPU_BLOCK 16 /* elements: a line of the cache in f32; two vectors */
+#define NP_CPU_BLOCK 16 /* elements: a cache line in f32; two vectors */
 
-/* The facts of a node. Kernels with more keep a struct that begins with this one. */
+/* The facts of a node. Kernels with more facts use a struct that begins with this one. */
 struct np_cpu {
     enum np_op op;
     bool half; /* activations are bf16 */
@@ -14,13 +14,14 @@ struct np_cpu {
     int h, w, c;      /* of the first input (INPUT: output) */
     int out_h, out_w; /* of the first output */
     struct np_attrs attrs;
-    /* The period: the shortest stretch of an activation that is a whole number of pixels and of
-     * blocks. A tile: periods that make a loop worth starting. What belongs to channels is laid out
-     * over a tile. */
+    /* Period: the shortest stretch of an activation that is a whole number of pixels and of
+     * blocks. Tile: enough periods for an efficient loop. Channels' values are laid out over a
+     * tile. */
     int period, tile;
 };
 
-/* Fills what a node tells; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27 channels. */
+/* Fills the facts from a node; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27
+ * channels. */
 int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node);
 /* A prepare that allocates a struct np_cpu and needs `nr_tiles` tiles of floats as scratch. */
 int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,
@@ -30,7 +31,8 @@ void np_cpu_free(void *state);
 /* out (n) = max(in, 0) of f32 (half: bf16); a NaN stays one. out may be in. */
 void np_cpu_relu(bool half, void *out, const void *in, size_t n);
 
-/* Elements before the run's first row, and of its rows, for activations of this many a row. */
+/* Elements before the run's first row, and in its rows, for activations with row_elements per
+ * row. */
 static inline size_t np_cpu_first(const struct np_run *run, size_t row)
 {
     return (size_t)run->first_row * row;

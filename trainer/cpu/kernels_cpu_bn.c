@@ -1,20 +1,20 @@
 /* Batchnorm, forward and backward (arXiv:1502.03167), a few rows at a time.
  *
- * Sums over rows are taken in f32 over short stretches and in double beyond. Variances are taken
- * around the stretch's first pixel and joined by Chan, Golub and LeVeque's rule ("Updating formulae
- * and a pairwise algorithm for computing sample variances", 1979), so that a large mean costs no
+ * Sums over rows are in f32 over short stretches and in double beyond. Variances are relative to
+ * the stretch's first pixel and combined by Chan, Golub and LeVeque's rule ("Updating formulae and
+ * a pairwise algorithm for computing sample variances", 1979), so that a large mean costs no
  * digits.
  *
- * Sums go down the periods block by block, in registers: for (block of the period) for (that block
- * of each period); what is left where the rows end within a block goes element by element. What
- * writes goes straight on instead, tile by tile: lines of the cache in order are worth more. */
+ * Sums run down the periods block by block, in registers: for (block of the period) for (that
+ * block of each period); the elements after the last whole block follow one by one. Loops that
+ * write run tile by tile instead: writing cache lines in order is faster. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <math.h>
 
 #include "trainer/cpu/simd.h"
 
-#define STRETCH 256 /* periods that are summed in f32 */
+#define STRETCH 256 /* periods summed in f32 */
 
 /* Lays out channels' values as a tile. */
 static void to_tile(const struct np_cpu *cpu, float *tile, const float *channels)
@@ -56,12 +56,12 @@ NP_LOOP_HALF(add_moments,
     }
 }
 
-struct moments { /* of a lane so far; then mean (c) and sum of squared distances (c) */
+struct moments { /* of a lane so far; followed by mean (c) and sum of squared distances (c) */
     double n;
     double of[];
 };
 
-/* Joins n values of mean m and squared distances s into the channel's. */
+/* Combines n values with mean m and squared distances s into the channel's. */
 static void join(double before, double *mean, double *squares, double n, double m, double s)
 {
     double delta = m - *mean, all = before + n;
@@ -130,7 +130,7 @@ static void stats_finish(void *state, const struct np_finish *finish)
             n += moments->n;
         }
         squares = squares > 0 ? squares : 0;
-        unbiased = n > 1 ? squares / (n - 1) : squares; /* the running one is, as torch's */
+        unbiased = n > 1 ? squares / (n - 1) : squares; /* unbiased, as in torch */
         mean[k] = (float)m;
         inv_std[k] = (float)(1 / sqrt(squares / n + cpu->attrs.eps));
         running_mean[k] += momentum * ((float)m - running_mean[k]);
@@ -140,7 +140,7 @@ static void stats_finish(void *state, const struct np_finish *finish)
 
 /* --- forward ------------------------------------------------------------------------------- */
 
-/* y = (x - mean) * scale + beta [+ add], behind it a relu. */
+/* y = (x - mean) * scale + beta [+ add], then a relu. */
 NP_LOOP_HALF(apply,
     (void *y, const void *x, const void *plus, bool relu, size_t n, size_t tile, const float *mean,
         const float *scale, const float *beta),
@@ -169,7 +169,7 @@ NP_LOOP_HALF(apply,
     }
 }
 
-/* gamma / std: of the batch, or of the running variance. */
+/* gamma / std, of the batch or of the running variance. */
 static void scale_tile(
     const struct np_cpu *cpu, float *tile, const float *gamma, const float *second)
 {
@@ -202,7 +202,8 @@ struct channels { /* as tiles */
     const float *mean, *scale, *beta;
 };
 
-/* dy behind the relu: 0 where y (given, or computed again just as apply does) is not positive. */
+/* dy after the relu's gradient: 0 where y (given, or recomputed exactly as in apply) is not
+ * positive. */
 #define MASKED(at, j)                                                                              \
     __extension__({                                                                                \
         np_v8 dy_ = np_get(dy, at, half);                                                          \

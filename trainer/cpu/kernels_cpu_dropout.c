@@ -1,6 +1,6 @@
-/* Dropout, forward and backward (the same draws): 32 elements at a time, as eight Philox blocks side
- * by side (Salmon et al., SC'11). Bit for bit the reference: element i takes word i % 4 of block
- * i / 4 whatever the cut of the batch. */
+/* Dropout, forward and backward (the same draws): 32 elements at a time, as eight Philox blocks
+ * side by side (Salmon et al., SC'11). Equals the reference bit for bit: element i takes word i
+ * % 4 of block i / 4 however the batch is cut. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <immintrin.h>
@@ -11,11 +11,11 @@
 
 #define BLOCKS   8
 #define ELEMENTS (4 * BLOCKS)    /* of these blocks */
-#define STRETCH  (16 * ELEMENTS) /* drawn before they are used */
+#define STRETCH  (16 * ELEMENTS) /* words drawn ahead */
 
 struct draws { /* of a node and a step */
     uint32_t key[2], step[2];
-    uint32_t least; /* words below it drop their element */
+    uint32_t least; /* a word below it drops its element */
     float scale;
 };
 

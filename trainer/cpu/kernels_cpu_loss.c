@@ -1,14 +1,14 @@
-/* Softmax and cross-entropy with label smoothing (arXiv:1512.00567, section 7), a row at a time in
- * f32, eight classes at a time. Sums are taken in eight lanes and joined in one order, so that the
- * result depends on the row alone. */
+/* Softmax and cross-entropy with label smoothing (arXiv:1512.00567, section 7), a row at a time
+ * in f32, eight classes at a time. Sums have eight lanes, added in a fixed order, so that the
+ * result depends on the row only. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <math.h>
 
 #include "trainer/cpu/simd.h"
 
-/* e^x for x <= 0, within 2 units in the last place; 0 where f32 has no normal number left. A NaN
- * stays. x = n log 2 + r, |r| <= log 2 / 2; 2^n by its exponent, e^r by a polynomial (S. Moshier's
+/* e^x for x <= 0, within 2 units in the last place; 0 below f32's normal numbers. A NaN stays. x
+ * = n log 2 + r, |r| <= log 2 / 2; 2^n by its exponent, e^r by a polynomial (S. Moshier's
  * Cephes, expf). */
 #define EXP(value)                                                                                 \
     __extension__({                                                                                \
@@ -27,7 +27,7 @@
         np_mask(~(x_ < np_set(-87)), p_);                                                          \
     })
 
-/* Up to eight of n logits from `at` on; beyond the last one minus infinity. */
+/* Loads up to eight of n logits from `at` on; minus infinity beyond the last one. */
 #define LOGITS(x, at, n)                                                                           \
     __extension__({                                                                                \
         np_v8 v8_ = np_set(-INFINITY);                                                             \
@@ -38,12 +38,12 @@
         v8_;                                                                                       \
     })
 
-/* The largest logit (a NaN is none), and the sum of all e^(logit - largest). */
+/* Finds the largest logit (not a NaN) and the sum of all e^(logit - largest). */
 NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
     (x, n, ret_max, ret_sum))
 {
     np_v8 largest = np_set(-INFINITY), sums = np_zero();
-    float most = -INFINITY;
+    float max = -INFINITY;
 
     for (size_t i = 0; i < n; i += 8) {
         np_v8 v = LOGITS(x, i, n);
@@ -52,10 +52,10 @@ NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
         largest = (np_v8)(((np_v8i)v & more) | ((np_v8i)largest & ~more));
     }
     for (int j = 0; j < 8; j++)
-        most = largest[j] > most ? largest[j] : most;
+        max = largest[j] > max ? largest[j] : max;
     for (size_t i = 0; i < n; i += 8)
-        sums += EXP(LOGITS(x, i, n) - np_set(most));
-    *ret_max = most;
+        sums += EXP(LOGITS(x, i, n) - np_set(max));
+    *ret_max = max;
     *ret_sum =
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
@@ -73,8 +73,8 @@ NP_LOOP(exps, (float *p, const float *x, size_t n, float whole), (p, x, n, whole
     }
 }
 
-/* Classes that go before the label's: of equal logits the first counts as the larger; a NaN is
- * never right. */
+/* Counts the classes that rank before the label's: of equal logits the first ranks higher; a NaN
+ * is never correct. */
 NP_LOOP(count_better, (const float *x, size_t n, size_t label, size_t *ret_better),
     (x, n, label, ret_better))
 {
@@ -101,11 +101,11 @@ static float mean_loss(const float *x, size_t n, float whole)
 /* log of the sum of exponentials, shifted by the largest. */
 static float log_sum_exp(const float *x, size_t n)
 {
-    float most, sum;
+    float max, sum;
 
-    sum_of_exps(x, n, &most, &sum);
+    sum_of_exps(x, n, &max, &sum);
     /* cppcheck-suppress invalidFunctionArg ; a loss has classes: sum is at least 1 */
-    return most + logf(sum);
+    return max + logf(sum);
 }
 
 /* A row of logits in f32. */

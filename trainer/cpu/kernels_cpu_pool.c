@@ -1,15 +1,15 @@
-/* Pooling, forward and backward: eight channels at a time. A max pool notes in which element of its
- * window it found each maximum, and sends the gradient there. */
+/* Pooling, forward and backward: eight channels at a time. Max pooling stores which element of
+ * the window was the maximum and routes the gradient there. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <math.h>
 
 #include "trainer/cpu/simd.h"
 
-/* Where the windows of one row (image) lie. */
+/* Geometry of the windows of one row (image). */
 struct windows {
-    int h, w, c;      /* of the big side */
-    int out_h, out_w; /* of the small one */
+    int h, w, c;      /* of the larger side */
+    int out_h, out_w; /* of the smaller side */
     int kernel_h, kernel_w, stride, pad;
 };
 
@@ -22,10 +22,10 @@ static struct windows windows_of(const struct np_cpu *cpu, bool back)
         w->pad};
 }
 
-/* One window: where it begins, and its elements y0..y1, x0..x1 that lie in the picture. */
+/* One window: its origin, and its elements y0..y1, x0..x1 inside the picture. */
 struct window {
     int top, left, y0, y1, x0, x1;
-    size_t small; /* its first channel on the small side */
+    size_t small; /* its first channel on the smaller side */
 };
 
 static inline struct window window_at(const struct windows *g, int oy, int ox)
@@ -40,7 +40,7 @@ static inline struct window window_at(const struct windows *g, int oy, int ox)
 
 /* --- max pool ------------------------------------------------------------------------------ */
 
-/* Visits window v at its elements in the picture; NaN counts as the largest, as in torch. */
+/* Visits the elements of window v inside the picture; NaN counts as the largest, as in torch. */
 #define EACH_IN_WINDOW(visit_)                                                                     \
     for (int ky = v.y0; ky < v.y1; ky++)                                                           \
         for (int kx = v.x0; kx < v.x1; kx++) {                                                     \
@@ -60,17 +60,17 @@ NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const stru
             int k = 0;
 
             for (; k + 8 <= g->c; k += 8) {
-                np_v8 most = np_set(-INFINITY);
+                np_v8 max = np_set(-INFINITY);
                 np_v8i best = {0};
 
                 EACH_IN_WINDOW({
                     np_v8 got = np_get(x, at, half);
-                    np_v8i more = (got > most) | (got != got);
+                    np_v8i more = (got > max) | (got != got);
 
-                    most = (np_v8)(((np_v8i)got & more) | ((np_v8i)most & ~more));
+                    max = (np_v8)(((np_v8i)got & more) | ((np_v8i)max & ~more));
                     best = ((ky * g->kernel_w + kx) & more) | (best & ~more);
                 })
-                np_put(out, to + (size_t)k, half, most);
+                np_put(out, to + (size_t)k, half, max);
                 if (argmax) {
                     np_v8b bytes = __builtin_convertvector(best, np_v8b);
 
@@ -78,18 +78,18 @@ NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const stru
                 }
             }
             for (; k < g->c; k++) {
-                float most = -INFINITY;
+                float max = -INFINITY;
                 int best = 0;
 
                 EACH_IN_WINDOW({
                     float got = np_get1(x, at, half);
 
-                    if (got > most || got != got) {
-                        most = got;
+                    if (got > max || got != got) {
+                        max = got;
                         best = ky * g->kernel_w + kx;
                     }
                 })
-                np_put1(out, to + (size_t)k, half, most);
+                np_put1(out, to + (size_t)k, half, max);
                 if (argmax)
                     argmax[to + (size_t)k] = (uint8_t)best;
             }
@@ -301,7 +301,7 @@ static int pool_prepare(const struct np_graph *graph, const struct np_op_node *n
     int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
 
     (void)max_rows;
-    if (code == 0) { /* a picture, where sums are rounded to bf16 at the end */
+    if (code == 0) { /* a picture in f32; sums are rounded to bf16 at the end */
         struct np_cpu *cpu = *ret_state;
         size_t row = (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;
 

@@ -1,9 +1,8 @@
-/* 3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3): a quarter of the multiplications. Forward,
- * gradient of the input (a convolution with the flipped weights) and of the weights.
+/* 3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3): a quarter of the multiplications.
+ * Forward, gradient of the input (a convolution with the flipped weights) and of the weights.
  *
- * A run goes block by block: so many tiles that what is transformed of them stays in the core's
- * cache. Rounding differs from the plain sum's by some units more in the last place: see the
- * tolerances of tests/kernel. */
+ * A run works in blocks of tiles whose transforms fit in the core's cache. Rounding errors are a
+ * few units in the last place larger than the plain sum's: see the tolerances in tests/kernel. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <errno.h>
@@ -13,16 +12,16 @@
 #include "trainer/cpu/winograd.h"
 
 #define CACHE_BYTES   (384u << 10) /* of transformed tiles */
-#define MIN_TILES     24           /* of a block; more where the weights are not in a cache */
+#define MIN_TILES     24           /* of a block; more if the weights do not fit in a cache */
 #define MAX_TILES     96
 #define WEIGHTS_CACHE (1u << 20)
-#define MAX_WEIGHTS   (12u << 20) /* bytes transformed: beyond, memory is worth more than time */
+#define MAX_WEIGHTS   (12u << 20) /* bytes transformed; beyond, saving memory matters more */
 
 struct winograd {
     struct np_cpu cpu;
     int pad;
-    int in_h, in_w, in_c;    /* what is read: x; for the input's gradient dy */
-    int out_h, out_w, out_c; /* what is written: y, dx; for the weights' gradient dy, read too */
+    int in_h, in_w, in_c;    /* input: x; for the input's gradient dy */
+    int out_h, out_w, out_c; /* output: y, dx; for the weights' gradient dy, an input too */
     int tiles_y, tiles_x, block;
     bool has_bias;
     /* bytes in the scratch */
@@ -49,10 +48,10 @@ static bool takes(const struct winograd *wg, const struct np_window *w)
     return np_winograd_usable() && w->kernel_h == 3 && w->kernel_w == 3 && w->stride == 1 &&
            w->dilation == 1 && w->groups == 1 && w->pad <= 2 && wg->in_c % 8 == 0 &&
            wg->out_c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
-           2 * wg->out_h * wg->out_w >= covered; /* at most half of the tiles' pixels are cut off */
+           2 * wg->out_h * wg->out_w >= covered; /* at most half of the tiles' pixels are outside */
 }
 
-/* Strides that are no power of two: the points of a tile would fight for one set of the cache. */
+/* Avoids strides that are powers of two: the points of a tile would share one cache set. */
 static void lay_out(struct winograd *wg, struct np_needs *ret_needs)
 {
     size_t n = (size_t)wg->block, at = 0;
@@ -142,10 +141,10 @@ static void winograd_begin(void *state, const struct np_operands *operands, void
 
 /* --- running ------------------------------------------------------------------------------- */
 
-/* A block of tiles under way. */
+/* The current block of tiles. */
 struct block {
     struct np_wg_tile *in, *out;
-    struct np_wg_matrices v, m; /* of what is read; of what is written, or of dy */
+    struct np_wg_matrices v, m; /* of the input; of the output, or of dy */
     const float *zeros;
 };
 
@@ -163,7 +162,7 @@ static struct block make_block(const struct winograd *wg, const struct np_run *r
     return block;
 }
 
-/* Tiles first.. of all tiles of the run, as many as a block takes. */
+/* Takes the run's tiles from `first` on, as many as a block holds. */
 static void place_tiles(
     const struct winograd *wg, const struct np_run *run, int first, struct block *block)
 {
@@ -247,7 +246,7 @@ static void wgrad_run(void *state, const struct np_run *run)
         np_wg_sum(&dy, run->first_row, run->nr_rows, !run->first_in_lane, sum + weight_floats(wg));
 }
 
-/* Adds the lanes in order, in the first one's place; parts take inputs of their own. */
+/* Adds the lanes in order into the first one; each part has its own inputs. */
 static void add_lanes(const struct winograd *wg, const struct np_finish *finish, int first, int end)
 {
     float *sum = finish->partials[0];

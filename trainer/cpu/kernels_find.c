@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-/* The dtype that decides the row: of the activations the node works on. */
+/* Returns the dtype that selects the row: that of the node's activations. */
 static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)
 {
     for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
@@ -15,12 +15,12 @@ static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_n
     return NP_F32;
 }
 
-/* Rows in order of preference; the reference takes every node. */
+/* Tables in order of preference; the reference supports every node. */
 static const struct np_kernel *const *const tables[] = {
     np_kernels_cpu, np_kernels_onednn, np_kernels_ref};
 enum { REFERENCE = 2, NR_TABLES };
 
-/* checked: NULL, nothing is. *ret_wrong: a row that was found wrong on the way. */
+/* checked NULL: nothing is checked. *ret_wrong: a row that was found wrong. */
 static int find(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     int first_table, struct np_checked *checked, const struct np_kernel **ret_kernel,
     const struct np_kernel **ret_wrong, void **ret_state, struct np_needs *ret_needs,

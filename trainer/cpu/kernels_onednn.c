@@ -1,11 +1,11 @@
 /* Convolutions by oneDNN: forward, gradient of the input, gradient of the weights.
  *
- * Activations stay plain NHWC; weights are reordered once a step into the layout the primitive
- * wants (begin), gradients of weights are summed in that layout and reordered at the end (finish).
- * A primitive is made for one number of rows: one for max_rows, one for a single row, which runs
- * what is left over. Each pool thread runs its own primitives single-threaded. Two rows of the table
- * do bf16: oneDNN's own kernels, and, where it has none (or none that is right), "by f32": activations
- * are converted to f32, computed, and rounded back. */
+ * Activations stay plain NHWC; begin() reorders weights into the primitive's layout once a step;
+ * gradients of weights are summed in that layout, and finish() reorders them. A primitive has a
+ * fixed number of rows: one is made for max_rows, one for a single row, which runs the
+ * remainder. Each pool thread runs its own primitives single-threaded. Two rows of the table are
+ * for bf16: oneDNN's own kernels and, where it has no correct one, "by f32": activations are
+ * converted to f32, computed, and rounded back. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@ struct conv {
     bool half;  /* activations are bf16 */
     bool wraps; /* and oneDNN computes in f32 */
     bool has_bias;
-    bool relu; /* behind the forward convolution */
+    bool relu; /* after the forward convolution */
     int nr_operands_in;
     int rows[NR_SIZES];
     size_t x_row, y_row; /* elements of a row */
@@ -35,11 +35,11 @@ struct conv {
     dnnl_primitive_t primitive[NR_SIZES];
     struct np_md_own x[NR_SIZES], y[NR_SIZES]; /* plain */
     struct np_md_own any_weights, file_weights, bias;
-    np_md weights; /* as the primitives have it; of desc[FULL] */
+    np_md weights; /* in the primitives' layout; of desc[FULL] */
     dnnl_primitive_desc_t reorder_desc;
     dnnl_primitive_t reorder; /* file -> weights, for wgrad weights -> file */
     /* scratch: oneDNN's own, then x and y in f32, then a gradient */
-    size_t margin, x_at, y_at, gradient_at; /* margin: bytes behind oneDNN's own */
+    size_t margin, x_at, y_at, gradient_at; /* margin: bytes after oneDNN's own */
     size_t weight_bytes, bias_bytes;
 };
 
@@ -110,8 +110,9 @@ static dnnl_status_t make_attr(dnnl_primitive_attr_t *ret_attr)
     return status;
 }
 
-/* A 1x1 convolution with a stride gathers its pixels in the scratchpad first, with channels rounded up
- * to whole vectors; oneDNN 2.6 asks for room without the rounding and writes behind it. */
+/* A 1x1 convolution with a stride gathers its pixels in the scratchpad first, with channels
+ * rounded up to whole vectors; oneDNN 2.6 requests memory without the rounding and writes past
+ * its end. */
 static size_t margin_of(const struct np_window *w, struct shape x)
 {
     bool gathers = w->kernel_h == 1 && w->stride > 1; /* windows are square */
@@ -119,7 +120,7 @@ static size_t margin_of(const struct np_window *w, struct shape x)
     return gathers ? (size_t)x.h * (size_t)x.w * 16 * sizeof(float) : 0;
 }
 
-/* oneDNN's own reference code is slower than converting. */
+/* oneDNN's reference code is slower than converting. */
 static bool is_slow(const_dnnl_primitive_desc_t desc)
 {
     const char *name = "";
@@ -199,11 +200,11 @@ static void conv_free(void *state)
     np_free(state);
 }
 
-/* oneDNN 2.6.3, with AVX-512's bf16 products (its jit_bf16_1x1:avx512_core_bf16, on a Zen 5): backward
- * data of a 1x1 convolution with an odd number of outputs (of a group) is wrong by up to a hundred
- * times, silently. Of 2016 shapes 294 were: 1, 3, 5, 15, 17, 19, 33 outputs, any number of inputs, at
- * 60 and 180 pixels (3x20, 1x60, 10x18) with stride 1 and 12x20 with stride 2; none at 1, 16, 49, 64,
- * 196 or 256 pixels, none with even outputs. */
+/* oneDNN 2.6.3, with AVX-512's bf16 products (its jit_bf16_1x1:avx512_core_bf16, on a Zen 5):
+ * backward data of a 1x1 convolution with an odd number of outputs (of a group) is wrong by up
+ * to a hundred times, silently. Of 2016 shapes 294 were: 1, 3, 5, 15, 17, 19, 33 outputs, any
+ * number of inputs, at 60 and 180 pixels (3x20, 1x60, 10x18) with stride 1 and 12x20 with stride
+ * 2; none at 1, 16, 49, 64, 196 or 256 pixels, none with even outputs. */
 static bool is_wrong(const struct conv *conv, const struct np_window *w, struct shape y)
 {
     return conv->op == NP_OP_CONV_DGRAD && conv->half && !conv->wraps && w->kernel_h == 1 &&
@@ -287,7 +288,7 @@ static int prepare(const struct np_graph *graph, const struct np_op_node *node, 
     struct conv *conv = np_alloc(sizeof(*conv));
     dnnl_status_t status;
 
-    omp_set_num_threads(1); /* primitives are made for this many */
+    omp_set_num_threads(1); /* rows that primitives are made for */
     conv->op = node->op;
     conv->half = graph->tensors[first].dtype == NP_BF16;
     conv->wraps = wraps;
@@ -301,7 +302,7 @@ static int prepare(const struct np_graph *graph, const struct np_op_node *node, 
         conv_free(conv);
         if (status == dnnl_unimplemented || status == dnnl_invalid_arguments)
             return -ENOTSUP;
-        return np_err_set(err, -ENOMEM, "oneDNN refuses a convolution: status %d", (int)status);
+        return np_err_set(err, -ENOMEM, "oneDNN rejects a convolution: status %d", (int)status);
     }
     set_needs(conv, max_rows, ret_needs);
     *ret_state = conv;
@@ -328,7 +329,7 @@ struct operand {
     const void *data;
 };
 
-/* A failure here is lack of memory inside oneDNN or our own bug. */
+/* A failure here is lack of memory inside oneDNN or a bug. */
 static void execute(const struct conv *conv, const_dnnl_primitive_t primitive,
     const struct operand *operands, int n)
 {
@@ -380,7 +381,7 @@ static void *as_float(const struct conv *conv, const struct np_run *run, void *d
     return out;
 }
 
-/* Where rows are written: in place, or in the scratch to be rounded back. */
+/* Returns where rows are written: in place, or in the scratch, to be rounded back. */
 static void *to_float(
     const struct conv *conv, const struct np_run *run, void *data, size_t row, size_t at, int r)
 {
@@ -408,7 +409,7 @@ static void forward_rows(struct conv *conv, const struct np_run *run, int size, 
     if (conv->has_bias)
         list[n++] = (struct operand){DNNL_ARG_BIAS, np_md_get(&conv->bias), ptr[2]};
     execute(conv, conv->primitive[size], list, n);
-    if (conv->relu) /* not by oneDNN: its relu is max(x, 0) and makes a NaN 0 */
+    if (conv->relu) /* not by oneDNN: its relu turns NaN into 0 */
         np_cpu_relu(conv->half && !conv->wraps, y, y, conv->y_row * (size_t)rows);
     round_back(conv, ptr[conv->nr_operands_in], y, conv->y_row, r, rows);
 }
@@ -428,7 +429,7 @@ static void dgrad_rows(struct conv *conv, const struct np_run *run, int size, in
     round_back(conv, ptr[conv->nr_operands_in], dx, conv->x_row, r, rows);
 }
 
-/* The gradient of these rows goes to the scratch, or starts the lane's sum. */
+/* The gradient of these rows goes to the scratch, or is the lane's first summand. */
 static void wgrad_rows(struct conv *conv, const struct np_run *run, int size, int r)
 {
     void *const *ptr = run->operands->ptr;
@@ -467,8 +468,8 @@ static void conv_run(void *state, const struct np_run *run)
     }
 }
 
-/* Adds the lanes' sums in order, in the first lane's place, then brings them into the files'
- * layout. One part does it all: the reorder takes whole weights. */
+/* Adds the lanes' sums in order into the first lane's, then reorders them into the files'
+ * layout. One part does all: the reorder needs whole weights. */
 static void wgrad_finish(void *state, const struct np_finish *finish)
 {
     struct conv *conv = state;
@@ -503,8 +504,8 @@ CONV(f32, "f32", NP_F32, own_prepare)
 WGRAD(f32, "f32", NP_F32, own_prepare)
 CONV(bf16, "bf16", NP_BF16, own_prepare)
 CONV(bf16_by_f32, "bf16 by f32", NP_BF16, by_f32_prepare)
-/* Gradients of weights never by oneDNN's bf16 kernels: 2.6.3's gave inf for 3x3 windows of stride 1 and
- * padding 1 over pictures 1 and 2 pixels wide (8 of 700 random shapes). */
+/* Never oneDNN's bf16 kernels for gradients of weights: 2.6.3's gave inf for 3x3 windows of
+ * stride 1 and padding 1 over pictures 1 and 2 pixels wide (8 of 700 random shapes). */
 WGRAD(bf16_by_f32, "bf16 by f32", NP_BF16, by_f32_prepare)
 
 const struct np_kernel *const np_kernels_onednn[] = {&f32, &f32_dgrad, &f32_wgrad, &bf16,

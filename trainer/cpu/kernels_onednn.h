@@ -1,10 +1,10 @@
-/* What oneDNN is, and rows of its table that live beside it. */
+/* oneDNN's version and instructions, and rows of its table in other files. */
 #ifndef NP_KERNELS_ONEDNN_H
 #define NP_KERNELS_ONEDNN_H
 
 #include "trainer/cpu/kernels.h"
 
-/* What rounding depends on: "2.6.3", and the instructions that it uses (its own bits). */
+/* Rounding depends on these: the version ("2.6.3") and the instructions in use (oneDNN's bits). */
 void np_onednn_version(char ret_text[32]);
 unsigned np_onednn_isa(void);
 

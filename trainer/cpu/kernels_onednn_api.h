@@ -1,4 +1,4 @@
-/* oneDNN's C interface as both 2.x and 3.x have it: 3.x made memory descriptors opaque and made
+/* A common interface to oneDNN 2.x and 3.x: 3.x made memory descriptors opaque and turned
  * operation descriptors into arguments. Internal to kernels_onednn*.c. */
 #ifndef NP_KERNELS_ONEDNN_API_H
 #define NP_KERNELS_ONEDNN_API_H
@@ -12,7 +12,7 @@ typedef const_dnnl_memory_desc_t np_md;
 typedef const dnnl_memory_desc_t *np_md;
 #endif
 
-/* A descriptor that this program made. */
+/* A descriptor owned by this program. */
 struct np_md_own {
 #if DNNL_VERSION_MAJOR >= 3
     dnnl_memory_desc_t md;
@@ -66,7 +66,7 @@ static inline np_md np_md_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
     return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
-/* What a convolution is made of, forward and backward. */
+/* The parameters of a convolution, forward and backward. */
 struct np_conv_desc {
     np_md x, weights, bias /* NULL: none */, y;
     dnnl_dims_t strides, dilates, pad_low, pad_high;

@@ -11,7 +11,7 @@
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels_onednn.h"
 
-#define BLOCK 64 /* outputs of a product in finish(): fixed, so that rounding knows no threads */
+#define BLOCK 64 /* outputs of a product in finish(): fixed, for equal rounding */
 
 struct linear {
     enum np_op op;
@@ -20,7 +20,7 @@ struct linear {
     size_t in, out; /* features */
 };
 
-/* What a lane's run leaves for finish() where rows are bf16. */
+/* Rows that a lane's run keeps for finish() when they are bf16. */
 struct lane_rows {
     size_t nr_rows;
     float rows[]; /* x (max_rows, in), dy (max_rows, out) */
@@ -59,7 +59,8 @@ static void linear_free(void *state)
     np_free(state);
 }
 
-/* c (m, n) = a (m, k) b (k, n); ta, tb: a, b are stored transposed. A failure is lack of memory. */
+/* c (m, n) = a (m, k) b (k, n); ta, tb: a, b are stored transposed. A failure means lack of
+ * memory. */
 static void product(char ta, char tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
     const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
@@ -123,7 +124,7 @@ static void wgrad_run(void *state, const struct np_run *run)
     float *dy;
 
     if (!linear->half)
-        return;                 /* finish() reads the batch where it lies */
+        return;                 /* finish() reads the batch in place */
     assert(run->first_in_lane); /* one run a lane */
     lane->nr_rows = (size_t)run->nr_rows;
     rows_in(linear, run, linear->in, run->operands->ptr[0], lane->rows);

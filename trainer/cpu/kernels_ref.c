@@ -1,6 +1,7 @@
-/* The reference kernels: every operation in plain C, the truth the others are tested against.
- * f32 and bf16 (read and written as bf16, computed in f32). Formulas: batchnorm arXiv:1502.03167,
- * dropout JMLR 15 (2014), label smoothing arXiv:1512.00567. Any pool thread, each its own lane. */
+/* The reference kernels: every operation in plain C; the other kernels are tested against them.
+ * f32 and bf16 (read and written as bf16, computed in f32). Formulas: batchnorm
+ * arXiv:1502.03167, dropout JMLR 15 (2014), label smoothing arXiv:1512.00567. Any pool thread,
+ * each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -15,7 +16,7 @@ static size_t channels(const struct np_ref *ref, int tensor)
     return (size_t)np_ref_shape(ref, tensor).c;
 }
 
-/* Floats a lane sums up. */
+/* Floats that a lane sums. */
 static size_t partial_floats(const struct np_ref *ref)
 {
     const struct np_op_node *node = ref->node;
@@ -72,7 +73,7 @@ void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *ou
     }
 }
 
-/* The elements of the rows of a run, for what works element by element. */
+/* The elements of a run's rows, for elementwise operations. */
 struct range {
     size_t first, end;
 };
@@ -261,7 +262,7 @@ static void ref_bn_stats_finish(void *state, const struct np_finish *finish)
         mean[c] = (float)m;
         inv_std[c] = (float)(1 / sqrt(var + attrs->eps));
         running_mean[c] += (float)attrs->momentum * ((float)m - running_mean[c]);
-        var = n > 1 ? var * n / (n - 1) : var; /* the running one is unbiased, as torch's */
+        var = n > 1 ? var * n / (n - 1) : var; /* unbiased, as in torch */
         running_var[c] += (float)attrs->momentum * ((float)var - running_var[c]);
     }
 }
@@ -288,7 +289,7 @@ static void ref_bn_apply(void *state, const struct np_run *run)
     }
 }
 
-/* dy behind the fused relu: where y (given, or computed again) is not positive nothing passes. */
+/* dy after the fused relu's gradient: 0 where y (given, or recomputed) is not positive. */
 static float masked_dy(const struct np_ref *ref, const struct np_run *run, size_t i, float x_hat,
     float gamma, float beta, const void *y)
 {
@@ -370,14 +371,14 @@ static void ref_bn_dgrad(void *state, const struct np_run *run)
 /* log of the sum of exponentials, shifted by the largest. */
 static float log_sum_exp(const struct np_ref *ref, const void *logits, size_t first, size_t n)
 {
-    float most = -INFINITY, sum = 0;
+    float max = -INFINITY, sum = 0;
 
     for (size_t i = 0; i < n; i++)
-        most = fmaxf(most, np_ref_get(logits, ref->dtype, first + i));
+        max = fmaxf(max, np_ref_get(logits, ref->dtype, first + i));
     for (size_t i = 0; i < n; i++)
-        sum += expf(np_ref_get(logits, ref->dtype, first + i) - most);
+        sum += expf(np_ref_get(logits, ref->dtype, first + i) - max);
     /* cppcheck-suppress invalidFunctionArg ; a loss has classes: sum is at least 1 */
-    return most + logf(sum);
+    return max + logf(sum);
 }
 
 static void ref_cross_entropy(void *state, const struct np_run *run)
@@ -401,10 +402,10 @@ static void ref_cross_entropy(void *state, const struct np_run *run)
             float logit = np_ref_get(in(run, 0), ref->dtype, first + i);
 
             mean += (whole - logit) / (float)classes;
-            /* of equal logits the first counts as the larger; a NaN is never right */
+            /* of equal logits the first ranks higher; a NaN is never correct */
             better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
         }
-        /* without smoothing a logit of minus infinity is no mean's business */
+        /* without smoothing, a logit of minus infinity must not enter the mean */
         loss[r] = (1 - smoothing) * (whole - target) + (smoothing > 0 ? smoothing * mean : 0);
         correct[r] = better == 0;
         top5[r] = better < 5;

@@ -1,4 +1,4 @@
-/* What the reference kernels share: element access and the facts of a node. Plain and slow on
+/* Shared by the reference kernels: element access and the facts of a node. Plain and slow on
  * purpose; internal to kernels_ref*.c. */
 #ifndef NP_KERNELS_REF_H
 #define NP_KERNELS_REF_H
@@ -13,7 +13,7 @@ struct np_ref {
     enum np_dtype dtype; /* of activations */
 };
 
-/* An activation's shape; what lacks a dimension has 1. */
+/* An activation's shape; missing dimensions are 1. */
 struct np_nhwc {
     int n, h, w, c;
 };
@@ -60,7 +60,7 @@ static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float v
         np_bf16_from_f32((uint16_t *)data + i, &value, 1);
 }
 
-/* The facts every prepare needs; rows of the table differ in partial_floats only. */
+/* Fills the facts that every prepare needs; rows of the table differ only in partial_floats. */
 int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
 void np_ref_free(void *state);

@@ -1,5 +1,5 @@
-/* Reference convolution and linear layers, forward and backward: the sums as they are written
- * down, in f32. Goodfellow et al., "Deep Learning", equations 9.7 to 9.13. */
+/* Reference convolution and linear layers, forward and backward: the sums as in the formulas, in
+ * f32. Goodfellow et al., "Deep Learning", equations 9.7 to 9.13. */
 #include "trainer/cpu/kernels_ref.h"
 
 struct conv {
@@ -58,7 +58,7 @@ struct sums {
     const struct conv *conv;
     const void *from;
     const float *weight;
-    float *to; /* f32 accumulators of the rows at hand, or the partial */
+    float *to; /* f32 accumulators of the current rows, or the partial */
     int first_row;
     const void *dy;
 };

@@ -9,7 +9,7 @@ static void *operand(const struct np_ref *ref, const struct np_run *run, int out
     return run->operands->ptr[ref->node->nr_ins + out];
 }
 
-/* The window of output (oy, ox) at element k, in the input's pixels; false: it is padding. */
+/* Finds the input pixel of element k of output (oy, ox)'s window; false: padding. */
 static bool window_at(
     const struct np_window *w, struct np_nhwc x, int oy, int ox, int k, int *ret_y, int *ret_x)
 {
@@ -30,7 +30,7 @@ void np_ref_maxpool(void *state, const struct np_run *run)
         for (int oy = 0; oy < y.h; oy++)
             for (int ox = 0; ox < y.w; ox++)
                 for (int c = 0; c < y.c; c++) {
-                    float most = -INFINITY;
+                    float max = -INFINITY;
                     size_t at = np_ref_at(y, n, oy, ox, c);
                     int best = 0, iy, ix;
 
@@ -41,18 +41,18 @@ void np_ref_maxpool(void *state, const struct np_run *run)
                             continue;
                         value = np_ref_get(
                             run->operands->ptr[0], ref->dtype, np_ref_at(x, n, iy, ix, c));
-                        if (value > most || isnan(value)) {
-                            most = value;
+                        if (value > max || isnan(value)) {
+                            max = value;
                             best = k;
                         }
                     }
-                    np_ref_put(operand(ref, run, 0), ref->dtype, at, most);
+                    np_ref_put(operand(ref, run, 0), ref->dtype, at, max);
                     if (argmax)
                         argmax[at] = (uint8_t)best;
                 }
 }
 
-/* Adds what each output sends back to element k of its window; share(k, at) of dy. */
+/* Adds each output's gradient to element k of its window; share(k, at) of dy. */
 static void scatter(struct np_ref *ref, const struct np_run *run, const uint8_t *argmax)
 {
     const struct np_window *w = &ref->node->attrs.window;

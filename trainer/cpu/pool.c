@@ -1,5 +1,5 @@
 /* The fork-join pool. One owner thread calls np_pool_run() and works too; the others sleep
- * between runs. Items are handed out in order under one lock: an item is milliseconds of work. */
+ * between runs. Threads take items in order under one lock: an item is milliseconds of work. */
 #include "trainer/cpu/pool.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ struct np_pool {
     pthread_mutex_t lock;
     pthread_cond_t work_came, work_done;
     int nr_started;
-    uint64_t nr_runs; /* a thread that sees a new number joins that run */
+    uint64_t nr_runs; /* threads join a run when this number changes */
     bool stopping;
     int next_item, nr_items, nr_busy; /* busy: threads that have not left the run */
     void (*work)(void *context, int item, int thread);

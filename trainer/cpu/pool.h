@@ -1,11 +1,11 @@
-/* A fork-join pool of compute threads. Nobody spins: waiting threads sleep. */
+/* A fork-join pool of compute threads. Waiting threads sleep. */
 #ifndef NP_POOL_H
 #define NP_POOL_H
 
 #include "loader/base/err.h"
 
 struct np_pool;
-/* nr_threads - 1 threads are started; the caller is the other one. */
+/* Starts nr_threads - 1 threads; the caller is the other one. */
 int np_pool_new(int nr_threads, struct np_pool **ret_pool, struct np_err *err);
 void np_pool_free(struct np_pool *pool);
 int np_pool_threads(const struct np_pool *pool);

@@ -1,5 +1,5 @@
-/* Groups, chunks and lanes: the executor of the CPU device. A group is the longest run of calls in
- * which nobody reads what an earlier call of the group only finishes after all rows; its calls run
+/* Groups, chunks and lanes: the executor of the CPU device. A group is the longest sequence of
+ * calls in which no call reads a sum over rows of an earlier call of the group; its calls run
  * chunk by chunk, so that a chunk's tensors stay in the core's cache from call to call. */
 #include "trainer/cpu/program.h"
 
@@ -7,8 +7,8 @@
 
 #include "loader/base/mem.h"
 
-#define CACHE_BYTES     (1u << 20) /* of a core's share of the caches that a chunk's tensors may take */
-#define FINISH_IN_PLACE (64u << 10) /* partials smaller than this are not worth a hand-over */
+#define CACHE_BYTES     (1u << 20)  /* share of a core's caches for a chunk's tensors */
+#define FINISH_IN_PLACE (64u << 10) /* bytes; smaller partials are not worth a second thread */
 
 struct call {
     const struct np_op_node *node;
@@ -19,7 +19,7 @@ struct call {
     void *shared;
     size_t partial_at; /* in its lane's sums */
     void **partials;   /* (nr_lanes) */
-    bool whole_lane;   /* one run a lane, after the group's chunks */
+    bool whole_lane;   /* one run per lane, after the group's chunks */
 };
 
 struct group {
@@ -36,16 +36,16 @@ struct np_program {
     struct group *groups;
     int nr_calls, nr_groups, nr_lanes;
     void **scratch; /* one a pool thread */
-    char **sums;    /* one a lane: the partials of the group under way */
+    char **sums;    /* one per lane: the partials of the current group */
     char *arena;
-    /* of the run under way */
+    /* of the current run */
     struct np_step_info info;
     const struct group *group;
 };
 
 /* --- groups -------------------------------------------------------------------------------- */
 
-/* Are the node's outputs sums over rows, there only after finish()? */
+/* Are the node's outputs sums over rows, complete only after finish()? */
 static bool crosses_rows(enum np_op op)
 {
     return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || op == NP_OP_CONV_WGRAD ||
@@ -66,7 +66,7 @@ static bool reads_any(const struct np_op_node *node, const struct np_op_node *wr
     return false;
 }
 
-/* Does node n wait for a sum that the group since `first` has not finished? */
+/* Does node n read a sum of the group that starts at `first`? */
 static bool must_wait(const struct np_graph *graph, int first, int n)
 {
     for (int m = first; m < n; m++)
@@ -85,10 +85,10 @@ static uint64_t row_bytes(const struct np_graph *graph, int t)
     return np_tensor_elements(tensor) / (uint64_t)graph->batch * np_dtype_bytes(tensor->dtype);
 }
 
-/* Rows of a chunk: what the biggest call reads and writes fits the cache. */
+/* Rows of a chunk, so that the largest call's operands fit in the cache. */
 static int chunk_rows(const struct np_program *program, const struct group *group, int lane_rows)
 {
-    uint64_t most = 1;
+    uint64_t max = 1;
     int rows;
 
     for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
@@ -99,9 +99,9 @@ static int chunk_rows(const struct np_program *program, const struct group *grou
             bytes += row_bytes(program->graph, node->ins[i]);
         for (int o = 0; o < node->nr_outs; o++)
             bytes += row_bytes(program->graph, node->outs[o]);
-        most = bytes > most ? bytes : most;
+        max = bytes > max ? bytes : max;
     }
-    rows = (int)(CACHE_BYTES / most);
+    rows = (int)(CACHE_BYTES / max);
     rows = rows < 1 ? 1 : rows > lane_rows ? lane_rows : rows;
     /* Equal chunks: a short last one costs a kernel of its own. */
     return (lane_rows + (lane_rows + rows - 1) / rows - 1) / ((lane_rows + rows - 1) / rows);
@@ -128,8 +128,8 @@ static void make_groups(struct np_program *program, int *when)
 
 /* --- preparing ----------------------------------------------------------------------------- */
 
-/* A weight gradient is summed once a chunk: where the weights are bigger than what a chunk holds,
- * one run over the lane is cheaper. A linear layer reads all its weights for any number of rows. */
+/* A weight gradient is summed once per chunk: if the weights are larger than a chunk, one run
+ * over the lane is cheaper. A linear layer reads all its weights for any number of rows. */
 static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_node *node, int rows)
 {
     uint64_t read = 0;
@@ -144,10 +144,10 @@ static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_no
     return np_tensor_elements(&graph->tensors[node->outs[0]]) * sizeof(float) > read / 2;
 }
 
-/* Which kernels a program takes. */
+/* Selects the kernels of a program. */
 struct taste {
     bool reference;
-    struct np_checked *checked; /* NULL: what stands first in the tables */
+    struct np_checked *checked; /* NULL: the first rows of the tables */
 };
 
 static int find_kernel(const struct np_program *program, struct call *call, int rows,
@@ -177,10 +177,10 @@ static int prepare_call(struct np_program *program, struct call *call, const str
     return 0;
 }
 
-/* Lanes' sums live as long as their group: groups take turns in one stretch of memory a lane. */
+/* Lanes' sums live as long as their group: groups share one block of memory per lane. */
 static int place_partials(struct np_program *program, struct np_err *err)
 {
-    size_t most = 1;
+    size_t max = 1;
 
     for (int g = 0; g < program->nr_groups; g++) {
         const struct group *group = &program->groups[g];
@@ -190,10 +190,10 @@ static int place_partials(struct np_program *program, struct np_err *err)
             program->calls[c].partial_at = bytes;
             bytes += (program->calls[c].needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
         }
-        most = bytes > most ? bytes : most;
+        max = bytes > max ? bytes : max;
     }
     for (int lane = 0; lane < program->nr_lanes; lane++) {
-        if (!(program->sums[lane] = np_try_alloc(most, err)))
+        if (!(program->sums[lane] = np_try_alloc(max, err)))
             return np_err_context(err, "the sums of a lane");
         for (int c = 0; c < program->nr_calls; c++)
             program->calls[c].partials[lane] = program->sums[lane] + program->calls[c].partial_at;
@@ -298,7 +298,7 @@ static void *address(const struct np_program *program, int t)
     case NP_ROLE_PARAM: return program->arrays.params + tensor->offset;
     case NP_ROLE_BUFFER: return program->arrays.buffers + tensor->offset;
     case NP_ROLE_GRAD: return program->arrays.grads + tensor->offset;
-    case NP_ROLE_INPUT: return NULL; /* the batch's, each run */
+    case NP_ROLE_INPUT: return NULL; /* the batch, set by each run */
     default: break;
     }
     if (program->memory.offsets[t] == UINT64_MAX)
@@ -367,7 +367,7 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
     call->kernel->run(call->state, &run);
 }
 
-/* Calls first..end of the group, chunk by chunk. */
+/* Runs calls first..end of the group, chunk by chunk. */
 static void run_chunks(
     struct np_program *program, int lane, int thread, int first_call, int end_call)
 {
@@ -391,9 +391,9 @@ static void run_whole(struct np_program *program, int lane, int thread, int call
     run_rows(program, &program->calls[call], lane, thread, first, end - first, true);
 }
 
-/* All rows of a lane through the group under way. What runs over the whole lane at once parts the
- * chunks before it from those behind it; gradients of weights, which nobody in the group reads, come
- * last instead. */
+/* Runs all rows of a lane through the current group. A call over the whole lane separates the
+ * chunks before it from those after it; gradients of weights have no readers in the group and
+ * come last. */
 static void run_lane(void *context, int lane, int thread)
 {
     struct np_program *program = context;
@@ -432,7 +432,7 @@ static void finish_part(void *context, int part, int thread)
     job->call->kernel->finish(job->call->state, &finish);
 }
 
-/* What finish() reads or writes, at least. */
+/* A lower bound of the bytes that finish() reads or writes. */
 static uint64_t finish_bytes(const struct np_program *program, const struct call *call)
 {
     uint64_t bytes = call->needs.partial_bytes;

@@ -1,5 +1,5 @@
 /* One graph made ready for the CPU: prepared kernels in groups, and the arena they work in.
- * How a step runs is told at the top of kernels.h. Trainer thread; the pool's threads inside. */
+ * kernels.h explains how a step runs. Trainer thread; the pool's threads inside. */
 #ifndef NP_PROGRAM_H
 #define NP_PROGRAM_H
 
@@ -9,14 +9,14 @@
 
 struct np_program;
 
-/* Flat f32 arrays in the files' layouts; NULL: the graph uses none of that role. Borrowed. */
+/* Flat f32 arrays in the files' layouts; NULL: not used by the graph. Borrowed. */
 struct np_arrays {
     float *params, *buffers, *grads;
 };
 
-/* checked: kernels found wrong are not used; NULL: nothing is checked, as with options->reference.
- * graph is borrowed and must stay. arena: of at least np_program_arena_bytes(), given before the
- * first run, so that several programs may share one. */
+/* checked: excludes wrong kernels; NULL: nothing is checked, as with options->reference. graph
+ * is borrowed and must stay. arena: at least np_program_arena_bytes(), set before the first run;
+ * several programs may share it. */
 int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
     struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
     struct np_program **ret_program, struct np_err *err);
@@ -26,7 +26,7 @@ void np_program_set_arena(struct np_program *program, void *arena);
 /* Runs all nodes on one batch. */
 void np_program_run(struct np_program *program, const void *images, const void *labels,
     const struct np_step_info *info);
-/* Where a tensor lies, valid until the next run. */
+/* Returns a tensor's memory, valid until the next run. */
 const void *np_program_tensor(const struct np_program *program, int tensor);
 
 #endif

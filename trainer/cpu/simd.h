@@ -14,17 +14,18 @@ typedef uint16_t np_v8h __attribute__((vector_size(16)));
 typedef int16_t np_v8s __attribute__((vector_size(16)));
 typedef uint8_t np_v8b __attribute__((vector_size(8)));
 
-/* What the CPU has, or less where the environment's NNPIPE_CPU says so (sse2, avx2 or avx512): with it
- * tests run the plain code on any machine. oneDNN has ONEDNN_MAX_CPU_ISA for the same. */
+/* The CPU's vectors, or fewer with NNPIPE_CPU (sse2, avx2 or avx512) in the environment, so that
+ * tests can run the plain code on any machine. oneDNN has ONEDNN_MAX_CPU_ISA. */
 enum np_vectors { NP_SSE2, NP_AVX2, NP_AVX512, NP_AVX512_BF16 };
 enum np_vectors np_vectors_used(void);
-const char *np_cpu_vectors(void); /* by name: rounding depends on it, too */
+const char *np_cpu_vectors(void); /* by name: rounding depends on it too */
 
 #define NP_INLINE  static inline __attribute__((always_inline, unused))
 #define NP_AS_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
 
-/* NP_LOOP(name, (parameters), (arguments)) { body }: a static function `name` that runs the body as
- * this CPU does it best. The two differ only in speed: neither may use fused multiply-adds. */
+/* NP_LOOP(name, (parameters), (arguments)) { body }: a static function `name` that runs the
+ * fastest version of the body for this CPU. The versions differ only in speed: none may use
+ * fused multiply-adds. */
 #define NP_LOOP(name, parameters, arguments)                                                       \
     NP_INLINE void name##_body parameters;                                                         \
     static NP_AS_AVX2 void name##_avx2 parameters                                                  \

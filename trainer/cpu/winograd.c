@@ -6,12 +6,12 @@
 
 #include "trainer/cpu/simd.h"
 
-#define AVX2   __attribute__((target("avx2,fma"), optimize("O3"))) /* unrolls what is constant */
+#define AVX2   __attribute__((target("avx2,fma"), optimize("O3"))) /* unrolls loops */
 #define INLINE static inline __attribute__((always_inline, target("avx2,fma")))
 
 bool np_winograd_usable(void)
 {
-    /* With AVX-512 oneDNN's own kernels are the faster ones. */
+    /* With AVX-512 oneDNN's own kernels are faster. */
     return np_vectors_used() == NP_AVX2;
 }
 
@@ -118,7 +118,7 @@ INLINE void weight_gradient_line(const __m256 u[6], __m256 r[3])
 
 /* --- tiles --------------------------------------------------------------------------------- */
 
-/* Where the lines of a tile of `side` lines start; those outside the picture are zeros. */
+/* Finds the starts of a tile's `side` lines; lines outside the picture are zeros. */
 INLINE void find_lines(const struct np_wg_image *image, const struct np_wg_tile *tile, int side,
     const float *zeros, const char *lines[6])
 {
@@ -180,7 +180,8 @@ AVX2 void np_wg_input(const struct np_wg_image *image, const struct np_wg_tile *
         input_tiles(image, tiles, false, out, zeros);
 }
 
-/* Where channel c of row (tile or input) i lies in panels of n rows and `channels` channels. */
+/* Returns the place of channel c of row (tile or input) i in panels of n rows and `channels`
+ * channels. */
 INLINE size_t panel_at(int c, int i, int n, int channels)
 {
     int panel = c / NP_WG_PANEL * NP_WG_PANEL;

@@ -21,7 +21,7 @@ struct np_wg_image {
     int h, w, c;
 };
 
-/* A tile: its picture, and the pixel of its first element (may lie outside). */
+/* A tile: its picture, and the pixel of its first element, which may be outside. */
 struct np_wg_tile {
     int row, y, x;
 };
@@ -36,13 +36,14 @@ struct np_wg_matrices {
 
 bool np_winograd_usable(void);
 
-/* B' d B of tiles of 6x6; what lies outside the picture is 0. zeros: 6 * c floats of 0. */
+/* B' d B of 6x6 tiles; elements outside the picture are 0. zeros: 6 * c floats of 0. */
 void np_wg_input(const struct np_wg_image *image, const struct np_wg_tile *tiles,
     const struct np_wg_matrices *out, const float *zeros);
-/* A dy A' of tiles of 4x4 into panels; what lies outside is 0. */
+/* A dy A' of 4x4 tiles into panels; elements outside are 0. */
 void np_wg_gradient(const struct np_wg_image *image, const struct np_wg_tile *tiles,
     const struct np_wg_matrices *out, const float *zeros);
-/* A' m A into the picture, plus bias (NULL: none), behind it a relu. What lies outside is dropped. */
+/* A' m A into the picture, plus bias (NULL: none), then an optional relu. Elements outside are
+ * dropped. */
 void np_wg_output(const struct np_wg_matrices *in, const struct np_wg_tile *tiles,
     const struct np_wg_image *image, void *data, const float *bias, bool relu);
 

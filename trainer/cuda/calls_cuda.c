@@ -1,5 +1,5 @@
-/* What each operation queues: one function a family, and the table that names them. Operands were
- * looked up when the program was bound. */
+/* Queues the kernels of each operation: one function per family, and the table that names them.
+ * Operands were looked up when the program was bound. */
 #include "trainer/cuda/calls_cuda.h"
 
 static const struct np_tensor *tensor(const struct np_cuda_program *program, int t)
@@ -142,7 +142,7 @@ static void run_pool(struct np_cuda_program *p, const struct np_cuda_call *c)
         np_cuda_avgpool_dgrad(stream, p->dtype, &pool, q[0], q[1]);
 }
 
-/* Operations on a picture's pixels as a whole: (n, h * w, c). */
+/* Operations on all pixels of a picture: (n, h * w, c). */
 static void run_picture(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
@@ -201,7 +201,7 @@ static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
     np_cuda_numbers(stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers);
 }
 
-/* What cuDNN's pattern leaves over, and the gradient of the bias. */
+/* The operations that cuDNN's pattern lacks, and the gradient of the bias. */
 static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
 {
     const struct np_op_node *node = c->node;
@@ -209,7 +209,7 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
     int out = node->nr_outs ? node->outs[0] : -1, code;
     bool bias = node->nr_ins > 2;
 
-    if (c->sums) /* its kernel adds to what is there */
+    if (c->sums) /* its kernel adds to the output */
         np_cuda_zero(stream, c->sum, 2 * np_cuda_pitch(np_cuda_channels(p, out)));
     code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)

@@ -1,5 +1,4 @@
-/* A program's inside, shared by program_cuda.c (what is prepared and bound) and calls_cuda.c (what each
- * operation queues). */
+/* Internals of a program, shared by program_cuda.c (prepare and bind) and calls_cuda.c (queue). */
 #ifndef NP_CALLS_CUDA_H
 #define NP_CALLS_CUDA_H
 
@@ -15,13 +14,13 @@ struct np_cuda_call {
     void *p[2 * NP_MAX_OPERANDS]; /* operands: ins, then outs */
     uint64_t scratch_bytes;       /* in the workspace, of our own kernels */
 
-    /* A convolution whose output a batchnorm takes the statistics of: */
-    struct np_cuda_conv *summing; /* with the channels' sums; NULL: cuDNN has no such plan */
+    /* A convolution whose output a batchnorm normalises: */
+    struct np_cuda_conv *summing; /* also sums the channels; NULL: cuDNN has no such plan */
     bool sums;                    /* summing runs, not conv */
     struct np_cuda_call *reader;  /* the BN_STATS */
-    uint64_t sums_at;             /* bytes into the workspace: what the sums take */
+    uint64_t sums_at;             /* offset in the workspace of the sums, bytes */
     float *sum, *square_sum;      /* there, (c) each */
-    float *spare[2];              /* there, to time with */
+    float *spare[2];              /* there, for timing */
     /* That BN_STATS: */
     const struct np_cuda_call *source; /* the convolution; or NULL */
 };
@@ -46,19 +45,19 @@ struct np_cuda_lowering {
 };
 extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
 
-/* Elements that (c) floats take where cuDNN is told of 16 bytes' alignment. */
+/* Elements of (c) floats, padded to the 16 byte alignment that cuDNN is promised. */
 static inline int np_cuda_pitch(int c)
 {
     return (c + 3) / 4 * 4;
 }
 
-/* What a node became: "conv + stats", "own bn_apply". */
+/* Names what a node became: "conv + stats", "own bn_apply". */
 const char *np_cuda_call_name(const struct np_cuda_call *call);
 /* Queues a node on the compute stream, by kernel or library. */
 int np_cuda_call_queue(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err);
 
-/* Channels are the last dimension of an activation, rows all that is before. */
+/* Channels are the last dimension of an activation; rows are the product of the others. */
 static inline int np_cuda_channels(const struct np_cuda_program *program, int t)
 {
     const struct np_tensor *x = &program->graph->tensors[t];

@@ -1,5 +1,4 @@
-/* What is queued on a stream as a CUDA graph: captured, to be launched as often as wanted. Trainer
- * thread. */
+/* Captures calls on a stream as a CUDA graph, which can be launched many times. Trainer thread. */
 #ifndef NP_CAPTURE_CUDA_H
 #define NP_CAPTURE_CUDA_H
 
@@ -8,12 +7,12 @@
 
 #include "loader/base/err.h"
 
-/* May anything be captured? Not where NNPIPE_CUDA_GRAPH is 0. */
+/* False when NNPIPE_CUDA_GRAPH is 0: nothing may be captured. */
 bool np_cuda_graphs(void);
-/* Captures what queue(context) queues on the stream; nothing of it runs. Each library must have run
- * once before what it queues here. Caller destroys *ret_exec. Error: something cannot be captured,
- * or there is no memory for the graph; the stream is as it was, and CUDA's last error is cleared,
- * so that the same may be queued without a graph. */
+/* Captures the calls that queue(context) makes on the stream, without running them. Each library
+ * must have run the same calls once before. Caller destroys *ret_exec. Error: a call cannot be
+ * captured, or there is no memory for the graph; the stream is unchanged, and CUDA's last error
+ * is cleared, so that the same calls can be queued without a graph. */
 int np_cuda_capture(cudaStream_t stream, int (*queue)(void *context, struct np_err *err),
     void *context, cudaGraphExec_t *ret_exec, struct np_err *err);
 

@@ -1,12 +1,11 @@
-/* GPU events in the host's time. cudaEventElapsedTime() gives float milliseconds: precise for
- * seconds, not for hours, and the two clocks drift apart. So the anchor is renewed: an event on a
- * stream that has nothing else to do passes as soon as it is recorded. Trainer thread. */
+/* Converts GPU events to the host's time. cudaEventElapsedTime() gives float milliseconds,
+ * precise for seconds but not for hours, and the two clocks drift. So the anchor is renewed: an
+ * event on an idle stream passes as soon as it is recorded. Trainer thread. */
 #include "loader/base/clock.h"
 #include "trainer/cuda/device_cuda.h"
 
-#define RENEW_NS 1000000000u
-#define DELAYED_NS                                                                                 \
-    1000000u /* an anchor this late waited for something: its own time is not known */
+#define RENEW_NS   1000000000u
+#define DELAYED_NS 1000000u /* an anchor this late waited: its own time is unknown */
 
 int np_cuda_clock_start(struct np_cuda_clock *clock)
 {
@@ -46,7 +45,8 @@ static uint64_t since_anchor(
     return ns > (double)at_most_ns ? at_most_ns : ns > 0 ? (uint64_t)ns : 0;
 }
 
-/* "Not ready" may be kept as the last error; another one there is a launch's, and stays. */
+/* The runtime may keep "not ready" as the last error; any other last error is a launch's, and
+ * stays. */
 static bool has_passed(cudaEvent_t event)
 {
     cudaError_t status = cudaEventQuery(event);

@@ -11,12 +11,12 @@
 #define MAX_PLANS     24
 #define MAX_WORKSPACE (1ull << 30)
 
-/* Of all nodes with this key. */
+/* The plans of all nodes with this key. */
 struct shape {
     char key[NP_ENGINE_KEY];
     enum np_conv_pattern pattern;
     struct np_dnn *dnn;
-    struct np_dnn_plan plans[MAX_PLANS]; /* none: cuDNN has not got this pattern */
+    struct np_dnn_plan plans[MAX_PLANS]; /* 0: cuDNN does not support this pattern */
     int nr_plans, taken;
     bool settled;
     struct shape *next;
@@ -24,7 +24,7 @@ struct shape {
 
 struct np_cuda_convs {
     const struct np_dnn_target *target;
-    uint64_t workspace_max; /* bytes that a plan may want where others want less */
+    uint64_t workspace_max; /* bytes; plans that need more are left out if others need less */
     struct shape *shapes;
     int nr_lost;
     char lost_node[128], lost_id[NP_DNN_ID]; /* the first */
@@ -46,7 +46,7 @@ static cudnnDataType_t type_of(enum np_dtype dtype)
                              : CUDNN_DATA_FLOAT;
 }
 
-/* An activation (n, h, w, c) of the graph, in cuDNN's order of dimensions. */
+/* Adds an activation (n, h, w, c) of the graph, in cuDNN's order of dimensions. */
 static int activation(struct np_dnn *dnn, const struct np_graph *graph, int t,
     enum np_dnn_kind kind, cudnnDataType_t type)
 {
@@ -55,7 +55,7 @@ static int activation(struct np_dnn *dnn, const struct np_graph *graph, int t,
     return np_dnn_tensor(dnn, kind, type, (const int64_t[]){d[0], d[3], d[1], d[2]});
 }
 
-/* A weight (out, in, kh, kw): the halves' copy, or f32. */
+/* Adds a weight (out, in, kh, kw): its half-precision copy, or f32. */
 static int weight(struct np_dnn *dnn, const struct np_graph *graph, int t, cudnnDataType_t type)
 {
     const int *d = graph->tensors[t].dims;
@@ -117,7 +117,7 @@ static struct np_dnn *build(const struct np_dnn_target *target, const struct np_
         type = type_of(graph->tensors[node->ins[0]].dtype);
         a = activation(dnn, graph, node->ins[0], NP_DNN_REAL, type);
         b = activation(dnn, graph, node->ins[1], NP_DNN_REAL, type);
-        c = weight(dnn, graph, node->outs[0], type); /* cuDNN sums halves into halves alone */
+        c = weight(dnn, graph, node->outs[0], type); /* cuDNN sums halves only into halves */
         np_dnn_wgrad(dnn, &node->attrs.window, a, b, c);
     }
     return dnn;
@@ -138,7 +138,7 @@ static enum np_conv_pattern wanted(const struct np_op_node *node)
 
 /* --- a shape's plans -------------------------------------------------------------------------- */
 
-/* The known choice, if cuDNN offers and builds it still. */
+/* Builds the known choice, if cuDNN still offers it. */
 static bool build_known(const struct np_dnn_target *target, struct shape *shape,
     const struct np_dnn_offer *offers, int n, const char *id)
 {
@@ -148,16 +148,16 @@ static bool build_known(const struct np_dnn_target *target, struct shape *shape,
     return false;
 }
 
-/* Up to `most` plans in cuDNN's order. One that wants too much workspace is taken where there is no
- * other, and then the least one. */
+/* Builds up to `max` plans in cuDNN's order. Plans that need too much workspace are left out; if
+ * there are no others, the smallest is taken. */
 static void build_all(const struct np_cuda_convs *convs, struct shape *shape,
-    const struct np_dnn_offer *offers, int n, int most)
+    const struct np_dnn_offer *offers, int n, int max)
 {
     const struct np_cudnn *cudnn = convs->target->cudnn;
     struct np_dnn_plan spare = {0}, plan;
     int nr_large = 0;
 
-    for (int i = 0; i < n && (shape->nr_plans == 0 || shape->nr_plans + nr_large < most); i++) {
+    for (int i = 0; i < n && (shape->nr_plans == 0 || shape->nr_plans + nr_large < max); i++) {
         if (np_dnn_build(convs->target, &offers[i], &plan, NULL) < 0)
             continue;
         if (plan.workspace_bytes <= convs->workspace_max) {
@@ -206,7 +206,7 @@ static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
     } else if (n > 0) {
         if (engine && strcmp(engine->id, NP_ENGINE_APART) != 0)
             lose(convs, request->node, engine->id);
-        build_all(convs, shape, offers, n, request->most < MAX_PLANS ? request->most : MAX_PLANS);
+        build_all(convs, shape, offers, n, request->max < MAX_PLANS ? request->max : MAX_PLANS);
     }
     np_dnn_offers_free(convs->target->cudnn, offers, n);
     if (n > 0 && shape->nr_plans == 0)
@@ -214,7 +214,7 @@ static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
     return n < 0 ? n : 0;
 }
 
-/* A shape that cuDNN has no plan for is kept, too, so that it is asked once. */
+/* A shape without a plan is stored too, so that cuDNN is asked only once. */
 static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, const char *key, struct np_err *err)
 {
@@ -295,7 +295,7 @@ static int name_it(const struct np_graph *graph, const struct np_op_node *node, 
         d[0], d[1], d[2], d[3]);
 }
 
-/* Of the most fused pattern that cuDNN has; between that and the plain one there is none. */
+/* Tries the most fused pattern, then the plain one. */
 static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, bool or_plain, struct np_cuda_conv **ret_conv, struct np_err *err)
 {
@@ -396,12 +396,12 @@ bool np_cuda_conv_settled(const struct np_cuda_conv *conv)
 
 uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
 
     for (int i = 0; i < conv->shape->nr_plans; i++)
-        if (conv->shape->plans[i].workspace_bytes > most)
-            most = conv->shape->plans[i].workspace_bytes;
-    return most;
+        if (conv->shape->plans[i].workspace_bytes > max)
+            max = conv->shape->plans[i].workspace_bytes;
+    return max;
 }
 
 int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],

@@ -1,6 +1,6 @@
 /* A convolution on the GPU, forward or backward, by cuDNN: the operation graph of its shape, the
- * plans for it, and the one that is taken. Patterns are tried from the most fused to the plain one;
- * what a pattern leaves over (bias, relu) is said and done by our own kernels. Trainer thread. */
+ * plans for it, and the chosen plan. Patterns are tried from the most fused to the plain one;
+ * our own kernels do what a pattern lacks (bias, relu). Trainer thread. */
 #ifndef NP_CONV_CUDA_H
 #define NP_CONV_CUDA_H
 
@@ -12,57 +12,59 @@ enum np_conv_pattern {
     NP_CONV_BIAS,
     NP_CONV_RELU,
     NP_CONV_BIAS_RELU,
-    NP_CONV_STATS /* and, for a batchnorm behind, the sum and sum of squares of each channel of y */
+    NP_CONV_STATS /* and each channel's sum and sum of squares of y, for a batchnorm */
 };
 extern const char *const np_conv_patterns[];
 
-/* Plans are made once for all nodes of the same operation, shapes, types and rules, of all programs
- * that share the store. target: borrowed. free: after the last convolution of it. */
+/* A store makes plans once for all nodes with the same operation, shapes, types and rules, in
+ * all programs that share it. target: borrowed. Free it after its last convolution. */
 struct np_cuda_convs;
 struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint64_t device_bytes);
 void np_cuda_convs_free(struct np_cuda_convs *convs);
-/* What was known and is not there, since the store was made: how many shapes; the first one's layer
- * and what was known of it. 0: all was found. */
+/* Returns the number of shapes whose known engine cuDNN no longer offers, since the store was
+ * made; the first one's layer and engine. 0: all were found. */
 int np_cuda_convs_lost(
     const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id);
 
 struct np_cuda_conv; /* a node: a shape's plans, bound to operands */
-/* All borrowed for the call. */
+/* Arguments, borrowed for the call. */
 struct np_conv_request {
     const struct np_graph *graph;  /* the device's shapes */
     const struct np_op_node *node; /* CONV, CONV_DGRAD or CONV_WGRAD of it */
     const struct np_dnn_rules *rules;
     struct np_engines *known; /* choices of an earlier run; NULL: none */
-    int most;                 /* plans that are built, to be timed, where the choice is not known */
+    int max;                  /* number of plans built for timing if the choice is not known */
 };
-/* Takes the most fused pattern that cuDNN has. Where `known` has a choice that cuDNN still offers,
- * its plan alone is built, and it is marked there as used. Plans that want more workspace than 1 GiB
- * or 5 % of the device's memory are left out where others remain.
+/* Makes a convolution with the most fused pattern that cuDNN supports. If `known` has a choice
+ * that cuDNN still offers, only its plan is built, and it is marked there as used. Plans that
+ * need more workspace than 1 GiB or 5 % of the device's memory are left out if others remain.
  * -ENOTSUP: cuDNN has no plan even for the plain pattern; the message names the layer and its
  * shapes. */
 int np_cuda_conv_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err);
 /* The same node (CONV without bias and relu) with NP_CONV_STATS. -ENOTSUP: cuDNN has no plan for
- * it, two are known to be faster, or the rules are deterministic: cuDNN 9.19's kernels for it add
- * f32 to memory in any order (red.add in their code, for sm_80 to sm_100), and its engine carries
- * no note that says so. */
+ * it, two kernels are known to be faster, or the rules are deterministic: cuDNN 9.19's kernels
+ * for it add f32 to memory in any order (red.add in their code, for sm_80 to sm_100), which
+ * their engine's notes do not mention. */
 int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_request *request,
     struct np_cuda_conv **ret_conv, struct np_err *err);
 void np_cuda_conv_free(struct np_cuda_conv *conv);
 
 enum np_conv_pattern np_cuda_conv_pattern(const struct np_cuda_conv *conv);
 const char *np_cuda_conv_key(const struct np_cuda_conv *conv); /* of its shape, for np_engines */
-/* Of the shape: how many plans there are, which one runs (the first until another is taken), and
- * whether it is settled. keep: the one taken is, and the others are freed. */
+/* Of the shape: the number of plans, the current plan (the first until another is taken), and
+ * whether the choice is final. keep: makes it final and frees the others. */
 int np_cuda_conv_plans(const struct np_cuda_conv *conv);
 void np_cuda_conv_take(struct np_cuda_conv *conv, int plan);
 const char *np_cuda_conv_taken(const struct np_cuda_conv *conv); /* its id */
 void np_cuda_conv_keep(struct np_cuda_conv *conv);
 bool np_cuda_conv_settled(const struct np_cuda_conv *conv);
-uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv); /* most of all plans, bytes */
+uint64_t np_cuda_conv_workspace(
+    const struct np_cuda_conv *conv); /* maximum over all plans, bytes */
 
-/* Operands in the node's order, ins then out 0; bias f32, only where the pattern has it; then sums
- * and sums of squares, (c) f32 each, where it has these. For any of the plans; may be done again. */
+/* Binds operands in the node's order, ins then out 0; bias f32, only if the pattern has it; then
+ * sums and sums of squares, (c) f32 each, if it has these. Valid for any of the plans; may be
+ * repeated. */
 #define NP_CONV_OPERANDS 5 /* at most */
 int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],
     void *workspace, struct np_err *err);

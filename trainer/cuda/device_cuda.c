@@ -1,6 +1,6 @@
-/* The CUDA device: opening, memory, two streams, events. Copies go their own stream, so that the
- * next batch travels while this one computes; order between the streams is by events alone, and
- * nothing here waits but done() when asked to. Trainer thread. */
+/* The CUDA device: opening, memory, two streams, events. Copies have their own stream, so that
+ * the next batch is copied during this one's step; only events order the streams, and only
+ * done() with wait blocks. Trainer thread. */
 #include "trainer/cuda/device_cuda.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "trainer/cuda/kernels_cuda.h"
 #include "trainer/cuda/range.h"
 
-/* For calls that return no error: kept, and told by done() and by whoever reads device->fault. */
+/* For calls that return no error: keeps it for done() and in device->fault. */
 static int keep_fault(struct np_device *device, cudaError_t status, const char *what)
 {
     struct np_cuda *cuda = device->state;
@@ -44,12 +44,12 @@ static int take_gpu(struct np_device *device, struct np_err *err)
     if (status == cudaErrorDevicesUnavailable) {
         cudaGetLastError();
         return np_err_set(err, -EBUSY,
-            "%s: another process has this GPU for itself (its compute mode is exclusive): wait for "
-            "it, or `nvidia-smi -i %d -c 0`",
+            "%s: another process uses this GPU exclusively (compute mode): wait for it, or "
+            "`nvidia-smi -i %d -c 0`",
             device->name, cuda->ordinal);
     }
     if (status == cudaSuccess && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
-        cudaGetLastError(); /* then waits spin, which costs a core */
+        cudaGetLastError(); /* otherwise waits spin, which costs a core */
     return np_cuda_check(device, status, "to take the GPU", err);
 }
 
@@ -195,7 +195,7 @@ static int cuda_make_rows(struct np_device *device, const struct np_residents *r
 
 /* --- events -------------------------------------------------------------------------------- */
 
-/* Timed, and waited for without spinning. */
+/* An event with a time, and waits that sleep. */
 static cudaError_t new_event(struct np_cuda *cuda, cudaEvent_t *ret_event)
 {
     np_grow(&cuda->events, &cuda->events_room, (size_t)cuda->nr_events + 1, sizeof(*cuda->events));
@@ -240,8 +240,7 @@ static int cuda_done(struct np_device *device, struct np_event *event, bool wait
         return 1;
     }
     status = cudaEventQuery(event->state);
-    if (status ==
-        cudaErrorNotReady) { /* which a runtime may keep as the last error, a launch's aside */
+    if (status == cudaErrorNotReady) { /* which the runtime may keep as the last error */
         cudaError_t kept = cudaGetLastError();
 
         if (kept != cudaSuccess && kept != cudaErrorNotReady)

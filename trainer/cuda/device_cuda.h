@@ -1,4 +1,4 @@
-/* The CUDA device's inside, shared by the plugin's files: what np_device.state points at. */
+/* Internals of the CUDA device, shared by the plugin's files: np_device.state points to it. */
 #ifndef NP_DEVICE_CUDA_H
 #define NP_DEVICE_CUDA_H
 
@@ -11,14 +11,15 @@ struct np_cuda_block { /* pinned memory, as it was mapped */
     void *memory;
     size_t bytes;
 };
-/* When the device's events passed, in np_now_ns() time: by the time elapsed since an anchor, an event
- * on a stream of its own whose time is known. Anchors are renewed each second without waiting. */
+/* Gives the times of the device's events in np_now_ns() time: the time elapsed since an anchor,
+ * an event on its own stream whose time is known. Anchors are renewed each second without
+ * waiting. */
 struct np_cuda_clock {
     cudaStream_t stream;
     cudaEvent_t anchors[2];
     uint64_t anchor_ns[2];
     int current;
-    bool renewing; /* the other anchor is recorded and has not been seen to pass */
+    bool renewing; /* the other anchor is recorded and has not passed yet */
 };
 struct np_cuda {
     const struct np_device *device; /* whose state this is */
@@ -32,14 +33,14 @@ struct np_cuda {
 
     int node; /* the GPU's NUMA node; -1: none, or not known */
     struct np_cuda_clock clock;
-    cudaEvent_t *events; /* the pool: all that record() made, destroyed by close() */
+    cudaEvent_t *events; /* the pool: all events of record(), destroyed by close() */
     int nr_events;
     size_t events_room;
     struct np_cuda_block *blocks; /* of the pinned allocator */
     int nr_blocks;
     size_t blocks_room;
-    bool warm;  /* its clocks went up once: see tune_cuda.c */
-    int failed; /* of a call that could not say so; done() does */
+    bool warm;  /* its clocks have been raised once: see tune_cuda.c */
+    int failed; /* of a call that returns no error; done() returns it */
 };
 
 extern const struct np_device_ops np_cuda_ops;    /* device_cuda.c */
@@ -54,22 +55,23 @@ int np_cuda_clock_start(struct np_cuda_clock *clock);
 void np_cuda_clock_stop(struct np_cuda_clock *clock);
 uint64_t np_cuda_clock_passed_ns(struct np_cuda_clock *clock, cudaEvent_t event);
 
-/* pinned_cuda.c: huge pages on the GPU's node, registered once each. context: the device. What went
- * wrong is in device->fault. */
+/* pinned_cuda.c: huge pages on the GPU's node, each registered once. context: the device. Errors
+ * are in device->fault. */
 void *np_cuda_pinned_alloc(void *context, size_t bytes);
 void np_cuda_pinned_free(void *context, void *memory, size_t bytes);
 void np_cuda_pinned_fini(struct np_cuda *cuda);
 
-/* gpu_cuda.c: what is there, without opening it. -ENODEV: no driver, too old a driver, no GPU; the
+/* gpu_cuda.c: finds GPUs without opening them. -ENODEV: no driver, too old a driver, no GPU; the
  * message says which, and what to install. */
 int np_cuda_count(int *ret_n, struct np_err *err);
-/* Is GPU `ordinal` of n one that can be trained on? -ENODEV says why not; *ret_props is filled where
- * there is such a GPU. */
+/* Checks that GPU `ordinal` of n can be used. -ENODEV: it cannot, and why; *ret_props is filled
+ * if the GPU exists. */
 int np_cuda_usable(int ordinal, int n, struct cudaDeviceProp *ret_props, struct np_err *err);
-/* Of /sys/bus/pci/devices/: numa_node, max_link_width ...; false: not there. */
+/* Reads a file of /sys/bus/pci/devices/: numa_node, max_link_width ...; false: it does not
+ * exist. */
 bool np_cuda_pci_file(int ordinal, const char *name, char *text, size_t text_bytes);
 int np_cuda_node(int ordinal);
-/* "580.65.06", or "" where the kernel does not say. */
+/* "580.65.06", or "" if the kernel does not report it. */
 void np_cuda_driver_text(char *text, size_t text_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* See dnn.h. Descriptors are made, filled, finalised; each call's status goes to the graph's first
- * error, so that the callers read like the graphs they build. */
+/* See dnn.h. Makes, fills and finalises descriptors; the graph keeps the first error, so that
+ * callers read like the graphs they build. */
 #include <errno.h>
 #include <string.h>
 
@@ -159,7 +159,7 @@ static void operand(
         set(dnn, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &dnn->tensors[tensor], "an operand");
 }
 
-/* What an operation is described by: kept until the graph goes. */
+/* Keeps an operation's descriptor until the graph is freed. */
 static cudnnBackendDescriptor_t add_part(
     struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
 {
@@ -192,7 +192,7 @@ static cudnnBackendDescriptor_t convolution(struct np_dnn *dnn, const struct np_
     return d;
 }
 
-/* The three kinds differ in their names alone. */
+/* The three kinds differ only in their names. */
 static void add_convolution(struct np_dnn *dnn, const struct np_window *window,
     cudnnBackendDescriptorType_t type, const cudnnBackendAttributeName_t names[6],
     const int tensors[3])

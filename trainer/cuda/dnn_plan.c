@@ -1,5 +1,5 @@
-/* Plans of an operation graph: what cuDNN's heuristics offer, kept or refused by our rules, named
- * by engine and knobs, built, bound to memory, run. */
+/* Plans of an operation graph: the offers of cuDNN's heuristics, filtered by our rules, named by
+ * engine and knobs, built, bound to memory, run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +31,8 @@ static bool numerical(
         cudnn, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, (int)note);
 }
 
-/* Is this engine within the rules? Products of halves are what a halves' graph asks for; of an f32
- * graph they are rounding nobody asked for. */
+/* Is this engine within the rules? Products of halves are right in a graph of halves, but
+ * unwanted rounding in an f32 graph. */
 static bool allowed(const struct np_dnn *dnn, cudnnBackendDescriptor_t engine,
     const struct np_dnn_rules *rules, bool *ret_compiled)
 {
@@ -67,7 +67,8 @@ static bool read_knob(
                &ret_knob->value) == CUDNN_STATUS_SUCCESS;
 }
 
-/* The knobs of a configuration, by their type. Returns how many; < 0: cuDNN does not tell. */
+/* Reads the knobs of a configuration, by type. Returns their number; < 0: cuDNN does not report
+ * them. */
 static int read_knobs(
     const struct np_cudnn *cudnn, cudnnBackendDescriptor_t config, struct knob knobs[MAX_KNOBS])
 {
@@ -116,7 +117,7 @@ static bool name_offer(
     return at < (int)sizeof(offer->id);
 }
 
-/* Is it within the rules? Then it has its name. */
+/* Is it within the rules? If so, fills its name. */
 static bool take_offer(
     struct np_dnn *dnn, const struct np_dnn_rules *rules, struct np_dnn_offer *offer)
 {
@@ -145,7 +146,7 @@ static bool have_offer(
     return false;
 }
 
-/* What the heuristics of this mode offer, as descriptors in configs; returns how many. */
+/* Gets the offers of this mode's heuristics as descriptors in configs; returns their number. */
 static int ask(struct np_dnn *dnn, cudnnBackendHeurMode_t mode,
     cudnnBackendDescriptor_t configs[NP_DNN_OFFERS])
 {

@@ -1,5 +1,5 @@
-/* See doctor_cuda.h. Copies are timed by events of their own stream; what the bus and the memory
- * could do comes from the link's generation and width and from the memory's clock and width. */
+/* See doctor_cuda.h. Events of their own stream time the copies; the possible rates come from
+ * the link's generation and width and from the memory's clock and width. */
 #include "trainer/cuda/doctor_cuda.h"
 
 #include <errno.h>
@@ -65,7 +65,8 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
     return status;
 }
 
-/* 10^9 bytes a second: one copy to warm up and to tell how many fill the time, then these. */
+/* Measures 10^9 bytes a second: one copy warms up and tells how many are needed to fill the
+ * time. */
 static int measure(
     struct visit *visit, const struct copies *copies, double *ret_gbps, struct np_err *err)
 {
@@ -79,8 +80,8 @@ static int measure(
     if (status == cudaSuccess)
         status = time_copies(visit, copies, start, end, 2, &ms);
     if (status == cudaSuccess) {
-        double most = MEASURE_MS / (ms > 0.001f ? (double)ms / 2 : 0.0005);
-        n = most < 2 ? 2 : most > MAX_COPIES ? MAX_COPIES : (int)most;
+        double max = MEASURE_MS / (ms > 0.001f ? (double)ms / 2 : 0.0005);
+        n = max < 2 ? 2 : max > MAX_COPIES ? MAX_COPIES : (int)max;
         status = time_copies(visit, copies, start, end, n, &ms);
     }
     *ret_gbps = (double)copies->bytes * n / ((ms > 0 ? (double)ms : 1e-3) * 1e6);
@@ -91,7 +92,7 @@ static int measure(
     return np_cuda_check(visit->device, status, "to time copies", err);
 }
 
-/* "32.0 GT/s PCIe" and "16" -> 10^9 bytes a second one way; 0: not told. */
+/* "32.0 GT/s PCIe" and "16" -> 10^9 bytes a second one way; 0: unknown. */
 static double link_gbps(const char *speed, const char *width)
 {
     double gts = atof(speed);
@@ -105,20 +106,20 @@ static void judge_bus(const struct visit *visit, double gbps)
 {
     char speed[64], width[32], max_speed[64], max_width[32], text[300];
     int ordinal = visit->cuda->ordinal;
-    bool told = np_cuda_pci_file(ordinal, "current_link_speed", speed, sizeof(speed)) &
-                np_cuda_pci_file(ordinal, "current_link_width", width, sizeof(width)) &
-                np_cuda_pci_file(ordinal, "max_link_speed", max_speed, sizeof(max_speed)) &
-                np_cuda_pci_file(ordinal, "max_link_width", max_width, sizeof(max_width));
-    double link = told ? link_gbps(speed, width) : 0,
-           most = told ? link_gbps(max_speed, max_width) : 0;
+    bool known = np_cuda_pci_file(ordinal, "current_link_speed", speed, sizeof(speed)) &
+                 np_cuda_pci_file(ordinal, "current_link_width", width, sizeof(width)) &
+                 np_cuda_pci_file(ordinal, "max_link_speed", max_speed, sizeof(max_speed)) &
+                 np_cuda_pci_file(ordinal, "max_link_width", max_width, sizeof(max_width));
+    double link = known ? link_gbps(speed, width) : 0,
+           max = known ? link_gbps(max_speed, max_width) : 0;
 
-    if (most < link) /* an idle link is a slow one: it may have slept by now */
-        most = link;
-    if (link < gbps) /* a virtual machine's link is not the real one */
-        link = most;
+    if (max < link) /* an idle link is slow: it may have gone to sleep */
+        max = link;
+    if (link < gbps) /* a virtual machine does not see the real link */
+        link = max;
     if (link <= 0 || link < gbps) {
         snprintf(text, sizeof(text),
-            "%.1f GB/s from pinned memory; the link does not say what it could do", gbps);
+            "%.1f GB/s from pinned memory; the link's possible rate is not reported", gbps);
         say(visit, NP_FOUND_OK, "host to device", text, NULL);
         return;
     }
@@ -129,7 +130,7 @@ static void judge_bus(const struct visit *visit, double gbps)
         "that copy; the IOMMU (iommu=pt)");
     if (atoi(width) >= atoi(max_width) || atoi(max_width) > 16)
         return;
-    snprintf(text, sizeof(text), "x%s, and the GPU could do x%s", width, max_width);
+    snprintf(text, sizeof(text), "x%s, but the GPU supports x%s", width, max_width);
     say(visit, NP_FOUND_WARN, "PCIe width", text,
         "the slot, a riser or the board's layout gives it fewer lanes: try another slot");
 }
@@ -149,7 +150,7 @@ static void look_at_bus(struct visit *visit)
             visit, &(struct copies){memory, host, H2D_BYTES, cudaMemcpyHostToDevice}, &gbps, &err);
     if (err.code)
         say(visit, NP_FOUND_WARN, "host to device", err.text,
-            "a run would fail alike: give the GPU and the process the memory it asks for");
+            "a run would fail in the same way: free memory of the GPU and of this machine");
     else
         judge_bus(visit, gbps);
     device->ops->free(device, memory);
@@ -162,12 +163,12 @@ static void look_at_memory(struct visit *visit)
     void *from = device->ops->alloc(device, D2D_BYTES), *to = device->ops->alloc(device, D2D_BYTES);
     struct np_err err = {0};
     int khz = 0, bits = 0;
-    double gbps = 0, most;
+    double gbps = 0, max;
     char text[200];
 
     cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, visit->cuda->ordinal);
     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, visit->cuda->ordinal);
-    most = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
+    max = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
     if (!from || !to)
         np_err_set(&err, -ENOMEM, "%s", device->fault);
     else
@@ -176,18 +177,18 @@ static void look_at_memory(struct visit *visit)
     gbps *= 2; /* read and written */
     if (err.code) {
         say(visit, NP_FOUND_WARN, "device memory", err.text,
-            "another process holds the GPU's memory: `nvidia-smi` names it");
+            "another process uses the GPU's memory: `nvidia-smi` names it");
     } else {
         snprintf(text, sizeof(text), "%.0f GB/s copied within, %.0f%% of %.0f (%d MHz, %d bits)",
-            gbps, most > 0 ? 100 * gbps / most : 0, most, khz / 1000, bits);
-        say(visit, gbps >= MIN_MEMORY * most ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
+            gbps, max > 0 ? 100 * gbps / max : 0, max, khz / 1000, bits);
+        say(visit, gbps >= MIN_MEMORY * max ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
             "another process uses the GPU (`nvidia-smi`), or its clocks are lowered: see below");
     }
     device->ops->free(device, from);
     device->ops->free(device, to);
 }
 
-/* --- what the driver's library says -------------------------------------------------------- */
+/* --- the driver's library ------------------------------------------------------------------ */
 
 static void judge_clocks(const struct visit *visit)
 {
@@ -206,7 +207,7 @@ static void judge_clocks(const struct visit *visit)
         capped ? "; its power limit is lowered" : "");
     say(visit, slowed || capped ? NP_FOUND_WARN : NP_FOUND_OK, "clocks", text,
         slowed ? "look at its cooling and its power supply: `nvidia-smi -q -d PERFORMANCE`"
-               : "`nvidia-smi -pl` gives it back its default limit");
+               : "`nvidia-smi -pl` restores the default limit");
 }
 
 static void judge_ecc(const struct visit *visit)
@@ -215,7 +216,7 @@ static void judge_ecc(const struct visit *visit)
     char text[160];
 
     if (facts->ecc < 0) {
-        say(visit, NP_FOUND_SKIPPED, "ECC", "this GPU has none, or does not tell", NULL);
+        say(visit, NP_FOUND_SKIPPED, "ECC", "this GPU has none, or does not report it", NULL);
         return;
     }
     snprintf(text, sizeof(text), "%s%s, %lld uncorrected errors", facts->ecc ? "on" : "off",
@@ -229,7 +230,7 @@ static void judge_ecc(const struct visit *visit)
 static void judge_persistence(const struct visit *visit)
 {
     if (visit->loaded.persistence < 0)
-        say(visit, NP_FOUND_SKIPPED, "persistence", "the driver does not tell", NULL);
+        say(visit, NP_FOUND_SKIPPED, "persistence", "the driver does not report it", NULL);
     else
         say(visit, visit->loaded.persistence ? NP_FOUND_OK : NP_FOUND_WARN, "persistence",
             visit->loaded.persistence ? "on" : "off: the driver starts anew for each run",
@@ -251,8 +252,7 @@ static void look_at_node(const struct visit *visit)
     if (file)
         fclose(file);
     if (!read) {
-        say(visit, NP_FOUND_SKIPPED, "NUMA node", "the machine does not say where the GPU is",
-            NULL);
+        say(visit, NP_FOUND_SKIPPED, "NUMA node", "the GPU's NUMA node is not reported", NULL);
         return;
     }
     list[strcspn(list, "\n")] = '\0';
@@ -295,7 +295,7 @@ static void look_at_all(struct visit *visit)
         judge_persistence(visit);
     } else {
         say(visit, NP_FOUND_SKIPPED, "clocks, ECC",
-            "libnvidia-ml.so.1 is not there, or does not "
+            "libnvidia-ml.so.1 is missing, or does not "
             "know this GPU",
             NULL);
     }

@@ -1,4 +1,5 @@
-/* `nnpipe doctor` for a GPU: is the bus, the memory, the clock what it could be? Main thread. */
+/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clock with the possible ones.
+ * Main thread. */
 #ifndef NP_DOCTOR_CUDA_H
 #define NP_DOCTOR_CUDA_H
 

@@ -1,4 +1,4 @@
-/* See engines_cuda.h. A list in the order of age, and a table of places in it by a hash of the key. */
+/* See engines_cuda.h. A list in the order of age, and a hash table from keys to places in it. */
 #include "trainer/cuda/engines_cuda.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ void np_engines_free(struct np_engines *engines)
     np_free(engines);
 }
 
-/* The key's place in the table, or the free one that it would take; room > n. */
+/* Returns the key's slot in the table, or the free slot for it; room > n. */
 static int *place_of(const struct np_engines *engines, const char *key)
 {
     size_t mask = 2 * (size_t)engines->room - 1, at;
@@ -227,7 +227,8 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
 
 /* --- the cache file -------------------------------------------------------------------------- */
 
-/* engines-NVIDIA_H200-91900.txt below the user's cache folder, which it makes. np_free. NULL: there is none. */
+/* Returns engines-NVIDIA_H200-91900.txt in the user's cache folder, which it creates. np_free.
+ * NULL: there is none. */
 static char *cache_path(const struct np_cuda *cuda)
 {
     char *folder = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe"), *path = NULL, name[300];
@@ -249,14 +250,14 @@ void np_engines_read(struct np_engines *engines, const char *path)
 
     while (file && fgets(line, sizeof(line), file))
         if (np_engines_parse(engines, line, NULL) < 0)
-            break; /* a torn file: what follows is timed again */
+            break; /* a damaged file: the rest is timed again */
     if (file)
         fclose(file);
 }
 
-/* Held by whoever adds to the file: it is replaced, so the lock is a file beside it. Nobody holds
- * it for long; where it stays taken, or there are no locks, a choice may be lost, and is timed
- * again. */
+/* Locks the cache file for an update. The file is replaced, so the lock is a file beside it. It
+ * is never held for long; if it stays taken, or locks are not supported, a choice may be lost
+ * and is timed again. */
 static int lock_file(const char *path)
 {
     char beside[4200];
@@ -275,8 +276,8 @@ static void write_engines(const struct np_engines *engines, const char *path)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
-    for (int i = engines->n > NP_ENGINE_MOST ? engines->n - NP_ENGINE_MOST : 0;
-         out && i < engines->n; i++) {
+    for (int i = engines->n > NP_ENGINE_MAX ? engines->n - NP_ENGINE_MAX : 0; out && i < engines->n;
+         i++) {
         print_engine(&engines->list[i], line);
         fputs(line, out);
     }

@@ -1,8 +1,8 @@
-/* Which of cuDNN's plans a convolution takes: timed once, kept. Keys name the operation, its shapes
- * and its type; a choice is an engine and its knobs (np_dnn_offer's id), found again among the
- * offers whatever their order. A run's choices go into its checkpoints, because another engine
- * rounds differently, and into a file of the user's cache folder for this GPU and this cuDNN, so
- * that the next run need not time again. Trainer thread. */
+/* Stores which of cuDNN's plans each convolution uses, so that plans are timed only once. Keys
+ * name the operation, its shapes and its type; a choice is an engine and its knobs
+ * (np_dnn_offer's id), found again among the offers whatever their order. A run's choices go
+ * into its checkpoints, because another engine rounds differently, and into a file in the user's
+ * cache folder for this GPU and cuDNN, so that the next run need not time again. Trainer thread. */
 #ifndef NP_ENGINES_CUDA_H
 #define NP_ENGINES_CUDA_H
 
@@ -11,12 +11,12 @@
 
 #define NP_ENGINE_KEY   160
 #define NP_ENGINE_APART "apart" /* a convolution and its sums: two kernels, not one */
-#define NP_ENGINE_MOST  4096    /* that the cache file keeps: the newest */
+#define NP_ENGINE_MAX   4096    /* choices in the cache file: the newest */
 
 struct np_engine {
     char key[NP_ENGINE_KEY];
     char id[NP_DNN_ID]; /* of the offer; or NP_ENGINE_APART */
-    float ms;           /* of one run when it was chosen; 0: it was not timed */
+    float ms;           /* of one run when it was chosen; 0: not timed */
     bool used;          /* by this network */
     bool chosen;        /* by this run */
 };
@@ -24,29 +24,30 @@ struct np_engine {
 struct np_engines;
 struct np_engines *np_engines_new(void);
 void np_engines_free(struct np_engines *engines);
-/* NULL: not known. Good until the next put, parse or load. */
+/* NULL: not known. Valid until the next put, parse or load. */
 const struct np_engine *np_engines_find(const struct np_engines *engines, const char *key);
 /* This run's choice. -ENOMEM. */
 int np_engines_put(
     struct np_engines *engines, const char *key, const char *id, float ms, struct np_err *err);
-/* This network takes what is known for the key, if anything is. */
+/* Marks the key's choice, if known, as used by this network. */
 void np_engines_use(struct np_engines *engines, const char *key);
 int np_engines_count(const struct np_engines *engines);
-/* Choices of an older version among what was parsed, which named a place in a list: left out. */
+/* Parsed choices of an older version, which named a place in a list: ignored. */
 int np_engines_old(const struct np_engines *engines);
-/* A line each, "plan KEY ID MS"; lines of another kind are left alone. Malformed: -EBADMSG. */
+/* Parses lines "plan KEY ID MS"; ignores other lines. Malformed: -EBADMSG. */
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err);
-/* Appends the lines of what this network uses to *text, which grows; caller frees with np_free(). */
+/* Appends the lines of the choices that this network uses to *text, which grows; caller frees
+ * with np_free(). */
 void np_engines_print(const struct np_engines *engines, char **text);
 
-/* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Rules that let cuDNN offer other
- * plans than usual are in it: "free", "tf32", "built" (none compiled at run time). */
+/* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Names rules that change cuDNN's
+ * offers: "free", "tf32", "built" (none compiled at run time). */
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
     const struct np_dnn_rules *rules, char key[NP_ENGINE_KEY]);
 
-/* The cache file of this GPU and cuDNN. No file, or one that cannot be written, is no error: plans
- * are timed again. save: adds this run's choices to what the file holds by then; other processes
- * may do the same. Where there are more than NP_ENGINE_MOST the oldest go. */
+/* Load or save the cache file of this GPU and cuDNN. A file that is missing or cannot be written
+ * is not an error: plans are timed again. save: adds this run's choices to the file, which other
+ * processes may do too, and drops the oldest beyond NP_ENGINE_MAX. */
 void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda);
 void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda);
 /* The same of a file by name. */

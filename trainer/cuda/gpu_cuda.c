@@ -1,5 +1,5 @@
-/* What GPUs there are, and why one is of no use, before any is opened. The runtime is linked
- * statically and looks for the driver at its first call, so all of this works without one. */
+/* Finds the GPUs, and why one cannot be used, before any is opened. The runtime is linked
+ * statically and looks for the driver at its first call, so all of this works without a driver. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +20,7 @@ int np_cuda_check(
 {
     if (status == cudaSuccess)
         return 0;
-    cudaGetLastError(); /* said here: not to be found again by who peeks for kernels */
+    cudaGetLastError(); /* cleared, so that checks of kernel launches do not find it */
     return np_err_set(err, status == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, "%s%s%s: %s: %s",
         device ? device->name : "", device ? ": " : "", what, cudaGetErrorName(status),
         cudaGetErrorString(status));
@@ -72,11 +72,12 @@ static int no_driver(struct np_err *err)
 
     if (!driver)
         return np_err_set(err, -ENODEV,
-            "no NVIDIA driver: libcuda.so.1 is not on this machine; " INSTALL_DRIVER, MIN_DRIVER);
+            "no NVIDIA driver: this machine has no libcuda.so.1; " INSTALL_DRIVER, MIN_DRIVER);
     dlclose(driver);
     return np_err_set(err, -ENODEV,
-        "the NVIDIA driver does not answer: libcuda.so.1 is there, its kernel module is not; load "
-        "it (modprobe nvidia), or " INSTALL_DRIVER,
+        "the NVIDIA driver does not answer: libcuda.so.1 exists, but its kernel module is not "
+        "loaded; "
+        "load it (modprobe nvidia), or " INSTALL_DRIVER,
         MIN_DRIVER);
 }
 
@@ -86,7 +87,7 @@ static int old_driver(int version, struct np_err *err)
 
     np_cuda_driver_text(name, sizeof(name));
     return np_err_set(err, -ENODEV,
-        "the NVIDIA driver%s%s is made for CUDA %d.%d, and this plugin for %d.%d; " INSTALL_DRIVER,
+        "the NVIDIA driver%s%s supports CUDA %d.%d, and this plugin needs %d.%d; " INSTALL_DRIVER,
         *name ? " " : "", name, version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
         CUDART_VERSION % 1000 / 10, MIN_DRIVER);
 }
@@ -157,7 +158,7 @@ int np_cuda_usable(int ordinal, int n, struct cudaDeviceProp *ret_props, struct 
         return code;
     if (ret_props->major < MIN_MAJOR)
         return np_err_set(err, -ENODEV,
-            "cuda:%d: %.100s is sm_%d%d, and sm_%d0 is the least that is supported: Ampere (A100, "
+            "cuda:%d: %.100s is sm_%d%d, and nnpipe needs at least sm_%d0: Ampere (A100, "
             "RTX 30) or newer",
             ordinal, ret_props->name, ret_props->major, ret_props->minor, MIN_MAJOR);
     return check_mode(ordinal, err);

@@ -1,16 +1,16 @@
-/* Sums over rows of (rows, c) with channels next to each other, and of batchnorm what is made of them.
- * Two stages, both in one fixed order: a block sums its stretch of rows for up to 32 packs of channels
- * (a thread reads 16 bytes of a row where they lie so; neighbours read what is next, and the row below
- * where a row has fewer packs), then one warp a channel adds the stretches. */
+/* Sums over rows of (rows, c), channels adjacent, and batchnorm's results from them. Two stages,
+ * both in a fixed order: a block sums its stretch of rows for up to 32 packs of channels (a
+ * thread reads aligned packs of 16 bytes; neighbouring threads read the next packs, then the
+ * next row), then one warp per channel adds the stretches. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #define WARP      32
 #define WARPS     8
-#define RUN       8    /* rows that a thread adds up before it adds that to its sum */
+#define RUN       8    /* rows in a partial sum of a thread */
 #define STRETCHES 1024 /* at most, over all rows */
 #define MIN_ROWS  64   /* of a stretch */
 
-/* Stretches so that the grid fills the GPU, and no stretch is tiny. */
+/* Chooses stretches so that the grid fills the GPU and no stretch is tiny. */
 static int nr_stretches(uint64_t rows)
 {
     uint64_t n = (rows + MIN_ROWS - 1) / MIN_ROWS;
@@ -23,13 +23,13 @@ extern "C" size_t np_cuda_channel_scratch(uint64_t rows, int c)
     return (size_t)nr_stretches(rows) * (size_t)c * 2 * sizeof(double);
 }
 
-/* What is summed: two numbers of each element, here of N next to each other, the first being element i
- * and of channel c. */
+/* The summands: two numbers of each element, here of N adjacent elements from element i, channel
+ * c, on. */
 template <typename T> struct moments { /* x - shift, and its square */
     typedef T type;
-    static const int at_once = 4; /* rows whose loads are under way together */
+    static const int at_once = 4; /* rows that are loaded together */
     const T *x;
-    const float *shift; /* (c): some row's values, so that squares stay small */
+    const float *shift; /* (c): values near the mean, so that squares stay small */
 
     bool wide(void) const
     {
@@ -66,7 +66,7 @@ template <typename T> struct only_sum {
 };
 template <typename T> struct bn_sums { /* dy x_hat, dy */
     typedef T type;
-    static const int at_once = 2; /* three arrays: of more, registers would be spilled */
+    static const int at_once = 2; /* three arrays: more would spill registers */
     const T *dy, *x, *y;
     const float *mean, *inv_std, *gamma, *beta;
     bool relu;
@@ -95,7 +95,8 @@ template <typename T> struct bn_sums { /* dy x_hat, dy */
 
 typedef np_pack<double, 2> pair;
 
-/* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum takes up many. */
+/* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum has many
+ * summands. */
 template <typename S, int N>
 static __device__ inline void sum_own(
     const S &source, uint64_t row, uint64_t end, int turns, int c, int channel, float *a, float *b)
@@ -120,8 +121,8 @@ static __device__ inline void sum_own(
     }
 }
 
-/* Grid: (stretches, packs / lanes); block: lanes x turns, lanes a power of two: a row's packs, and rows
- * in turn. What threads have summed is added up in double. */
+/* Grid: (stretches, packs / lanes); block: lanes (a power of two, over a row's packs) x turns
+ * (over rows). The threads' sums are added up in double. */
 template <typename S, int N>
 static __global__ void __launch_bounds__(WARP *WARPS)
     sum_stretch(S source, uint64_t rows, int c, int per_stretch, int lanes, double *partial)
@@ -150,7 +151,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
     ((pair *)partial)[(uint64_t)blockIdx.x * c + channel] = sum;
 }
 
-/* A warp a channel; all its lanes have the sums in the end. */
+/* A warp per channel; all its lanes get the sums. */
 static __device__ inline void add_stretches(
     const double *partial, int nr, int c, int channel, double *a, double *b)
 {
@@ -199,7 +200,7 @@ static void sum_packs(
         source, rows, c, per, lanes, partial);
 }
 
-/* Returns how many stretches' sums are in scratch, (stretches, c, 2). */
+/* Returns the number of stretches whose sums are in scratch, (stretches, c, 2). */
 template <typename S>
 static int sum_rows(void *stream, const S &source, uint64_t rows, int c, void *scratch)
 {
@@ -235,7 +236,7 @@ extern "C" void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const 
 
 /* --- batchnorm, forward ---------------------------------------------------------------------- */
 
-/* One thread a channel: mean and (biased) variance of the batch, to where they go. */
+/* One thread per channel: stores mean and (biased) variance of the batch. */
 static __device__ inline void put_stats(
     const np_cuda_stats &to, int channel, double mean, double var)
 {
@@ -250,8 +251,8 @@ static __device__ inline void put_stats(
     to.running_var[channel] += (float)to.momentum * ((float)var - to.running_var[channel]);
 }
 
-/* Sums are of x - running_mean: near the mean once the running one has settled, so that squares
- * lose nothing. Variance is that of the shifted values: E[v^2] - E[v]^2. */
+/* Sums are of x - running_mean, which approaches the mean, so that squares lose no precision.
+ * The variance is that of the shifted values: E[v^2] - E[v]^2. */
 static __global__ void finish_stats(const double *partial, int nr, np_cuda_stats to)
 {
     int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -312,9 +313,10 @@ static __device__ inline void sum_column(
     }
 }
 
-/* The sums are f32's, of x as it is: where the mean is large beside the deviation, E[x^2] - E[x]^2
- * leaves little but their rounding. Up to CANCELS the variance keeps what the halves of x have; beyond,
- * the block adds the channel up anew from its mean. Slow, right, and rare behind a convolution. */
+/* The sums are f32, of x unshifted: if the mean is large relative to the deviation, E[x^2] -
+ * E[x]^2 is mostly rounding. Up to CANCELS the variance is as precise as the halves of x;
+ * beyond, the block sums the channel again around its mean. Slow, correct, and rare after a
+ * convolution. */
 #define CANCELS 64 /* mean^2 / variance */
 
 template <typename T>
@@ -325,7 +327,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
     double n = (double)to.rows, mean = sums[channel] / n;
     double var = squares[channel] / n - mean * mean;
 
-    if (var + to.eps < mean * mean / CANCELS) { /* alike in the whole block */
+    if (var + to.eps < mean * mean / CANCELS) { /* the same in the whole block */
         double a, b;
 
         sum_column((const T *)to.x, to.rows, to.c, channel, (float)mean, &a, &b);

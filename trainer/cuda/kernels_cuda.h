@@ -1,10 +1,10 @@
-/* The CUDA plugin's own kernels: what cuDNN and cuBLASLt have none for, or none that is
- * deterministic. Each function queues its kernels on a stream and returns; the twin in
- * kernels_ref*.c says what it computes. All pointers are the device's. Activations are
- * (n, h, w, c), NHWC, of `dtype` (f32, bf16, f16); statistics, parameters and their gradients are
- * f32. Sums run in one fixed order: the same bits every time.
+/* The CUDA plugin's own kernels, where cuDNN and cuBLASLt have none, or none that is deterministic.
+ * Each function queues its kernels on a stream and returns; its twin in kernels_ref*.c defines the
+ * result. All pointers are device pointers. Activations are (n, h, w, c), NHWC, of `dtype` (f32,
+ * bf16, f16); statistics, parameters and their gradients are f32. Sums run in one fixed order: the
+ * same bits every time.
  *
- * Included by C and by .cu files: plain types alone. Trainer thread. */
+ * Included by C and .cu files: plain types only. Trainer thread. */
 #ifndef NP_KERNELS_CUDA_H
 #define NP_KERNELS_CUDA_H
 
@@ -18,35 +18,35 @@ extern "C" {
 
 enum np_cuda_dtype { NP_CUDA_F32, NP_CUDA_BF16, NP_CUDA_F16 }; /* as enum np_dtype's first three */
 
-/* What changes from step to step, in device memory: a captured graph reads it there. */
+/* Values that change from step to step, in device memory, where a captured graph reads them. */
 struct np_cuda_step {
     const uint8_t *images; /* (batch, height, width, channels) */
-    const int32_t *labels; /* (batch); -1: the row counts for nothing */
+    const int32_t *labels; /* (batch); -1: the row is ignored */
     uint64_t step;
-    uint64_t slot;    /* where the step's numbers go */
-    float loss_scale; /* 1 / (batch * accumulate); f16's scale comes on top */
-    /* Of the update, as struct np_hyper; AdamW's are worked out in double by the host. */
+    uint64_t slot;    /* slot for the step's numbers */
+    float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
+    /* Of the update, as struct np_hyper; the host calculates AdamW's in double. */
     float lr, momentum, weight_decay, eps, clip_norm;
     float keep, one_minus_beta1, beta2, one_minus_beta2, adamw_step, root_bias;
     int32_t nesterov, decoupled;
 };
-/* f16's loss scale, in device memory, beside what an update needs to know. */
+/* f16's loss scale and other state of an update, in device memory. */
 struct np_cuda_scaler {
     float scale;      /* of the loss; 1 but for f16 */
     int32_t good;     /* updates since the scale last changed */
     float grad_scale; /* of this update: 1 / scale, times the clipping */
-    int32_t skip;     /* this update, because a gradient is no number: f16 alone */
-    float norm;       /* of the gradients, scale taken off */
+    int32_t skip;     /* skip this update: a gradient is not finite (f16 only) */
+    float norm;       /* of the gradients, without the scale */
 };
-/* A step's sums, in host memory that the device writes. */
+/* A step's sums, in host memory mapped for the device. */
 struct np_cuda_numbers {
     double loss_sum;
     uint64_t rows, correct, top5;
     double grad_norm; /* of the update at its end; 0: none */
 };
-#define NP_CUDA_SLOTS 16 /* of numbers: steps that may be queued and unread */
+#define NP_CUDA_SLOTS 16 /* maximum of steps that are queued and not read yet */
 
-/* *step = value: by value through the launch, so that nobody has to keep it. */
+/* *step = value, which travels by value with the launch. */
 void np_cuda_set_step(void *stream, struct np_cuda_step *step, const struct np_cuda_step *value);
 
 /* x: (n, h, w, padded) = (u8 / 255 - mean) / std, 0 in the channels past c. Images: step->images.
@@ -58,8 +58,8 @@ struct np_cuda_input {
 void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_input *input, void *x);
 
-/* Rows of resident pictures (struct np_residents of trainer/device.h), images: u8 (n, h, w, c). Twin:
- * np_resize(). */
+/* Rows of resident pictures (struct np_residents of trainer/device.h), images: u8 (n, h, w, c).
+ * Twin: np_resize(). */
 struct np_row;
 void np_cuda_make_rows(void *stream, const struct np_row *rows, int n, int h, int w, int c,
     const uint8_t *arena, uint8_t *images);
@@ -74,14 +74,15 @@ void np_cuda_relu_dgrad(
 /* y = a + b, then max(0, y) where relu. y may be a or b. */
 void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool relu,
     void *y, uint64_t n);
-/* Both passes: y = x / (1 - rate) where Philox(seed, step, element) keeps it, else 0. x may be y. */
+/* Both passes: y = x / (1 - rate) where Philox(seed, step, element) keeps it, else 0. x may be
+ * y. */
 void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     uint64_t seed, double rate, const void *x, void *y, uint64_t n);
 /* y (rows, c) = max(0, y + bias) or y + bias, in place; bias f32. */
 void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu, void *y,
     uint64_t rows, int c);
 void np_cuda_zero(void *stream, float *x, int n);
-/* x = numbers between -scale and scale, each by its place: to time with. */
+/* x = numbers between -scale and scale that depend on their index: for timing. */
 void np_cuda_fill(void *stream, enum np_cuda_dtype dtype, void *x, uint64_t n, float scale);
 /* Sum of f32: sum = first ? x : sum + x. */
 void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n);
@@ -102,8 +103,8 @@ struct np_cuda_stats {
 };
 void np_cuda_bn_stats(
     void *stream, enum np_cuda_dtype dtype, const struct np_cuda_stats *stats, void *scratch);
-/* The same from what the convolution that made x has summed: sums (c) of x, squares (c) of x * x.
- * x is read again for channels alone whose variance these cannot give: see there. */
+/* The same from the sums of the convolution that made x: sums (c) of x, squares (c) of x * x.
+ * Reads x again only for channels whose variance they cannot give precisely. */
 void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
     const struct np_cuda_stats *stats, const float *sums, const float *squares);
 /* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. */
@@ -117,8 +118,8 @@ struct np_cuda_bn {
     bool relu;
 };
 void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn *bn);
-/* What both halves of batchnorm's gradient read. relu: dy is masked first, by y > 0 where y is
- * given (with an add in between), else by the sign computed again from x. */
+/* Operands of both halves of batchnorm's gradient. relu: dy is masked first, by y > 0 if y is
+ * given (with an add in between), else by the sign recomputed from x. */
 struct np_cuda_bn_back {
     const void *dy, *x, *y; /* (rows, c); y may be NULL */
     const float *mean, *inv_std, *gamma, *beta;
@@ -128,7 +129,7 @@ struct np_cuda_bn_back {
 };
 void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     float *dgamma, float *dbeta, void *scratch);
-/* dadd: NULL, or where the masked dy goes. dx may be dy. */
+/* dadd: NULL, or receives the masked dy. dx may be dy. */
 void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     const float *dgamma, const float *dbeta, void *dx, void *dadd);
 
@@ -138,7 +139,7 @@ struct np_cuda_pool {
     int n, h, w, c, out_h, out_w; /* of x; of y */
     int kernel_h, kernel_w, stride, pad, dilation;
 };
-/* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not kept (evaluation). */
+/* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not stored (evaluation). */
 void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
     const void *x, void *y, uint8_t *argmax);
 /* Each dx gathers from the windows over it, in their order: no atomics. */
@@ -179,10 +180,10 @@ void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float 
 #define NP_CUDA_CHUNK 256 /* elements; tensors begin at multiples of it */
 
 size_t np_cuda_norm_scratch(uint64_t n);
-/* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 / scale,
- * clipped by step->clip_norm. dynamic (f16): a norm that is no number skips the update and halves
- * the scale; 2000 good ones double it (torch.amp.GradScaler's rule). Where nothing needs the norm
- * (dynamic false, clip_norm 0) it is computed all the same: it is reported. */
+/* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 /
+ * scale, clipped by step->clip_norm. dynamic (f16): a norm that is not finite skips the update
+ * and halves the scale; 2000 good ones double it (torch.amp.GradScaler's rule). The norm is
+ * always computed, because it is reported. */
 void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
     const float *grads, uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, void *scratch);
 /* decay: (n / NP_CUDA_CHUNK), 1 where weight decay applies. half: NULL, or the copy of params that

@@ -31,7 +31,7 @@ static __device__ inline void np_put(__half *to, float x)
     *to = __float2half_rn(x);
 }
 
-/* So many elements next to each other, moved as one. */
+/* N adjacent elements, moved as one. */
 template <typename T, int N> struct alignas(sizeof(T) * N) np_pack {
     T v[N];
 };
@@ -62,7 +62,7 @@ static inline bool np_aligned(const void *p)
 }
 
 #define NP_THREADS    256
-#define NP_MAX_BLOCKS 4096 /* of a pointwise kernel; threads stride over the rest */
+#define NP_MAX_BLOCKS 4096 /* of a pointwise kernel; threads loop over the rest */
 
 static inline int np_blocks(uint64_t items)
 {
@@ -85,7 +85,7 @@ static __device__ inline float np_relu(float x)
     return x < 0 ? 0 : x; /* a NaN stays */
 }
 
-/* dy where the relu behind let it pass. */
+/* dy where the relu after it was positive. */
 template <typename T>
 static __device__ inline float np_masked(
     const T *dy, const T *y, bool relu, uint64_t i, float x_hat, float gamma, float beta)

@@ -1,4 +1,4 @@
-/* Softmax cross-entropy, a block a row, and the sums of a batch's numbers. */
+/* Softmax cross-entropy, one block per row, and the sums of a batch's numbers. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #include <math.h>
@@ -24,7 +24,7 @@ template <typename F> static __device__ float over_block(float value, float *sha
 {
     for (int bits = WARP / 2; bits > 0; bits /= 2)
         value = F::of(value, __shfl_xor_sync(0xffffffffu, value, bits));
-    __syncthreads(); /* shared may still be read from the time before */
+    __syncthreads(); /* shared may still be read from the previous use */
     if (threadIdx.x % WARP == 0)
         shared[threadIdx.x / WARP] = value;
     __syncthreads();
@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(BLOCK) cross_entropy(const np_cuda_step
         float logit = np_get(mine[i]);
 
         mean += (whole - logit) / (float)classes;
-        /* of equal logits the first counts as the larger; a NaN is never right */
+        /* of equal logits the first ranks higher; a NaN is never correct */
         better += !(logit <= target) || (logit == target && i < label) ? 1.0f : 0.0f;
     }
     mean = over_block<add_up>(mean, shared);

@@ -1,7 +1,7 @@
 /* Batchnorm element by element, forward and backward; its sums are in kernels_channels.cu. */
 #include "trainer/cuda/kernels_half.cuh"
 
-/* inv_std, or where eps is given 1 / sqrt(variance + eps). */
+/* inv_std, or with eps 1 / sqrt(variance + eps). */
 static __device__ inline float scale_of(float second, double eps)
 {
     return eps < 0 ? second : (float)(1 / sqrt((double)second + eps));
@@ -11,7 +11,7 @@ static __device__ inline float scale_of(float second, double eps)
 #ifdef __CUDACC__
 #define MAX_BLOCKS 2048
 #else
-#define MAX_BLOCKS 2 /* emulated: threads go round in small tests, too */
+#define MAX_BLOCKS 2 /* emulated: so that threads loop in small tests too */
 #endif
 
 static int few_blocks(uint64_t items)
@@ -21,8 +21,8 @@ static int few_blocks(uint64_t items)
     return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
 }
 
-/* The N channels of a thread's elements: the same ones all along where its stride is a multiple of c
- * (then turn is 0), else others each time. */
+/* The N channels of a thread's elements: always the same if its stride is a multiple of c (turn
+ * is 0), otherwise different each time. */
 struct bn_channel {
     int at, turn, c;
 };
@@ -89,7 +89,8 @@ extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const n
     });
 }
 
-/* --- backward ----------------------------------------------------------------------------------- */
+/* --- backward
+ * ----------------------------------------------------------------------------------- */
 
 /* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels a thread. */
 template <typename T, int N>

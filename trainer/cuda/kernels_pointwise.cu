@@ -1,4 +1,4 @@
-/* One element from one element, or from a few: memory-bound kernels that move 16 bytes a thread. */
+/* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time. */
 #include "trainer/cuda/kernels_half.cuh"
 
 static __global__ void set_step(np_cuda_step *step, np_cuda_step value)
@@ -15,8 +15,8 @@ extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda
 
 #define MAX_CHANNELS 4 /* of a picture */
 
-/* A thread a pixel: its channels are 3 bytes in, N elements out, W in a store. What each of the 256
- * values of a channel becomes is worked out once a block. */
+/* A thread a pixel: its channels are 3 bytes in, N elements out, W in a store. Each block
+ * calculates a channel's 256 possible results once. */
 template <typename T, int N, int W>
 static __global__ void __launch_bounds__(NP_THREADS)
     input_pixel(const np_cuda_step *step, struct np_cuda_input input, T *x)
@@ -97,8 +97,8 @@ struct relu_sum {
     }
 };
 
-/* N elements a thread at a time; the rest, which N does not divide, one by one. b may be NULL; y may be
- * a or b: each thread reads before it writes. */
+/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b:
+ * each thread reads before it writes. */
 template <typename T, typename F, int N>
 static __global__ void pointwise(const T *a, const T *b, T *y, uint64_t n)
 {

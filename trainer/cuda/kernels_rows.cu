@@ -1,14 +1,14 @@
-/* Rows of a batch from pictures that lie in the GPU's memory: crop, scale, window, border and flip of
- * each row's own geometry, byte for byte what loader/pixels/resize.c makes, so that a run's weights do not
- * depend on where its pictures are kept. A thread a pixel. Compiled without contraction to fused
- * multiply-adds (Makefile), see axis.h. */
+/* Makes rows of a batch from pictures in the GPU's memory: crop, scale, window, border and flip
+ * by each row's geometry, byte for byte as loader/pixels/resize.c, so that a run's weights do
+ * not depend on the place of its pictures. One thread per pixel. Compiled without contraction to
+ * fused multiply-adds (Makefile), see axis.h. */
 #include "loader/pixels/axis.h"
 #include "trainer/cuda/kernels_half.cuh"
 
 #define NP_KEPT_WEIGHTS                                                                            \
-    16 /* first pass: a scale of 7.5 under triangle; beyond, computed again each line */
+    16 /* first pass: enough for a scale of 7.5 with triangle; beyond, computed for each line */
 
-/* One axis of the pixel at hand. */
+/* One axis of the current pixel. */
 struct np_side {
     struct np_axis axis;
     struct np_position at;

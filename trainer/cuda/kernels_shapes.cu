@@ -1,18 +1,18 @@
-/* Pooling, and elements that change their places. A thread an output element, channels across
- * threads: what a warp reads lies together. */
+/* Pooling and permutations. One thread per output element, channels across threads: a warp's
+ * reads are adjacent. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #include <math.h>
 
 /* --- max pooling ----------------------------------------------------------------------------- */
 
-/* Where a thread's N channels lie: of picture n, line y, pixel x. */
+/* The place of a thread's N channels: picture n, line y, pixel x. */
 struct place {
     uint64_t picture;
     int y, x, c;
 };
 
-/* i counts packs of N channels of (n, h, w, c). In 32 bits where they are enough: dividing 64 takes
+/* i counts packs of N channels of (n, h, w, c). In 32 bits if possible: a 64-bit division takes
  * longer than the rest of a pooling. */
 template <int N> static __device__ inline place place_of(uint64_t i, int h, int w, int c)
 {
@@ -71,7 +71,7 @@ static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax
     }
 }
 
-/* The windows over this pixel, from the first on: those that chose it give their gradient. */
+/* Adds the gradients of the windows over this pixel that chose it, from the first on. */
 template <typename T, int N>
 static __global__ void maxpool_dgrad(
     np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)

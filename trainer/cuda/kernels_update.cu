@@ -1,4 +1,5 @@
-/* The norm of the gradients, and the update: one pass each over flat arrays. Formulas as in optim.c. */
+/* The norm of the gradients, and the update: one pass each over flat arrays. Formulas as in
+ * optim.c. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #include <math.h>
@@ -47,7 +48,7 @@ static __global__ void __launch_bounds__(NP_THREADS)
         partial[blockIdx.x] = sum;
 }
 
-/* One block: what the update needs to know. Clipping: np_clip_scale() of optim.c. */
+/* One block: calculates the update's scale. Clipping: np_clip_scale() of optim.c. */
 static __global__ void __launch_bounds__(NP_THREADS)
     judge(const np_cuda_step *step, np_cuda_scaler *scaler, const double *partial, int nr,
         bool dynamic, struct np_cuda_numbers *numbers)

@@ -1,6 +1,6 @@
-/* How a .cu file starts a kernel. nvcc: on a stream. Compiled as plain C++ over tests/emu/grid.h the
- * same files run on the CPU, each thread of a block a fiber, so that every kernel is run and held
- * against the reference where there is no GPU. Launch syntax stays out of those files.
+/* Starts a kernel from a .cu file. nvcc: on a stream. Compiled as plain C++ with tests/emu/grid.h
+ * the same files run on the CPU, each thread of a block as a fiber, so that tests compare every
+ * kernel with the reference without a GPU. Those files contain no launch syntax.
  *
  *     NP_LAUNCH(kernel, blocks, threads, shared_bytes, stream, arguments...)
  *     NP_SHARED(float, sums, [WARPS][2]);    shared memory of a block, in a kernel or what it calls

@@ -54,7 +54,7 @@ static bool is_conv(const struct np_tensor *tensor)
     return tensor->nr_dims == 4;
 }
 
-/* Tensors of one kind, one after the other. */
+/* Places tensors of one kind, one after the other. */
 static void place(struct np_cuda_layout *layout, const struct np_graph *device, bool convs)
 {
     for (int t = 0; t < device->nr_tensors; t++) {
@@ -114,7 +114,7 @@ static void copy_conv(
             }
 }
 
-/* The input's convolutions alone have more channels on the device than in the files. */
+/* Only the input's convolutions have more channels on the device than in the files. */
 static int channels_on_device(const struct np_cuda_layout *layout, int t)
 {
     const struct np_graph *graph = layout->files;

@@ -1,8 +1,7 @@
-/* See libs.h. A file of the right name is loaded by its full path, so that a library finds its own
- * parts beside it; what it then opens by name alone is matched with what is loaded already, so
- * cuBLASLt and NVRTC come before cuDNN. The first file found has to be the right one: looking
- * further would hide it. Libraries stay loaded until the process ends; none of them takes being
- * unloaded well. */
+/* See libs.h. Loads a library by its full path, so that it finds its own parts beside it; what
+ * it then opens by name is already loaded, so cuBLASLt and NVRTC are loaded before cuDNN. If the
+ * first file found is wrong, that is an error: searching further would hide it. Libraries stay
+ * loaded until the process ends, because unloading them is not safe. */
 #include "trainer/cuda/libs.h"
 
 #include <dlfcn.h>
@@ -90,7 +89,7 @@ static const struct wanted nvrtc_wanted = {"NVRTC", "libnvrtc.so", CUDA_MAJOR, I
 /* --- where to look ------------------------------------------------------------------------- */
 
 struct places {
-    char folders[MAX_PLACES][256]; /* "": by name alone, the loader looks */
+    char folders[MAX_PLACES][256]; /* "": by name, searched by the loader */
     int n;
 };
 
@@ -104,7 +103,7 @@ static void add_place(struct places *places, const char *folder)
     strcpy(places->folders[places->n++], folder);
 }
 
-/* Every folder that matches, the last in the alphabet (the newest version) first. */
+/* Tries every folder that matches, the last in the alphabet (the newest version) first. */
 static void add_matching(struct places *places, const char *root, const char *pattern)
 {
     char whole[512];
@@ -119,8 +118,8 @@ static void add_matching(struct places *places, const char *root, const char *pa
     globfree(&found);
 }
 
-/* What the `python3` of each folder of PATH has from pip: an environment that is first in PATH without
- * being activated, or that a link of another folder points into. */
+/* Adds pip's packages for the `python3` of each folder of PATH: an environment may be first in
+ * PATH without being activated, or a link may point into it. */
 static void add_pythons(struct places *places, const char *packages)
 {
     char *folders = np_strdup(getenv("PATH")), *rest = folders, *folder;
@@ -181,7 +180,7 @@ static void find_places(struct places *places)
             add_pythons(places, searched[i].pattern);
 }
 
-/* "/a, /b, the library path"; as many as the text holds. */
+/* "/a, /b, the library path"; as many as fit in the text. */
 static void describe(const struct places *places, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -225,7 +224,7 @@ static int load_from(const char *folder, const char *file, int flags,
     return 0;
 }
 
-/* A file of this library with another major version; false: none. */
+/* Finds a file of this library with another major version; false: none. */
 static bool find_other(
     const struct wanted *wanted, const struct places *places, char *path, size_t path_bytes)
 {
@@ -287,11 +286,11 @@ static int bind(const struct wanted *wanted, const struct np_cuda_library *libra
     return 0;
 }
 
-/* 91900 is 9.19.0, and so is what `scale` says for others. */
+/* 91900 is 9.19.0; `scale` defines this for each library. */
 static int check_version(const struct wanted *wanted, size_t version,
     struct np_cuda_library *library, struct np_err *err)
 {
-    /* Until 8 cuDNN wrote 8907 for 8.9.7. */
+    /* Up to version 8 cuDNN used 8907 for 8.9.7. */
     size_t major = version >= 10000 ? version / 10000 : version / 1000,
            minor = version >= 10000 ? version % 10000 / 100 : version % 1000 / 100;
 
@@ -307,7 +306,7 @@ static int check_version(const struct wanted *wanted, size_t version,
 
 /* --- the three ----------------------------------------------------------------------------- */
 
-/* functions: a struct of them, whose first gives the library's version. */
+/* functions: a struct of them; the first returns the library's version. */
 static int open_one(const struct wanted *wanted, const struct places *places,
     struct np_cuda_library *library, void *functions, struct np_err *err)
 {
@@ -319,7 +318,7 @@ static int open_one(const struct wanted *wanted, const struct places *places,
     return code == 0 ? check_version(wanted, (*version)(), library, err) : code;
 }
 
-/* cuDNN 9 comes in one file name for two CUDAs; only its own word tells them apart. */
+/* cuDNN 9 has the same file name for two CUDA versions; only a call tells which it is. */
 static int check_cudart(const struct np_cuda_library *library, struct np_err *err)
 {
     size_t (*version)(void);
@@ -334,7 +333,7 @@ static int check_cudart(const struct np_cuda_library *library, struct np_err *er
         library->path, version() / 1000, CUDA_MAJOR, cudnn_wanted.install);
 }
 
-/* NVRTC opens its builtins by name: they are loaded before it needs them, from beside it. */
+/* NVRTC opens its builtins by name: load them first, from the same folder. */
 static void load_builtins(const struct np_cuda_library *nvrtc, int major, int minor)
 {
     struct np_cuda_library builtins = {0};

@@ -1,6 +1,6 @@
-/* NVIDIA's libraries, found and loaded by hand, so that the plugin loads on any machine and says
- * what is missing where. The CUDA runtime is linked statically: it looks for the driver itself,
- * at its first call. Trainer thread, at start. */
+/* Finds and loads NVIDIA's libraries at run time, so that the plugin loads on any machine and
+ * can report what is missing. The CUDA runtime is linked statically and looks for the driver at
+ * its first call. Trainer thread, at start. */
 #ifndef NP_CUDA_LIBS_H
 #define NP_CUDA_LIBS_H
 
@@ -8,7 +8,7 @@
 
 #include "trainer/cuda/dnn.h"
 
-struct np_cublaslt { /* the functions of cuBLASLt that are used */
+struct np_cublaslt { /* the cuBLASLt functions in use */
     size_t (*version)(void);
     const char *(*error_string)(cublasStatus_t status);
     cublasStatus_t (*create)(cublasLtHandle_t *handle);
@@ -33,11 +33,11 @@ struct np_cublaslt { /* the functions of cuBLASLt that are used */
         cublasLtMatmulPreferenceAttributes_t name, const void *value, size_t bytes);
     cublasStatus_t (*heuristic)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
         cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-        cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
+        cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int max,
         cublasLtMatmulHeuristicResult_t *ret_results, int *ret_n);
 };
 
-struct np_cuda_library { /* one of them, as it was found */
+struct np_cuda_library { /* a library, as it was found */
     void *handle;        /* of dlopen(); NULL: not found */
     char path[512];      /* where it was found */
     char version[32];
@@ -48,14 +48,14 @@ struct np_cuda_libs {
     struct np_cuda_library cudnn_library, cublaslt_library, nvrtc_library;
 };
 
-/* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with NNPIPE_CUDA_LIBS_ONLY=1
- * nowhere else), the loader's own path, the toolkit (CUDA_HOME, /usr/local/cuda*), and pip's
- * nvidia/<name>/lib below the site-packages of the active environment, of each python3 in PATH, and of
- * the usual places.
- * cuDNN or cuBLASLt missing, or of another major version: -ENOENT or -EPROTO, with the name, the
- * places looked at, and what to install. NVRTC missing is no error: engines that compile at run
- * time are not taken then (rules.runtime), which costs speed. After an error what was found is told
- * too; close it all the same. */
+/* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with
+ * NNPIPE_CUDA_LIBS_ONLY=1 nowhere else), the loader's own path, the toolkit (CUDA_HOME,
+ * /usr/local/cuda*), and pip's nvidia/<name>/lib below the site-packages of the active
+ * environment, of each python3 in PATH, and of the usual places. cuDNN or cuBLASLt missing, or
+ * of another major version: -ENOENT or -EPROTO, with the name, the places looked at, and what to
+ * install. A missing NVRTC is not an error: engines that compile at run time are not used then
+ * (rules.runtime), which costs speed. After an error the libraries found are filled in too;
+ * close them nevertheless. */
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err);
 void np_cuda_libs_close(struct np_cuda_libs *libs);
 

@@ -16,7 +16,7 @@ struct np_cuda_linear {
     void *pointers[4], *workspace;
 };
 
-/* One product: how its three matrices lie, and which operands of the node they are. */
+/* One product: the layout of its three matrices, and which operands of the node they are. */
 struct product {
     int a, b, bias, d;
     cublasOperation_t op_a, op_b;
@@ -76,7 +76,7 @@ static int refuse(const struct np_cuda_linear *linear, cublasStatus_t status, co
         "%s: cuBLASLt %s: %s", node->name, what, linear->lt->error_string(status));
 }
 
-/* The fastest algorithm by cuBLASLt's own estimate, for pointers at multiples of 16 bytes. */
+/* Finds the fastest algorithm by cuBLASLt's own estimate, for pointers at multiples of 16 bytes. */
 static cublasStatus_t choose(struct np_cuda_linear *linear, int *ret_n)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -151,7 +151,7 @@ int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
     if (status == CUBLAS_STATUS_SUCCESS)
         status = choose(linear, &n);
     if (status != CUBLAS_STATUS_SUCCESS)
-        code = refuse(linear, status, "refuses the product", node, err);
+        code = refuse(linear, status, "rejects the product", node, err);
     else if (n == 0)
         code =
             np_err_set(err, -ENOTSUP, "%s: cuBLASLt has no algorithm for its shapes", node->name);
@@ -182,7 +182,7 @@ int np_cuda_linear_bind(
     linear->workspace = workspace;
     if (linear->bias >= 0 && linear->lt->set_matmul(linear->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                  &operands[linear->bias], sizeof(void *)) != CUBLAS_STATUS_SUCCESS)
-        return np_err_set(err, -ENOTSUP, "cuBLASLt does not take a bias");
+        return np_err_set(err, -ENOTSUP, "cuBLASLt rejects a bias");
     return 0;
 }
 

@@ -5,7 +5,7 @@
 
 #include "trainer/cuda/libs.h"
 
-#define NP_LINEAR_WORKSPACE (32u << 20) /* bytes: what NVIDIA advises for Hopper */
+#define NP_LINEAR_WORKSPACE (32u << 20) /* bytes: NVIDIA's advice for Hopper */
 
 struct np_cuda_linear;
 /* node: LINEAR, LINEAR_DGRAD or LINEAR_WGRAD (dbias is not made here). tf32: f32 products may round

@@ -1,4 +1,5 @@
-/* See nvml.h. Its header is not always installed; the calls have been the same for ten years. */
+/* See nvml.h. Declares the calls itself: the header is not always installed, and they have not
+ * changed for ten years. */
 #include "trainer/cuda/nvml.h"
 
 #include <dlfcn.h>
@@ -25,7 +26,7 @@ struct np_nvml {
     void *library, *device;
 };
 
-/* 0 and nothing called where the library has no such function: callers see NULL. */
+/* Missing functions are NULL, which callers check. */
 #define FUNCTION(type, name)                                                                       \
     type name;                                                                                     \
     do {                                                                                           \

@@ -1,11 +1,11 @@
-/* The driver's own management library, as far as `nnpipe doctor` asks it: clocks, ECC, persistence.
- * Loaded by hand where it is there; it comes with the driver. Main thread. */
+/* The driver's management library, as far as `nnpipe doctor` needs it: clocks, ECC, persistence.
+ * Loaded at run time if present; it comes with the driver. Main thread. */
 #ifndef NP_NVML_H
 #define NP_NVML_H
 
 #include <stdbool.h>
 
-struct np_nvml_facts { /* -1: not told */
+struct np_nvml_facts { /* -1: not reported */
     int sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
     int watts, watts_limit, watts_default;
     int ecc, ecc_pending;     /* 0 off, 1 on */
@@ -19,10 +19,10 @@ struct np_nvml_facts { /* -1: not told */
 #define NP_NVML_POWER_BRAKE 0x80ll
 
 struct np_nvml;
-/* pci_id: "0000:3B:00.0". NULL: no such library, or it does not know the GPU. */
+/* pci_id: "0000:3B:00.0". NULL: the library is missing, or does not know the GPU. */
 struct np_nvml *np_nvml_open(const char *pci_id);
 void np_nvml_close(struct np_nvml *nvml);
-/* What is so now: clocks rise under load. */
+/* Reads the current state: clocks rise under load. */
 void np_nvml_read(const struct np_nvml *nvml, struct np_nvml_facts *ret_facts);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pinned memory for the ring's slots: anonymous huge pages on the GPU's NUMA node, touched once so
- * that a page that is not there fails here, and registered once with CUDA. Trainer thread. */
+/* Pinned memory for the ring's slots: anonymous huge pages on the GPU's NUMA node, touched once
+ * so that a missing page fails here, and registered once with CUDA. Trainer thread. */
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* A wish: other nodes do when this one is full, and containers may refuse the call. */
+/* A preference: other nodes are used when this one is full, and containers may forbid the call. */
 static void prefer_node(void *memory, size_t bytes, int node)
 {
     unsigned long mask[MAX_NODES / (8 * sizeof(long))] = {0};
@@ -31,8 +31,8 @@ static void prefer_node(void *memory, size_t bytes, int node)
         errno = 0;
 }
 
-/* Pages of the pool for huge ones, if it has enough: touching them through madvise() tells what
- * touching them by hand would answer with SIGBUS. */
+/* Maps pages of the huge page pool, if it has enough: madvise() returns an error where a plain
+ * access would raise SIGBUS. */
 static void *map_pool(size_t bytes, int node)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -47,7 +47,7 @@ static void *map_pool(size_t bytes, int node)
     return NULL;
 }
 
-/* Ordinary pages, aligned so that the kernel can make huge ones of them. */
+/* Maps ordinary pages, aligned so that the kernel can use transparent huge pages. */
 static void *map_pages(size_t bytes, int node)
 {
     char *memory = mmap(NULL, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE,
@@ -73,15 +73,15 @@ static void *map_pages(size_t bytes, int node)
 static void say_refused(struct np_device *device, size_t bytes, cudaError_t status)
 {
     struct rlimit limit = {0};
-    char most[64] = "no limit";
+    char max[64] = "no limit";
 
     getrlimit(RLIMIT_MEMLOCK, &limit);
     if (limit.rlim_cur != RLIM_INFINITY)
-        snprintf(most, sizeof(most), "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
+        snprintf(max, sizeof(max), "%llu KiB", (unsigned long long)limit.rlim_cur >> 10);
     snprintf(device->fault, sizeof(device->fault),
-        "CUDA does not pin %zu MiB: %s: %s; the limit of locked memory is %s (ulimit -l; a "
+        "CUDA cannot pin %zu MiB: %s: %s; the limit of locked memory is %s (ulimit -l; a "
         "container: --ulimit memlock=-1)",
-        bytes >> 20, cudaGetErrorName(status), cudaGetErrorString(status), most);
+        bytes >> 20, cudaGetErrorName(status), cudaGetErrorString(status), max);
 }
 
 static void hold(struct np_cuda *cuda, void *memory, size_t bytes)
@@ -132,7 +132,7 @@ void np_cuda_pinned_free(void *context, void *memory, size_t bytes)
     struct np_device *device = context;
     struct np_cuda *cuda = device->state;
 
-    (void)bytes; /* as it was mapped it is longer */
+    (void)bytes; /* the mapping is longer */
     for (int i = 0; memory && i < cuda->nr_blocks; i++)
         if (cuda->blocks[i].memory == memory) {
             drop(&cuda->blocks[i]);

@@ -1,7 +1,7 @@
 /* A network on the GPU: weights and optimizer state as flat arrays, a training and an evaluation
- * program over one arena, and their CUDA graphs. The host queues a step with one launch and reads its
- * numbers a step later from memory that the device writes; it never waits for the step itself.
- * Trainer thread.
+ * program over one arena, and their CUDA graphs. The host queues a step with one launch and reads
+ * its numbers one step later from memory that the device writes; it never waits for the step
+ * itself. Trainer thread.
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
  *
@@ -41,7 +41,7 @@ static int add_layout(
     return code;
 }
 
-/* A checkpoint's engines, or a new run's from the cache. */
+/* Loads the engines of a checkpoint, or for a new run from the cache. */
 static int add_engines(struct np_plan *plan, const char *state, struct np_err *err)
 {
     const char *retune = getenv("NNPIPE_CUDA_RETUNE");
@@ -55,7 +55,7 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
     return 0;
 }
 
-/* Another engine rounds differently: whoever resumes is to know. */
+/* Another engine rounds differently: a user who resumes a run must know. */
 static void tell_lost(const struct np_plan *plan, bool resumed)
 {
     const char *node, *id,
@@ -64,7 +64,7 @@ static void tell_lost(const struct np_plan *plan, bool resumed)
 
     if (lost > 0)
         np_device_note(plan->device,
-            "%s: the engine %s of the %s is not there any more (%d of its convolutions): %s", node,
+            "%s: cuDNN no longer offers the engine %s of the %s (%d of its convolutions): %s", node,
             id, resumed ? "checkpoint" : "cache", lost, result);
     if (old > 0)
         np_device_note(plan->device,
@@ -72,8 +72,8 @@ static void tell_lost(const struct np_plan *plan, bool resumed)
             resumed ? "checkpoint" : "cache of engines", result);
 }
 
-/* What the engines do not know yet is timed. That runs weight gradients into their arrays, which
- * the first step writes anew. */
+/* Times shapes without a known engine. This writes weight gradients into their arrays, which the
+ * first step overwrites. */
 static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
 {
     int code = 0, timed = 0;
@@ -155,7 +155,7 @@ static void plan_free(struct np_plan *plan)
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
-/* Adds the numbers of the batches before `end`, waiting for them. */
+/* Adds the numbers of the batches before `end`; waits for them. */
 static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
 {
     for (; plan->nr_folded < end; plan->nr_folded++) {
@@ -170,7 +170,7 @@ static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
         plan->metrics.rows += numbers->rows;
         plan->metrics.correct += numbers->correct;
         plan->metrics.top5 += numbers->top5;
-        /* f16 skips an update whose norm is no number; of others it ends the run. */
+        /* f16 skips an update whose norm is not finite; in other precisions it ends the run. */
         if (plan->f16 ? numbers->grad_norm > 0 && isfinite(numbers->grad_norm)
                       : numbers->grad_norm != 0)
             plan->metrics.grad_norm = numbers->grad_norm;
@@ -193,7 +193,7 @@ static int plan_metrics(
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-/* Tells the device about the batch; its slot must be free. */
+/* Queues the batch's values for the device; its slot must be free. */
 static int announce(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
@@ -267,8 +267,8 @@ static int queue_captured(void *context, struct np_err *err)
     return queue_kind(queueing->plan, queueing->kind, err);
 }
 
-/* Nothing has run of a capture that failed: this step is queued call by call now, and so are all
- * later ones of its kind. A fault of the GPU itself shows again there. */
+/* A failed capture has run nothing: this step and all later ones of its kind are queued call by
+ * call. A fault of the GPU itself will show again there. */
 static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_captured *captured)
 {
     struct queueing queueing = {plan, kind};
@@ -278,13 +278,13 @@ static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_cap
         0)
         return;
     captured->refused = true;
-    if (!plan->told_refused)
+    if (!plan->noted_refusal)
         np_device_note(plan->device,
             "%s; steps are queued call by call, which gives the same result", why.text);
-    plan->told_refused = true;
+    plan->noted_refusal = true;
 }
 
-/* Queues a step of this kind, and the event behind it. */
+/* Queues a step of this kind, and an event after it. */
 static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
 {
     struct np_cuda_captured *captured = kind == EVAL   ? &plan->eval_step
@@ -305,7 +305,7 @@ static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
     return code;
 }
 
-/* The batch is queued whole, its update included. */
+/* The batch is queued completely, with its update. */
 static int finish(struct np_plan *plan, struct np_err *err)
 {
     int code = np_cuda_plan_check(plan,
@@ -332,9 +332,9 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     int code = 0;
 
     if (!accumulate)
-        plan->summing = false; /* what was summed and never used is gone */
+        plan->summing = false; /* drops a sum that was never used */
     else if (!plan->summing) {
-        code = add_up(plan, true, err); /* the first batch's */
+        code = add_up(plan, true, err); /* of the first batch */
         plan->summing = true;
     }
     plan->now.step = step;
@@ -348,7 +348,8 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     return code == 0 ? finish(plan, err) : code;
 }
 
-/* After plan_step(): the norm goes to the newest batch's numbers, whose event moves behind it. */
+/* After plan_step(): the norm goes to the newest batch's numbers, whose event is recorded again
+ * after it. */
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     int code = hyper->decoupled ? np_cuda_second_state(plan, err) : 0;
@@ -372,7 +373,7 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     int code = hyper->decoupled ? np_cuda_second_state(plan, err) : 0;
 
     if (plan->decoupled != hyper->decoupled &&
-        plan->step_update.exec) { /* other arrays: another graph */
+        plan->step_update.exec) { /* different arrays need another graph */
         cudaGraphExecDestroy(plan->step_update.exec);
         plan->step_update.exec = NULL;
     }

@@ -1,5 +1,5 @@
-/* What a plan holds on the GPU, and the way in and out of it. Copies go over the compute stream and
- * wait for it: weights are read at checkpoints alone. */
+/* A plan's memory on the GPU, and copies to and from it. Copies use the compute stream and wait
+ * for it: weights are read only for checkpoints. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Zeroed. bytes 0 gives something, too. */
+/* Zeroed. bytes 0 also returns memory. */
 int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct np_err *err)
 {
     void *memory = NULL;
@@ -68,7 +68,7 @@ static int take_arrays(struct np_plan *plan, bool training, bool halves, struct 
     return code;
 }
 
-/* For messages alone: no answer is none that matters. */
+/* Only for messages, so errors are ignored. */
 static void ask_memory(size_t *ret_free, size_t *ret_all)
 {
     if (cudaMemGetInfo(ret_free, ret_all) != cudaSuccess)
@@ -96,7 +96,7 @@ int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct
     return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
 }
 
-/* Numbers lie with the host, where the device can write them. */
+/* Numbers are in host memory that the device can write. */
 int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
 {
     void *numbers = NULL;
@@ -117,7 +117,7 @@ int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
     return code;
 }
 
-/* As it begins, or as a checkpoint has it: "scaler SCALE GOOD". */
+/* The initial loss scale, or a checkpoint's: "scaler SCALE GOOD". */
 int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
     struct np_cuda_scaler *scaler = &plan->scaler_start;
@@ -138,15 +138,15 @@ static uint64_t greater(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The feed's pixels and labels, which are taken later. */
+/* The feed's pixels and labels, which are allocated later. */
 static uint64_t feed_bytes(const struct np_graph *graph)
 {
     return NP_FEED_BUFFERS * (np_tensor_elements(&graph->tensors[graph->input]) +
                                  (uint64_t)graph->batch * sizeof(int32_t));
 }
 
-/* What a batch takes and which one would fit: activations grow with the batch, the workspace does
- * not. */
+/* Reports a batch's memory and the batch that would fit: activations grow with the batch, the
+ * workspace does not. */
 static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t activations,
     uint64_t workspace, int batch, struct np_err *err)
 {
@@ -200,7 +200,7 @@ int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struc
     return bind(plan, err);
 }
 
-/* Nothing is queued that still uses the workspace: the last trial was waited for. */
+/* No queued work uses the workspace: the last trial has ended. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err)
 {
     uint64_t n = plan->layout->nr_params, bytes = max_bytes(plan, np_cuda_program_workspace_bytes);
@@ -257,7 +257,8 @@ static float *array_of(struct np_plan *plan, int array)
     }
 }
 
-/* The device's array, and a host's one of its size; buffers lie as in the files. */
+/* Returns the device's array, and allocates one of its size on the host; buffers have the files'
+ * layout. */
 static int begin_copy(struct np_plan *plan, int array, float **ret_device, float **ret_host,
     uint64_t *ret_bytes, struct np_err *err)
 {
@@ -265,14 +266,14 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
         return -ENOMEM;
     *ret_device = array_of(plan, array);
     if (!*ret_device)
-        return np_err_set(err, -EINVAL, "this plan only evaluates: it has no array %d", array);
+        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
     *ret_bytes =
         (array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
     *ret_host = np_try_alloc(*ret_bytes, err);
     return *ret_host ? 0 : -ENOMEM;
 }
 
-/* f16's gradients carry the loss's scale. */
+/* f16's gradients are multiplied by the loss scale. */
 static int unscale(struct np_plan *plan, float *grads, uint64_t n, struct np_err *err)
 {
     struct np_cuda_scaler scaler;

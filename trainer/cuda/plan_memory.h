@@ -1,5 +1,5 @@
-/* A plan's inside, shared by plan_cuda.c (preparing and queueing steps) and plan_memory.c (what it
- * holds on the device, and copies of it). */
+/* Internals of a plan, shared by plan_cuda.c (prepares and queues steps) and plan_memory.c
+ * (device memory and copies). */
 #ifndef NP_PLAN_MEMORY_H
 #define NP_PLAN_MEMORY_H
 
@@ -7,8 +7,8 @@
 #include "trainer/cuda/program_cuda.h"
 #include "trainer/plan.h"
 
-/* The first time a kind of step is queued call by call, so that every library has loaded what it
- * needs; then it is captured. What refuses that is queued call by call for good. */
+/* The first time, a kind of step is queued call by call, so that every library has loaded what
+ * it needs; then it is captured. If that fails, it is always queued call by call. */
 struct np_cuda_captured {
     bool warm, refused;
     cudaGraphExec_t exec;
@@ -28,11 +28,11 @@ struct np_plan {
     uint64_t workspace_bytes;
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured step, step_update, eval_step;
-    bool summing; /* sum holds batches that wait for their update */
+    bool summing; /* sum holds batches that have not been applied yet */
     bool f16, decoupled;
-    bool told_refused;                  /* that a step cannot be captured */
+    bool noted_refusal;                 /* the user has been told that a step cannot be captured */
     bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
-    struct np_cuda_step now;            /* what the device was last told */
+    struct np_cuda_step now;            /* the values last sent to the device */
     struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
@@ -56,17 +56,18 @@ static inline int np_cuda_plan_check(
 /* Device memory, zeroed; a flat array in the layout. The plan's free() gives it back. */
 int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct np_err *err);
 int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err *err);
-/* All arrays but AdamW's second state; the host's memory for numbers; the arena, both programs bound. */
+/* All arrays but AdamW's second state; the host's memory for numbers; the arena, both programs
+ * bound. */
 int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err);
 int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err);
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
-/* Behind the choice of engines: what was written to time them is zero again, and the workspace is as
- * large as the chosen ones want. */
+/* Call after engines are chosen: zeroes the arrays that timing wrote, and shrinks the workspace
+ * to what the chosen engines need. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 void np_cuda_give_memory(struct np_plan *plan);
 /* AdamW's second state, once. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
-/* The loss scale as it begins, or as a checkpoint's state has it: "scaler SCALE GOOD". */
+/* Sets the initial loss scale, or that of a checkpoint's state: "scaler SCALE GOOD". */
 int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */

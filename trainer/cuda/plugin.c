@@ -1,4 +1,5 @@
-/* The plugin's table, and what it knows of each GPU: what the GPU needs, found or missing. Main thread. */
+/* The plugin's table, and the description of each GPU: the libraries it needs, found or missing.
+ * Main thread. */
 #include <stdio.h>
 
 #include "build_id.h"
@@ -7,7 +8,7 @@
 
 const struct np_plugin *np_plugin_cuda(void);
 
-/* The driver by its own number and by the newest CUDA it takes. */
+/* The driver's own version and the newest CUDA it supports. */
 static void add_driver(struct np_device_info *info)
 {
     char text[48], cuda[32], both[96];
@@ -38,7 +39,7 @@ static void add_libraries(struct np_device_info *info, const struct np_cuda_libs
             np_device_add_library(info, all[i].name, all[i].library->version, all[i].library->path);
 }
 
-/* n: GPUs that the driver counts; 0: no_gpu says why there is none. */
+/* n: GPUs that the driver reports; 0: no_gpu says why. */
 static void describe(int ordinal, int n, const struct np_err *no_gpu, const struct np_err *no_libs,
     struct np_device_info *info)
 {
@@ -47,7 +48,7 @@ static void describe(int ordinal, int n, const struct np_err *no_gpu, const stru
 
     snprintf(info->name, sizeof(info->name), "cuda:%d", ordinal);
     snprintf(info->kind, sizeof(info->kind), "cuda");
-    if (n == 0) { /* all that is to be installed */
+    if (n == 0) { /* all that must be installed */
         snprintf(info->reason, sizeof(info->reason), "%s%s%s", no_gpu->text,
             no_libs->code ? "; " : "", no_libs->text);
         return;

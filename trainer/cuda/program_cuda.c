@@ -1,13 +1,13 @@
-/* See program_cuda.h. A node's operands are looked up once, at bind; what it queues is told in
- * calls_cuda.c, which of cuDNN's plans it takes in tune_cuda.c. */
+/* See program_cuda.h. A node's operands are looked up once, at bind; calls_cuda.c queues its
+ * kernels, tune_cuda.c chooses cuDNN's plans. */
 #include "trainer/cuda/program_cuda.h"
 
 #include <errno.h>
 
 #include "trainer/cuda/calls_cuda.h"
 
-#define MAX_PLANS 12  /* of cuDNN's that are timed for a convolution */
-#define SUM_PLANS 3   /* where there are sums: each takes a second to compile */
+#define MAX_PLANS 12  /* of cuDNN's plans timed for a convolution */
+#define SUM_PLANS 3   /* with sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
 
 static const struct np_fusions fusions = {
@@ -51,7 +51,7 @@ static int prepare_call(struct np_cuda_program *program, const struct np_cuda_pa
     if (is_linear(node->op)) {
         if (call->scratch_bytes < NP_LINEAR_WORKSPACE)
             call->scratch_bytes = NP_LINEAR_WORKSPACE;
-        /* No cuBLASLt where plans are made for a GPU that is only described. */
+        /* No cuBLASLt when plans are made for a GPU that is only described. */
         return cuda->cublaslt ? np_cuda_linear_new(&cuda->libs.cublaslt, cuda->cublaslt,
                                     program->graph, node, program->rules.tf32, &call->linear, err)
                               : 0;
@@ -62,7 +62,7 @@ static int prepare_call(struct np_cuda_program *program, const struct np_cuda_pa
                      np_op_names[node->op]);
 }
 
-/* The convolution alone that wrote x: no bias, no relu, so that its sums are x's own. */
+/* Returns the plain convolution that wrote x: without bias and relu, so that its sums are x's. */
 static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
 {
     for (int n = 0; n < program->graph->nr_forward; n++) {
@@ -75,9 +75,9 @@ static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
     return NULL;
 }
 
-/* A batchnorm's statistics from the convolution before it, where cuDNN has that as one: taken until
- * np_cuda_program_tune() finds that two are faster. Never for f32's own precision: sums of
- * unshifted squares lose more than its tolerances leave. */
+/* Takes a batchnorm's statistics from the convolution before it, if cuDNN offers that as one
+ * kernel, until np_cuda_program_tune() finds that two are faster. Never in f32: sums of
+ * unshifted squares lose more precision than its tolerances allow. */
 static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,
     struct np_cuda_call *stats, struct np_err *err)
 {
@@ -154,7 +154,7 @@ uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program)
 /* Of one call at a time. */
 static uint64_t call_bytes(const struct np_cuda_program *program)
 {
-    uint64_t most = 0;
+    uint64_t max = 0;
 
     for (int n = 0; n < program->graph->nr_nodes; n++) {
         const struct np_cuda_call *call = &program->calls[n];
@@ -163,9 +163,9 @@ static uint64_t call_bytes(const struct np_cuda_program *program)
             call->summing ? np_cuda_conv_workspace(call->summing) : 0};
 
         for (int i = 0; i < 3; i++)
-            most = bytes[i] > most ? bytes[i] : most;
+            max = bytes[i] > max ? bytes[i] : max;
     }
-    return (most + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return (max + ALIGNED - 1) / ALIGNED * ALIGNED;
 }
 
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program)
@@ -180,7 +180,7 @@ static void *half_at(void *array, uint64_t element)
     return (uint16_t *)array + element;
 }
 
-/* The parameter whose gradient this tensor is. */
+/* Returns the parameter whose gradient this tensor is. */
 static int param_of(const struct np_graph *graph, int grad)
 {
     for (int t = 0; t < graph->nr_tensors; t++)
@@ -189,8 +189,8 @@ static int param_of(const struct np_graph *graph, int grad)
     return -1;
 }
 
-/* Convolutions and products of halves read halves of their parameters, and convolutions write
- * halves of gradients; everything else is f32. */
+/* Convolutions and products in half precision read half-precision parameters, and convolutions
+ * write half-precision gradients; everything else is f32. */
 static void *operand(const struct np_cuda_program *program, const struct np_op_node *node, int t)
 {
     const struct np_cuda_arrays *arrays = &program->arrays;
@@ -215,7 +215,7 @@ static void *operand(const struct np_cuda_program *program, const struct np_op_n
     }
 }
 
-/* LINEAR's and CONV's operands as their files want them: ins, then out 0. */
+/* Operands in the order of linear_cuda.h and conv_cuda.h: ins, then out 0. */
 static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
     const struct np_op_node *node = call->node;
@@ -264,8 +264,8 @@ int np_cuda_program_bind(
 
 /* --- running it ------------------------------------------------------------------------------- */
 
-/* Queues a node's calls. In a capture: what a library called that may not be called there breaks
- * the capture without an error of its own; so each node is asked after. */
+/* Queues a node's calls. In a capture a library may make a forbidden call, which breaks the
+ * capture without an error: so the capture is checked after each node. */
 static int queue_call(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)
 {
@@ -287,7 +287,7 @@ int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
 
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         code = queue_call(program, &program->calls[n], err);
-    /* Gradients of convolutions, which come as halves, join the others. */
+    /* Casts the gradients of convolutions, which are halves, into the others' f32 array. */
     if (code == 0 && program->arrays.half_grads &&
         program->graph->nr_nodes > program->graph->nr_forward)
         np_cuda_cast(program->cuda->streams[NP_STREAM_COMPUTE], program->dtype,

@@ -1,5 +1,5 @@
-/* Named ranges on NVIDIA's timelines (Nsight Systems); a load and a branch each when nobody records.
- * Any thread; ranges of a thread nest. */
+/* Named ranges on NVIDIA's timelines (Nsight Systems); a load and a branch each when no tool
+ * records. Any thread; ranges of a thread nest. */
 #ifndef NP_RANGE_H
 #define NP_RANGE_H
 

@@ -1,9 +1,9 @@
-/* np_cuda_program_tune(): which of cuDNN's plans a convolution runs, and whether it sums channels
- * for the batchnorm behind it, timed on the program's own memory.
+/* np_cuda_program_tune(): chooses the cuDNN plan of each convolution, and whether it sums channels
+ * for the batchnorm after it, by timing on the program's own memory.
  *
- * What is timed is a captured graph of some runs, as a step is one: the host's way through cuDNN,
- * longer than many a kernel, is not in it. A plan that cannot be captured is taken where there is
- * no other. cuDNN's first choice stays unless another plan is clearly faster, so that noise changes
+ * A trial is a captured graph of some runs, like a step: the host's time in cuDNN, longer than
+ * many kernels, is not in it. A plan that cannot be captured is used only if there is no other.
+ * cuDNN's first choice stays unless another plan is clearly faster, so that noise changes
  * little. */
 #include <errno.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "trainer/cuda/calls_cuda.h"
 #include "trainer/cuda/capture_cuda.h"
 
-#define NR_TRIALS  3     /* of which the median counts */
-#define TRIAL_MS   2.0f  /* a trial takes about this long: of at most */
+#define NR_TRIALS  3     /* trials; the median counts */
+#define TRIAL_MS   2.0f  /* target length of a trial, with at most */
 #define TRIAL_RUNS 20    /* runs */
-#define MARGIN     0.97f /* of the first choice's time: what another has to be below */
-#define HOPELESS   4     /* times the best: timed no further */
-#define HOST_MS    1.0f  /* beyond what the host may take of a single run */
+#define MARGIN     0.97f /* share of the first choice's time that another plan must be below */
+#define HOPELESS   4     /* times the best: a slower plan is not timed again */
+#define HOST_MS    1.0f  /* beyond this the host's time in a run may dominate */
 #define WARM_MS    50.0f /* of work, until the GPU's clocks are up */
 
 typedef int (*run_fn)(
@@ -48,7 +48,8 @@ static int run_conv(struct np_cuda_program *program, struct np_cuda_call *call, 
     return np_cuda_conv_run(call->sums ? call->summing : call->conv, err);
 }
 
-/* A convolution and the statistics behind it, as a step queues them; running ones go nowhere. */
+/* Queues a convolution and the statistics after it, as a step does; running statistics are
+ * discarded. */
 static int run_pair(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
     struct np_cuda_call stats = *call->reader;
@@ -81,7 +82,7 @@ static float elapsed(struct trial *trial, struct np_err *err)
     if (status == cudaSuccess && trial->graph) {
         status = cudaGraphLaunch(trial->graph, tuner->stream);
     } else if (status == cudaSuccess && queue_runs(trial, err) < 0) {
-        cudaGetLastError(); /* not to be found by who looks for kernels' errors */
+        cudaGetLastError(); /* cleared, so that checks of kernel launches do not find it */
         return -1;
     }
     if (status == cudaSuccess)
@@ -93,11 +94,11 @@ static float elapsed(struct trial *trial, struct np_err *err)
     return np_cuda_check(NULL, status, "to time it", err) < 0 ? -1 : ms;
 }
 
-static int runs_of(float ms, float of_ms, int most)
+static int runs_of(float ms, float of_ms, int max)
 {
-    float runs = ms > 0 ? of_ms / ms : (float)most;
+    float runs = ms > 0 ? of_ms / ms : (float)max;
 
-    return runs < 1 ? 1 : runs > (float)most ? most : (int)runs;
+    return runs < 1 ? 1 : runs > (float)max ? max : (int)runs;
 }
 
 static float median(const float ms[NR_TRIALS])
@@ -134,7 +135,7 @@ static struct timing time_run(
     return timing;
 }
 
-/* Clocks go up with work; numbers of a real size draw the power that real ones will. */
+/* Raises the clocks with work; numbers of a realistic size draw realistic power. */
 static void warm_up(struct tuner *tuner, struct np_cuda_call *call)
 {
     const struct np_cuda_program *program = tuner->program;
@@ -159,14 +160,14 @@ static void warm_up(struct tuner *tuner, struct np_cuda_call *call)
     program->cuda->warm = true;
 }
 
-/* --- choosing ---------------------------------------------------------------------------------- */
+/* --- choosing
+ * ---------------------------------------------------------------------------------- */
 
-/* Keeps one of the plans that the call now runs; *ret_ms: its time. A plan that fails is passed
- * over. */
+/* Chooses one of the call's plans; *ret_ms: its time. Skips a plan that fails. */
 static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->sums ? call->summing : call->conv;
-    float first_ms = -1, best = -1, other_ms = -1; /* other: that cannot be captured */
+    float first_ms = -1, best = -1, other_ms = -1; /* other: a plan that cannot be captured */
     int first = -1, fastest = -1, other = -1;
     struct np_err why = {0};
 
@@ -224,8 +225,8 @@ static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_e
                      : code;
 }
 
-/* Convolution and statistics as two, or as one? Both are timed with all that a step queues for
- * them. */
+/* Convolution and statistics as two kernels, or as one? Times both with all that a step queues
+ * for them. */
 static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = np_cuda_conv_key(call->summing);
@@ -249,8 +250,7 @@ static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np
                       : np_engines_put(tuner->engines, key, NP_ENGINE_APART, apart.ms, err);
 }
 
-/* With the sums of channels. A shape that was chosen before, by this run or an earlier one, stays
- * so. */
+/* With the sums of channels. A choice made before, by this run or an earlier one, stays. */
 static int tune_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = np_cuda_conv_key(call->summing);

@@ -11,7 +11,7 @@
 struct tape {
     struct np_graph *graph;
     int nr_forward; /* nodes to walk */
-    bool *wanted;   /* (forward tensors) does a parameter lie behind it? */
+    bool *wanted;   /* (forward tensors) does it depend on a parameter? */
     int *grads;     /* (forward tensors) gradient so far, or -1 */
 };
 
@@ -39,7 +39,7 @@ static void find_wanted(struct tape *tape)
 
 /* --- building blocks ------------------------------------------------------------------------ */
 
-/* A new tensor shaped like t that will hold a gradient of it. */
+/* Adds a tensor shaped like t, for a gradient of t. */
 static int new_grad(struct tape *tape, int t, enum np_role role)
 {
     struct np_graph *graph = tape->graph;
@@ -49,7 +49,7 @@ static int new_grad(struct tape *tape, int t, enum np_role role)
 
     snprintf(name, sizeof(name), "d %.240s", like.name);
     grad = np_graph_tensor(graph, name, role, like.dtype, like.nr_dims, like.dims);
-    graph->tensors[grad].offset = like.offset; /* the same place in the flat array of gradients */
+    graph->tensors[grad].offset = like.offset; /* same offset in the flat array of gradients */
     return grad;
 }
 
@@ -63,7 +63,7 @@ static int backward_node(struct tape *tape, enum np_op op, int forward)
     return node;
 }
 
-/* One reader of t sends back `grad`; from the second on the sum is carried. */
+/* Adds the gradient from one reader of t; from the second reader on, t's gradient is the sum. */
 static void arrives(struct tape *tape, int t, int grad)
 {
     struct np_graph *graph = tape->graph;
@@ -81,7 +81,7 @@ static void arrives(struct tape *tape, int t, int grad)
     tape->grads[t] = sum;
 }
 
-/* The gradient of parameter t comes from the node; parameters have one reader. */
+/* The node gives the gradient of parameter t; parameters have one reader. */
 static void out_param(struct tape *tape, int node, int t)
 {
     int grad = new_grad(tape, t, NP_ROLE_GRAD);
@@ -91,7 +91,7 @@ static void out_param(struct tape *tape, int node, int t)
     np_graph_out(tape->graph, node, grad);
 }
 
-/* A node op(ins...) -> gradient of activation t. */
+/* Adds a node op(ins...) -> gradient of activation t. */
 static void send_back(
     struct tape *tape, enum np_op op, int forward, int t, const int *ins, int nr_ins)
 {
@@ -109,7 +109,8 @@ static void send_back(
 
 /* --- the rules ------------------------------------------------------------------------------ */
 
-/* conv and linear: x, weight, [bias] -> y. The gradient of the weights first: dy is at hand. */
+/* conv and linear: x, weight, [bias] -> y. The gradient of the weights first: dy is still in
+ * cache. */
 static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np_op dgrad)
 {
     const struct np_op_node node = tape->graph->nodes[n];
@@ -123,7 +124,7 @@ static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np
     send_back(tape, dgrad, n, node.ins[0], (const int[]){dy, node.ins[1]}, 2);
 }
 
-/* BN_APPLY: x, mean, inv_std, gamma, beta -> y. The statistics' own gradients are inside. */
+/* BN_APPLY: x, mean, inv_std, gamma, beta -> y. Includes the gradients through the statistics. */
 static void batchnorm(struct tape *tape, int n, int dy)
 {
     const struct np_op_node node = tape->graph->nodes[n];
@@ -166,13 +167,13 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
         return 0;
     }
     if (dy < 0 || !tape->wanted[y])
-        return 0; /* nothing that learns, or nothing that counts */
+        return 0; /* no parameter before it, or no effect on the loss */
     switch (node.op) {
     case NP_OP_CONV: weighted(tape, n, dy, NP_OP_CONV_WGRAD, NP_OP_CONV_DGRAD); break;
     case NP_OP_LINEAR: weighted(tape, n, dy, NP_OP_LINEAR_WGRAD, NP_OP_LINEAR_DGRAD); break;
     case NP_OP_BN_APPLY: batchnorm(tape, n, dy); break;
     case NP_OP_CONCAT: concat(tape, n, dy); break;
-    case NP_OP_ADD: /* both get dy itself */
+    case NP_OP_ADD: /* both get dy unchanged */
         arrives(tape, node.ins[0], dy);
         arrives(tape, node.ins[1], dy);
         break;
@@ -189,7 +190,7 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     return 0;
 }
 
-/* A parameter that the loss does not depend on is a mistake of the model, not ours. */
+/* A parameter that the loss does not depend on is a mistake in the model, not a bug here. */
 static int check_all_reached(const struct np_graph *graph, struct np_err *err)
 {
     for (int t = 0; t < graph->nr_tensors; t++)

@@ -7,7 +7,7 @@
 
 /* --- names --------------------------------------------------------------------------------- */
 
-/* Where name is, or would be. FNV-1a; full names are many and alike. */
+/* Returns the slot of name, or the free slot for it. FNV-1a: there are many similar names. */
 static int *find_slot(const struct np_builder *b, const char *name)
 {
     uint32_t hash = 2166136261u;
@@ -29,7 +29,7 @@ static const struct np_output *find_output(const struct np_builder *b, const cha
     return slot ? &b->outputs[slot - 1] : NULL;
 }
 
-/* Takes name. tensor -1: not known. */
+/* Registers name. tensor -1: not known. */
 void np_blocks_add_output(
     struct np_builder *b, char *name, int tensor, const struct np_node *node, const char *layer)
 {
@@ -40,10 +40,10 @@ void np_blocks_add_output(
             twice->node->line % NP_LINE_FILE);
     np_grow(&b->outputs, &b->outputs_room, (size_t)b->nr_outputs + 1, sizeof(*b->outputs));
     b->outputs[b->nr_outputs] = (struct np_output){name, tensor, node, layer};
-    *find_slot(b, name) = ++b->nr_outputs; /* of two alike the later one is found */
+    *find_slot(b, name) = ++b->nr_outputs; /* of two equal names the later one is found */
 }
 
-/* The name's tensor as seen from scope: in its list, then in those around it. */
+/* Finds the name's tensor as seen from scope: in its list, then in the lists around it. */
 static bool resolve(
     const struct np_builder *b, const struct np_scope *scope, const char *name, int *ret_tensor)
 {
@@ -83,7 +83,7 @@ static int unknown_from(
     return -EINVAL;
 }
 
-/* The layer's own name, or its index in the list. Caller frees; NULL: a mistake. */
+/* Returns the layer's own name, or its index in the list. Caller frees; NULL: a mistake. */
 char *np_blocks_full_name(
     struct np_builder *b, const struct np_scope *scope, const struct np_node *node, int index)
 {
@@ -98,7 +98,8 @@ char *np_blocks_full_name(
         return NULL;
     }
     if (strcmp(node->text, "input") == 0) {
-        np_report_add(NP_AT(node), "name: 'input' is what the list reads; choose another name");
+        np_report_add(
+            NP_AT(node), "name: 'input' is the name of the list's input; choose another name");
         return NULL;
     }
     return np_format("%s%s", scope->prefix, node->text);
@@ -115,7 +116,8 @@ int np_blocks_find_inputs(struct np_builder *b, const struct np_scope *scope, st
 
     if (max_ins > 1 && (!list || n < 2 || n >= max_ins)) {
         np_report_add(NP_AT(from ? from : item->node),
-            "%s: needs what it joins, %d layers at most: %s: [a, b]", layer, max_ins - 1, layer);
+            "%s: needs the layers that it joins, at most %d: %s: [a, b]", layer, max_ins - 1,
+            layer);
         return -EINVAL;
     }
     if (max_ins == 1 && list) {

@@ -1,5 +1,5 @@
-/* Mistakes and parameters of blocks: `$out*4` in a layer's options -> a number, and whether a block
- * gets the parameters it asks for. Config time, one thread. */
+/* Mistakes and parameters of blocks: calculates `$out*4` in a layer's options, and checks that a
+ * block gets the parameters it uses. Config time, one thread. */
 #include <stdio.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ int np_blocks_mistakes(const struct np_builder *b)
 
 /* --- parameters ---------------------------------------------------------------------------- */
 
-/* Is it a key of `block` itself, or taken by $in? */
+/* Is it a key of `block` itself, or the reserved name `in`? */
 static bool reserved(const char *key)
 {
     static const char *const keys[] = {
@@ -49,7 +49,7 @@ static bool reserved(const char *key)
     return false;
 }
 
-/* The value of a block's own parameter in this repetition, or NULL. */
+/* Returns the value of a block's own parameter in this repetition, or NULL. */
 static const char *own_param(const struct np_scope *scope, const char *name, size_t length)
 {
     for (int i = 0; scope->args && i < scope->args->nr_items; i++) {
@@ -95,8 +95,8 @@ static const char *param_of(void *context, const char *name, size_t length)
     return NULL;
 }
 
-/* A scalar with its $ replaced; NULL: it cannot be known, with a mistake unless an earlier one is
- * the reason. */
+/* Returns a scalar with its $ replaced; NULL: it cannot be calculated, with a mistake unless an
+ * earlier mistake is the reason. */
 static struct np_node *calculate(
     struct np_builder *b, const struct np_scope *scope, const struct np_node *node, bool always)
 {
@@ -138,8 +138,8 @@ static struct np_node *calculate(
     return result;
 }
 
-/* A layer's options with every $ calculated; lists below `layers:` and `from:` stay as they are.
- * *ret_unknown: a value depends on a layer that has a mistake. NULL: a mistake. */
+/* Returns a layer's options with every $ calculated, but for the lists below `layers:` and
+ * `from:`. *ret_unknown: a value depends on a layer with a mistake. NULL: a mistake. */
 struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope *scope,
     const struct np_node *args, bool *ret_unknown)
 {
@@ -192,11 +192,11 @@ struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope 
 
 /* --- asked and given ------------------------------------------------------------------------ */
 
-struct names { /* parameters a block's list asks for */
+struct names { /* parameters that a block's list uses */
     const char *keys[NP_MAX_KEYS + 1];
     char texts[NP_MAX_KEYS][NP_MAX_NAME + 1];
     int nr_keys;
-    const struct np_node *given; /* an inner block's own: not asked for */
+    const struct np_node *given; /* defined by an inner block */
 };
 
 static void found_param(void *context, const char *name, size_t length)
@@ -219,7 +219,7 @@ static void found_param(void *context, const char *name, size_t length)
     names->keys[++names->nr_keys] = NULL;
 }
 
-/* Bounded by the nesting of the file. */
+/* Recursion is bounded by the nesting of the file. */
 static void collect_params(const struct np_node *node, struct names *names)
 {
     if (node->kind == NP_NODE_SCALAR)
@@ -234,7 +234,8 @@ static void collect_params(const struct np_node *node, struct names *names)
     }
 }
 
-/* Keys that the list does not ask for; with `use:` also those it asks for in vain. */
+/* Reports keys that the list does not use and, with `use:`, parameters that it uses but does not
+ * get. */
 void np_blocks_check_params(
     struct np_builder *b, const struct np_item *item, const struct np_node *list, const char *use)
 {

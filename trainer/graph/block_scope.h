@@ -1,4 +1,4 @@
-/* What the parts of the expansion share: the builder, a scope, a layer under way. Internal to
+/* Shared by the parts of the expansion: the builder, a scope, the current layer. Internal to
  * block*.c. */
 #ifndef NP_BLOCK_SCOPE_H
 #define NP_BLOCK_SCOPE_H
@@ -10,20 +10,20 @@
 #define NP_MAX_NAME    64 /* one part of a full name */
 #define NP_MAX_REPEATS 1000
 #define NP_NAME_SLOTS  65536 /* three times NP_MAX_LAYERS, each with a repetition's name, fit */
-#define NP_UNKNOWN     "?"   /* a value that depends on a layer with a mistake */
+#define NP_UNKNOWN     "?"   /* the text of a value that depends on a layer with a mistake */
 
-/* One list of layers under way. */
+/* A list of layers that is being expanded. */
 struct np_scope {
-    const struct np_scope *parent; /* the list this one stands in */
-    const struct np_scope *outer;  /* whose parameters it sees too: `layers:`; else NULL */
+    const struct np_scope *parent; /* the list around this one */
+    const struct np_scope *outer;  /* `layers:`: also sees this scope's parameters; else NULL */
     const char *prefix;            /* of its names: "layer1.0."; "" at the top */
     const char *block;             /* `use:`; NULL: a list without a name */
-    const struct np_node *args;    /* the block's, calculated */
+    const struct np_node *args;    /* of the block, calculated */
     int repetition, depth;
     int input; /* tensor the list reads */
 };
 
-struct np_output { /* what has a name */
+struct np_output { /* a named layer or block */
     char *name;
     int tensor;
     const struct np_node *node;
@@ -34,9 +34,9 @@ struct np_builder {
     struct np_graph *graph;
     const struct np_graph_input *input;
     const struct np_node *blocks;
-    struct np_report *report; /* everybody's */
-    struct np_report mine;    /* of the layer at hand, merged when it is done */
-    int first_mistake;        /* in report: what stands before is not ours */
+    struct np_report *report; /* of the caller */
+    struct np_report mine;    /* of the current layer, merged when it is done */
+    int first_mistake;        /* in report: earlier entries are not ours */
     struct np_output *outputs;
     size_t outputs_room;
     int *slots; /* (NP_NAME_SLOTS) open hash of names: number of the output + 1, or 0 */
@@ -46,39 +46,40 @@ struct np_builder {
     char channels[16]; /* $in as text */
 };
 
-/* What every layer has, beside its own options. */
+/* What every layer has besides its own options. */
 struct np_item {
-    const struct np_node *node; /* as it stands in the list */
+    const struct np_node *node; /* as written in the list */
     const struct np_node *raw;  /* options as written, or NULL */
     struct np_node *args;       /* calculated; NULL: none, or a mistake */
     char *name;                 /* full */
     int ins[NP_MAX_OPERANDS], nr_ins;
-    bool known;  /* args can be looked at */
+    bool known;  /* args can be checked */
     bool absent; /* `when` does not hold */
-    bool good;   /* all of it could be had, the inputs too */
+    bool good;   /* complete, inputs included */
 };
 
 /* --- mistakes: block_params.c --- */
 #define NP_AT(node) &b->mine, (node)->line, (node)->column
-/* Mistakes of the layer at hand -> the report. A block used ten times has its mistakes once: what
- * is at a place known from before is dropped. */
+/* Moves the current layer's mistakes to the report. A block used ten times has its mistakes
+ * once: a mistake at a known place is dropped. */
 void np_blocks_merge(struct np_builder *b);
 int np_blocks_mistakes(const struct np_builder *b);
 
 /* --- parameters: block_params.c --- */
-/* A layer's options with every $ calculated; `layers:`, `from:` and `name:` are left out.
- * *ret_unknown: a value depends on a layer that has a mistake. NULL: a mistake. Caller frees. */
+/* Returns a layer's options with every $ calculated, without `layers:`, `from:` and `name:`.
+ * *ret_unknown: a value depends on a layer with a mistake. NULL: a mistake. Caller frees. */
 struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope *scope,
     const struct np_node *args, bool *ret_unknown);
-/* Keys that the list does not ask for; with `use:` also those it asks for in vain. */
+/* Reports keys that the list does not use and, with `use:`, parameters that it uses but does not
+ * get. */
 void np_blocks_check_params(
     struct np_builder *b, const struct np_item *item, const struct np_node *list, const char *use);
 
 /* --- names: block_names.c --- */
-/* Takes name. tensor -1: not known. layer NULL: a block, or a layer whose `when` does not hold. */
+/* Registers name. tensor -1: not known. layer NULL: a block, or a layer whose `when` is false. */
 void np_blocks_add_output(
     struct np_builder *b, char *name, int tensor, const struct np_node *node, const char *layer);
-/* The layer's own name, or its index in the list. Caller frees; NULL: a mistake. */
+/* Returns the layer's own name, or its index in the list. Caller frees; NULL: a mistake. */
 char *np_blocks_full_name(
     struct np_builder *b, const struct np_scope *scope, const struct np_node *node, int index);
 /* Fills item->ins: `from:`, or the layer before. */

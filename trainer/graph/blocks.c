@@ -1,6 +1,7 @@
-/* Expands lists of layers into nodes. A scope is one list under way: where its names begin, what
- * it reads, which parameters it sees. A layer with a mistake gives no tensor (-1); what reads it
- * is then checked as far as that goes without shapes, so that one run finds all mistakes. */
+/* Expands lists of layers into nodes. A scope is the list being expanded: the prefix of its
+ * names, its input, the parameters it sees. A layer with a mistake gives no tensor (-1); layers
+ * that read it are then checked as far as possible without shapes, so that one run finds all
+ * mistakes. */
 #include "trainer/graph/blocks.h"
 
 #include <stddef.h>
@@ -12,7 +13,7 @@
 #include "trainer/graph/layers.h"
 
 #define MAX_DEPTH   32  /* blocks in blocks */
-#define MAX_SCANNED 256 /* blocks looked through for another one's name */
+#define MAX_SCANNED 256 /* blocks searched for another block's name */
 
 static int add_list(struct np_builder *b, const struct np_scope *scope, const struct np_node *list);
 
@@ -29,7 +30,7 @@ static void expected_options(
         table[0].key ? table[0].key : np_layer_common[0].key, scalar ? raw->text : "...");
 }
 
-/* Options calculated, name, inputs, `when`. item->good: all of it could be had. */
+/* Calculates options, name, inputs and `when`. item->good: all of them are known. */
 static void read_item(struct np_builder *b, const struct np_scope *scope,
     const struct np_node *node, const struct np_node *raw, int index, int max_ins,
     const char *layer, int previous, struct np_item *ret_item)
@@ -75,7 +76,7 @@ static int add_layer(struct np_builder *b, const struct np_scope *scope,
 
     read_item(b, scope, node, raw, index, layer->max_ins, layer->name, previous, &item);
     if (item.known) {
-        /* A missing key is shown where the layer stands. */
+        /* A missing key is reported at the layer's place. */
         const struct np_node empty = {
             .kind = NP_NODE_MAP, .line = node->line, .column = node->column};
 
@@ -106,7 +107,7 @@ static int add_layer(struct np_builder *b, const struct np_scope *scope,
 
 /* --- blocks -------------------------------------------------------------------------------- */
 
-/* The list of `use:` or `layers:`; NULL: a mistake. */
+/* Returns the list of `use:` or `layers:`; NULL: a mistake. */
 static const struct np_node *find_list(struct np_builder *b, const struct np_scope *scope,
     const struct np_item *item, const struct np_node *use, const struct np_node *layers)
 {
@@ -141,7 +142,7 @@ static const struct np_node *find_list(struct np_builder *b, const struct np_sco
     }
     for (const struct np_scope *s = scope; s && use; s = s->parent)
         if (s->block && strcmp(s->block, use->text) == 0) {
-            np_report_add(NP_AT(use), "use: block '%.64s' would stand inside itself", use->text);
+            np_report_add(NP_AT(use), "use: block '%.64s' would contain itself", use->text);
             return NULL;
         }
     if (scope->depth == MAX_DEPTH) {
@@ -151,7 +152,7 @@ static const struct np_node *find_list(struct np_builder *b, const struct np_sco
     return list;
 }
 
-/* All repetitions; the tensor the last one gives. */
+/* Expands all repetitions; returns the last one's tensor. */
 static int repeat_list(struct np_builder *b, const struct np_scope *parent,
     const struct np_item *item, const struct np_node *list, const char *use, int repeat,
     int previous)
@@ -174,7 +175,7 @@ static int repeat_list(struct np_builder *b, const struct np_scope *parent,
             np_blocks_merge(b);
         }
         np_free(prefix);
-        if (np_blocks_mistakes(b) > before) /* the others would say the same */
+        if (np_blocks_mistakes(b) > before) /* the others would repeat it */
             return -1;
     }
     return previous;
@@ -214,7 +215,8 @@ static int add_block(struct np_builder *b, const struct np_scope *scope, const s
     }
     if (item.absent) {
         tensor = item.good ? item.ins[0] : -1;
-    } else if (list && b->mine.nr_errs == 0) { /* with an unknown input too: to find more */
+    } else if (list &&
+               b->mine.nr_errs == 0) { /* even with an unknown input: to find more mistakes */
         tensor = repeat_list(b, scope, &item, list, use ? use->text : NULL, (int)block.repeat,
             item.good ? item.ins[0] : -1);
     }
@@ -257,7 +259,7 @@ static int add_item(struct np_builder *b, const struct np_scope *scope, const st
     if (!np_node_named(node, &name, &args) || !*name) {
         if (node->kind == NP_NODE_MAP && node->nr_items > 1)
             np_report_add(&b->mine, node->items[1]->key_line, node->items[1]->key_column,
-                "%.64s: a layer is one key; its options stand inside: %.64s: {%.64s: ...}",
+                "%.64s: a layer is one key; its options go inside: %.64s: {%.64s: ...}",
                 node->items[1]->key, node->items[0]->key, node->items[1]->key);
         else
             np_report_add(NP_AT(node), "expected a layer: a name, or a name with options, like "
@@ -289,7 +291,7 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
     return tensor;
 }
 
-/* --- what nobody uses ---------------------------------------------------------------------- */
+/* --- unused layers and blocks --------------------------------------------------------------- */
 
 /* Marks what the output depends on, from the last node back. */
 static bool *find_needed(const struct np_graph *graph, int output)
@@ -317,8 +319,7 @@ static void check_unused(struct np_builder *b, int output)
         const struct np_output *o = &b->outputs[i];
 
         if (o->layer && !needed[o->tensor])
-            np_report_add(
-                NP_AT(o->node), "%s '%s': nothing reads what it gives", o->layer, o->name);
+            np_report_add(NP_AT(o->node), "%s '%s': no layer reads its output", o->layer, o->name);
         np_blocks_merge(b);
     }
     np_free(needed);
@@ -335,7 +336,7 @@ static bool uses(const struct np_node *node, const char *name)
     return false;
 }
 
-/* Used is what was expanded, and what only a mistake kept from it. */
+/* A block is used if it was expanded, or if only a mistake prevented that. */
 static void check_blocks(struct np_builder *b, const struct np_node *model)
 {
     for (int i = 0; b->blocks && i < b->blocks->nr_items; i++) {
@@ -346,11 +347,11 @@ static void check_blocks(struct np_builder *b, const struct np_node *model)
             used = j != i && uses(b->blocks->items[j], block->key);
         if (!used)
             np_report_add(b->report, block->key_line, block->key_column,
-                "%.64s: this block is used nowhere", block->key);
+                "%.64s: this block is never used", block->key);
     }
 }
 
-/* `model: resnet18`: which of the shipped configs has that network. */
+/* `model: resnet18`: names the shipped config with that network. */
 static void no_list(const struct np_node *model, struct np_report *report)
 {
     static const char *const shipped[] = {

@@ -5,8 +5,8 @@
 
 #include "trainer/graph/graph.h"
 
-/* Appends the layers of `model` behind graph->input. Returns the tensor the last one gives, or -1
- * with every mistake in report. */
+/* Appends the layers of `model` after graph->input. Returns the last layer's tensor, or -1 with
+ * every mistake in report. */
 int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
     const struct np_node *blocks, const struct np_graph_input *input, struct np_report *report);
 

@@ -1,5 +1,5 @@
-/* A recursive-descent calculator, one function a level of precedence. Depth is bounded, since the
- * text comes from a file. */
+/* A recursive-descent calculator, one function per level of precedence. The depth is bounded
+ * because the text comes from a file. */
 #include "trainer/graph/expr.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@ struct reader {
     void *context;
     struct np_err *err;
     int depth;
-    int code; /* of the first mistake; from there on values mean nothing */
+    int code; /* of the first mistake; after it values mean nothing */
 };
 
 static int64_t any_of(struct reader *r);
@@ -49,7 +49,7 @@ static void skip_spaces(struct reader *r)
         r->at++;
 }
 
-/* Takes the word if it comes next; a word of letters must end there. */
+/* Consumes the word if it comes next; a word of letters must end there. */
 static bool take(struct reader *r, const char *word)
 {
     size_t n = strlen(word);
@@ -91,7 +91,7 @@ static int64_t param_of(struct reader *r)
 
     r->at += length;
     if (length == 0)
-        return fail(r, "a parameter is $ and a name");
+        return fail(r, "expected a parameter: $ and a name");
     text = r->param(r->context, name, length);
     if (!text) {
         if (r->code == 0)
@@ -101,7 +101,7 @@ static int64_t param_of(struct reader *r)
     }
     if (!np_text_int(text, -MAX_VALUE, MAX_VALUE, &value)) {
         if (r->code == 0)
-            r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', no whole number",
+            r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', not a whole number",
                 r->text, (int)(length > 64 ? 64 : length), name, text);
         return 0;
     }
@@ -130,7 +130,7 @@ static int64_t value_of(struct reader *r)
         r->depth++;
         value = any_of(r);
         r->depth--;
-        return take(r, ")") ? value : fail(r, "a ) is missing");
+        return take(r, ")") ? value : fail(r, "missing )");
     }
     if (take(r, "$"))
         return param_of(r);
@@ -140,8 +140,8 @@ static int64_t value_of(struct reader *r)
         return 1;
     if (take(r, "false"))
         return 0;
-    return fail(r, *r->at ? "a number or a $parameter should stand before the rest"
-                          : "a number or a $parameter is missing at the end");
+    return fail(r, *r->at ? "expected a number or a $parameter before the rest"
+                          : "expected a number or a $parameter at the end");
 }
 
 /* --- operators, strongest first ------------------------------------------------------------ */
@@ -235,7 +235,7 @@ int np_expr_eval(
 
     skip_spaces(&r);
     if (r.code == 0 && *r.at)
-        fail(&r, "something follows that is no operator");
+        fail(&r, "expected an operator");
     if (r.code == 0)
         *ret_value = value;
     return r.code;

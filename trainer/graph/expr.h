@@ -8,17 +8,17 @@
 
 #include "loader/base/err.h"
 
-/* The text of parameter `name` (length bytes, no NUL), or NULL: there is none. */
+/* Returns the text of parameter `name` (length bytes, no NUL), or NULL if there is none. */
 typedef const char *(*np_param_fn)(void *context, const char *name, size_t length);
 
 /* Strongest first: - not, * / %, + -, == != < <= > >=, and, or; parentheses. -EINVAL: not an
- * expression, an unknown parameter or one that is no whole number, a division by 0, a number past
+ * expression, a parameter that is unknown or not a whole number, a division by 0, a number past
  * 2^53. */
 int np_expr_eval(
     const char *text, np_param_fn param, void *context, int64_t *ret_value, struct np_err *err);
 /* Is text one parameter and nothing else ("$out")? Its name is text + 1. */
 bool np_expr_is_param(const char *text);
-/* Calls found for each `$name` in text. */
+/* Calls found for every `$name` in text. */
 void np_expr_params(
     const char *text, void (*found)(void *context, const char *name, size_t length), void *context);
 

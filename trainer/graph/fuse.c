@@ -1,12 +1,12 @@
-/* Rewrites pairs of nodes that a device runs as one. Forward nodes go together with their
- * backward ones: a fused forward whose backward still wanted the tensor between them would be
- * wrong, so a pair is taken only when all its readers are known. Runs once, at start. */
+/* Rewrites pairs of nodes that a device runs as one. Forward nodes are fused together with their
+ * backward nodes: a backward node may still need the tensor between the forward ones, so a pair
+ * is fused only when all readers are known. Runs once, at start. */
 #include <string.h>
 
 #include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
-/* Readers of a tensor; more than asked for: returns that there are more. */
+/* Finds the readers of a tensor and returns their number, which may be more than fit. */
 static int readers(const struct np_graph *graph, int tensor, int *ret_nodes, int most)
 {
     int n = 0;
@@ -35,8 +35,8 @@ static bool is_backward(const struct np_graph *graph, int n)
     return n >= graph->nr_forward;
 }
 
-/* The node that reads tensor in the forward pass, if there is exactly one; readers in the backward
- * pass are counted apart. */
+/* Returns the node that reads tensor in the forward pass, if there is exactly one; counts
+ * readers in the backward pass separately. */
 static int only_forward_reader(const struct np_graph *graph, int tensor, int *ret_nr_backward)
 {
     int nodes[8], n = readers(graph, tensor, nodes, 8), found = -1;
@@ -70,7 +70,7 @@ static void replace_reads(struct np_graph *graph, int from, int to)
                 graph->nodes[n].ins[i] = to;
 }
 
-/* The backward node of forward node n with this op, or -1. */
+/* Returns the backward node of forward node n with this op, or -1. */
 static int backward_of(const struct np_graph *graph, int n, enum np_op op)
 {
     for (int i = graph->nr_forward; i < graph->nr_nodes; i++)
@@ -81,8 +81,8 @@ static int backward_of(const struct np_graph *graph, int n, enum np_op op)
 
 /* --- batchnorm + relu ----------------------------------------------------------------------- */
 
-/* BN -> z -> RELU -> y becomes BN(relu) -> y; behind it RELU_DGRAD(dy, y) -> dz goes, and
- * BN_REDUCE and BN_DGRAD take dy and mask it by the sign they compute again. */
+/* BN -> z -> RELU -> y becomes BN(relu) -> y. In the backward pass RELU_DGRAD(dy, y) -> dz is
+ * dropped; BN_REDUCE and BN_DGRAD take dy and mask it by the sign, which they recompute. */
 static void fuse_bn_relu(struct np_graph *graph, int bn)
 {
     int z = graph->nodes[bn].outs[0], nr_backward, relu, relu_back, reduce, dgrad;
@@ -97,7 +97,7 @@ static void fuse_bn_relu(struct np_graph *graph, int bn)
         int dz = graph->nodes[relu_back].outs[0], dy = graph->nodes[relu_back].ins[0];
 
         if (reduce < 0 || graph->nodes[reduce].ins[0] != dz)
-            return; /* dz is part of a sum: the relu's gradient is needed by itself */
+            return; /* dz is part of a sum, so the relu's gradient is needed */
         replace_reads(graph, dz, dy);
         graph->nodes[reduce].attrs.relu = true;
         if (dgrad >= 0)
@@ -121,12 +121,12 @@ static bool fuse_backward_add(struct np_graph *graph, int bn, int relu, int y)
     int dgrad = backward_of(graph, bn, NP_OP_BN_DGRAD), ds, dy;
 
     if (relu_back < 0)
-        return reduce < 0; /* no backward pass at all: the forward may fuse */
+        return reduce < 0; /* no backward pass: the forward may fuse */
     if (reduce < 0 || dgrad < 0 || graph->nodes[reduce].ins[0] != graph->nodes[relu_back].outs[0])
         return false;
     ds = graph->nodes[relu_back].outs[0];
     dy = graph->nodes[relu_back].ins[0];
-    /* BN_DGRAD makes ds again as its second output; whoever read ds before it must come after. */
+    /* BN_DGRAD makes ds again as its second output, so nodes that read ds must come after it. */
     for (int n = relu_back + 1; n < dgrad; n++)
         for (int i = 0; i < graph->nodes[n].nr_ins; i++)
             if (n != reduce && graph->nodes[n].ins[i] == ds)
@@ -157,7 +157,7 @@ static void fuse_bn_add_relu(struct np_graph *graph, int bn)
     y = graph->nodes[relu].outs[0];
     if (!fuse_backward_add(graph, bn, relu, y))
         return;
-    /* The fused node stands where the ADD stood: `other` is there by then. */
+    /* The fused node takes the ADD's place in the order: `other` is computed by then. */
     node = &graph->nodes[add];
     np_graph_in(graph, bn, other);
     node->op = graph->nodes[bn].op;
@@ -173,9 +173,9 @@ static void fuse_bn_add_relu(struct np_graph *graph, int bn)
     kill(graph, relu);
 }
 
-/* --- relu behind conv, linear, add ---------------------------------------------------------- */
+/* --- relu after conv, linear, add ------------------------------------------------------------ */
 
-/* OP -> z -> RELU -> y becomes OP(relu) -> y; RELU_DGRAD(dy, y) stays: it reads y alone. */
+/* OP -> z -> RELU -> y becomes OP(relu) -> y; RELU_DGRAD(dy, y) stays: it reads only y. */
 static void fuse_relu(struct np_graph *graph, int n)
 {
     int nr_backward, relu = only_forward_reader(graph, graph->nodes[n].outs[0], &nr_backward);
@@ -189,7 +189,7 @@ static void fuse_relu(struct np_graph *graph, int n)
 
 /* --- sweeping ------------------------------------------------------------------------------- */
 
-/* Removes the killed nodes; numbers that point at nodes move along. */
+/* Removes the dropped nodes and renumbers the references to nodes. */
 static void sweep(struct np_graph *graph)
 {
     int *moved = np_alloc_array((size_t)graph->nr_nodes, sizeof(*moved)), kept = 0, forward = 0;

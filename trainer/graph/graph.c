@@ -1,5 +1,5 @@
-/* The graph's own keeping: tensors, nodes, copies, sizes, first weights. Built and changed by one
- * thread at start; read by all afterwards. */
+/* The graph's data structure: tensors, nodes, copies, sizes, initial weights. One thread builds
+ * and changes it at start; afterwards any thread reads it. */
 #include "trainer/graph/graph.h"
 
 #include <assert.h>
@@ -36,7 +36,7 @@ int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims)
 {
     struct np_tensor *tensor;
-    int copy[4] = {0}; /* name and dims may lie in the array that grows */
+    int copy[4] = {0}; /* name and dims may point into the array that grows */
     char *own_name = np_strdup(name);
 
     assert(nr_dims <= 4);
@@ -126,7 +126,7 @@ uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *no
            (np_tensor_elements(weight) / (uint64_t)weight->dims[0]);
 }
 
-/* --- first weights ------------------------------------------------------------------------- */
+/* --- initial weights ----------------------------------------------------------------------- */
 
 static uint64_t hash_name(const char *name) /* FNV-1a */
 {
@@ -137,9 +137,9 @@ static uint64_t hash_name(const char *name) /* FNV-1a */
     return hash;
 }
 
-/* Kaiming: arXiv:1502.01852, with fan_out for normal, and as torch.nn.init.kaiming_uniform_() does it,
- * fan_in and relu's gain, for uniform. 1/sqrt(fan_in) is what torch's layers begin with. Xavier: Glorot
- * and Bengio 2010. */
+/* Kaiming: arXiv:1502.01852, with fan_out for normal, and as torch.nn.init.kaiming_uniform_()
+ * does it, fan_in and relu's gain, for uniform. 1/sqrt(fan_in) is the default of torch's layers.
+ * Xavier: Glorot and Bengio 2010. */
 static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *values)
 {
     uint64_t n = np_tensor_elements(tensor);
@@ -189,7 +189,7 @@ static void drop_node(struct np_graph *graph, int n)
     graph->nr_nodes--;
 }
 
-/* Readers of `from` read `to` instead. */
+/* Makes readers of `from` read `to`. */
 static void redirect(struct np_graph *graph, int from, int to)
 {
     for (int n = 0; n < graph->nr_nodes; n++)
@@ -200,8 +200,8 @@ static void redirect(struct np_graph *graph, int from, int to)
         graph->logits = to;
 }
 
-/* BN_APPLY(x, mean, inv_std, ...) becomes BN_EVAL(x, running_mean, running_var, ...): its BN_STATS
- * has the running ones. */
+/* BN_APPLY(x, mean, inv_std, ...) becomes BN_EVAL(x, running_mean, running_var, ...), with the
+ * running statistics of its BN_STATS. */
 static void use_running(struct np_graph *graph, int apply)
 {
     struct np_op_node *node = &graph->nodes[apply];
@@ -231,7 +231,7 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
         if (node->op == NP_OP_DROPOUT)
             redirect(eval, node->outs[0], node->ins[0]);
         else if (node->op == NP_OP_MAXPOOL)
-            node->nr_outs = 1; /* nobody goes back: no argmax */
+            node->nr_outs = 1; /* no backward pass: no argmax */
         if (node->op == NP_OP_DROPOUT || node->op == NP_OP_BN_STATS)
             drop_node(eval, n);
     }

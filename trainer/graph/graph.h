@@ -10,13 +10,12 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-/* f32 | bf16 | f16: of activations and of what kernels read; master weights are f32. */
+/* Precision of activations and of the weights that kernels read; master weights are f32. */
 enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
 
-/* Operands in order; [x] stand last and are left out where there is none. Activations are
- * (n, h, w, c), NHWC, in the graph's precision; parameters, their gradients and what is marked f32
- * are f32. Parameters have torch's shapes and layouts (conv weight OIHW, with groups
- * (out, in/groups, kh, kw)). */
+/* Operands in order; optional ones, [x], come last. Activations are (n, h, w, c), NHWC, in the
+ * graph's precision; parameters, their gradients and operands marked f32 are f32. Parameters
+ * have torch's shapes and layouts (conv weight OIHW, with groups (out, in/groups, kh, kw)). */
 enum np_op {
     NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std */
     NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
@@ -59,7 +58,7 @@ struct np_window {
 
 struct np_attrs {
     struct np_window window; /* conv, pools */
-    bool relu;               /* fused behind */
+    bool relu;               /* a relu fused after the operation */
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
     double rate;             /* dropout */
     double label_smoothing;  /* loss */
@@ -91,7 +90,7 @@ struct np_tensor {
     enum np_role role;
     enum np_dtype dtype;
     int dims[4], nr_dims;
-    int grad;          /* tensor holding its gradient, or -1 */
+    int grad;          /* tensor with its gradient, or -1 */
     uint64_t offset;   /* params, grads, buffers: first element in the flat array of their role */
     enum np_init init; /* params, buffers */
     int fan_in, fan_out;
@@ -125,24 +124,24 @@ struct np_graph {
 
 struct np_graph_input {
     int batch, height, width, channels, classes;
-    bool classes_guessed; /* no data to ask: a last layer of any size is right */
+    bool classes_guessed; /* number of classes unknown: accepts a last layer of any size */
     const float *mean, *std;
     enum np_dtype precision;
     uint64_t seed;
 };
 
-/* The forward graph from `model:` and `blocks:`, with the loss from `loss:`. Every mistake
- * goes into report with the layer's line: unknown layers and keys, shapes that do not fit,
- * unused blocks, names used twice. NULL when there was one. Caller frees. */
+/* Builds the forward graph from `model:` and `blocks:`, with the loss from `loss:`. Every
+ * mistake goes into report with the layer's line: unknown layers and keys, shapes that do not
+ * fit, unused blocks, names used twice. NULL if there is one. Caller frees. */
 struct np_graph *np_graph_build(const struct np_node *model, const struct np_node *blocks,
     const struct np_node *loss, const struct np_graph_input *input, struct np_report *report);
 struct np_graph *np_graph_copy(const struct np_graph *graph);
 void np_graph_free(struct np_graph *graph);
-/* A list of layers in normal form (every key of every layer), as `nnpipe show` prints `model:` and
- * each list of `blocks:`. What does not parse is copied as it is. Caller frees. */
+/* Returns a list of layers with every key of every layer, as `nnpipe show` prints `model:` and
+ * each list of `blocks:`. Entries that do not parse are copied unchanged. Caller frees. */
 struct np_node *np_graph_model_node(const struct np_node *model);
 
-/* For building: a tensor's number; a node's number. Names are copied. */
+/* Append a tensor or a node and return its number. Names are copied. */
 int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims);
 int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int line);
@@ -151,18 +150,20 @@ void np_graph_out(struct np_graph *graph, int node, int tensor);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
-/* Multiply-adds times two, of one image's forward pass through conv and linear; 0 for the rest. */
+/* Multiply-adds times two of one image's forward pass through a conv or linear node; 0 for
+ * others. */
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);
-/* Fills params (flat, f32) and buffers from their inits; Philox by (seed, tensor name), so that
- * a tensor's values do not depend on the rest of the net. */
+/* Fills params (flat, f32) and buffers with their initial values; Philox by (seed, tensor name),
+ * so that a tensor's values do not depend on the rest of the network. */
 void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, float *buffers);
 
 /* Appends the backward pass: a gradient for every parameter, sums where a tensor has
  * several readers. autodiff.c. Baydin et al., arXiv:1502.05767, reverse mode. */
 int np_autodiff(struct np_graph *graph, struct np_err *err);
-/* The evaluation graph: forward only, BN_EVAL for BN_STATS + BN_APPLY, no dropout. Copy; caller frees. */
+/* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
+ * dropout. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
-/* What a device can fuse, then the rewrite (forward nodes together with their backward ones). fuse.c */
+/* Rewrites the graph with the fusions that the device supports. fuse.c */
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
 };

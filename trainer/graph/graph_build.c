@@ -1,5 +1,5 @@
-/* `model:`, `blocks:` and `loss:` -> the forward graph, and the normal form of a list of layers.
- * Config time, one thread. */
+/* `model:`, `blocks:` and `loss:` -> the forward graph, and the resolved form of a list of
+ * layers. Config time, one thread. */
 #include <assert.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static void check_output(struct np_graph *graph, int output, bool guessed,
             dims[1], dims[2], dims[3], graph->classes);
 }
 
-/* A batch of images that is itself too large; the layers check theirs. */
+/* Checks the size of the images alone; each layer checks its own output. */
 static bool too_large(const struct np_graph_input *input)
 {
     return (double)input->batch * input->height * input->width * input->channels >=
@@ -80,9 +80,9 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     return graph;
 }
 
-/* --- the normal form ----------------------------------------------------------------------- */
+/* --- the resolved form --------------------------------------------------------------------- */
 
-/* Options as written where they are, defaults where not; `$` stays, so nothing is calculated. */
+/* Options as written, and defaults for missing ones; `$` stays, nothing is calculated. */
 static struct np_node *layer_options(const struct np_layer *layer, const struct np_node *args)
 {
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);

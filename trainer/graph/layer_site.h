@@ -1,5 +1,5 @@
-/* What the rows of the layer table share: a layer's tensors and nodes at its site. Internal to
- * layers*.c. Everything that fails has put a mistake into the site's report. */
+/* Helpers for the layer table's rows: a layer's tensors and nodes at its site. Internal to
+ * layers*.c. A function that fails has put a mistake into the site's report. */
 #ifndef NP_LAYER_SITE_H
 #define NP_LAYER_SITE_H
 
@@ -21,17 +21,17 @@ struct np_shape np_site_shape(const struct np_layer_site *site, int tensor);
 /* "layer.suffix" in the graph. */
 int np_site_tensor(const struct np_layer_site *site, const char *suffix, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims);
-/* A new activation, or -1 where it would be too large. */
+/* Adds an activation; -1: it would be too large. */
 int np_site_activation(const struct np_layer_site *site, struct np_shape s);
 int np_site_node(const struct np_layer_site *site, enum np_op op);
-/* A node from ins[0] to a new activation: its number, or -1. */
+/* Adds a node from ins[0] to a new activation; returns its number, or -1. */
 int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_shape s);
-/* What a node gives; -1 for node -1. */
+/* Returns a node's output; -1 for node -1. */
 int np_site_output(const struct np_layer_site *site, int node);
-/* Appends a parameter, or a buffer, as the node's next input; -1: the model grows too large. */
+/* Appends a parameter, or a buffer, as the node's next input; -1: the model would be too large. */
 int np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
     enum np_role role, int nr_dims, const int *dims);
-/* Fills h and w of ret_shape; -1 where the kernel does not fit the input. */
+/* Fills h and w of ret_shape; -1: the kernel does not fit the input. */
 int np_site_window(
     const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape);
 

@@ -1,5 +1,5 @@
-/* The layer table, and what its rows share: names, tensors and nodes of a layer at its site, the
- * keys every layer takes, and the loss. Config time, one thread. */
+/* The layer table and helpers for its rows: names, tensors and nodes of a layer at its site, the
+ * keys that every layer takes, and the loss. Config time, one thread. */
 #include "trainer/graph/layers.h"
 
 #include <stdarg.h>
@@ -27,11 +27,12 @@ const struct np_layer *np_layer_find(const char *name)
 
 const struct np_option np_layer_common[] = {
     {"name", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "The layer's name; default: its index in its list, as in a torch Sequential. With the "
-        "names of the blocks around it it makes the names of its parameters."},
+        "The layer's name; default: its index in its list, as in a torch Sequential. Together with "
+        "the names of the blocks "
+        "around it, it names its parameters."},
     {"from", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "What it reads: the name of a layer before it, or `input`, what the list it stands in "
-        "reads; default: the layer before it. add and concat take a list of at least two."},
+        "Its input: the name of an earlier layer, or `input`, the input of the list that it is in; "
+        "default: the layer before it. add and concat take a list of at least two."},
     {"when", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "A condition, as `$in != $out`; where it does not hold, the layer is left out: its input "
         "passes "
@@ -44,7 +45,7 @@ const struct np_option np_block_options[] = {
     {"layers", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "Or the list itself; it also sees the parameters around it."},
     {"repeat", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "So many times in a row (1 to 1000), named .0, .1 and so on; a parameter that is a list "
+        "Number of repetitions (1 to 1000), named .0, .1 and so on; a parameter that is a list "
         "then gives "
         "one value each time, the last one stays. Other keys are parameters: `out: 64` makes "
         "`$out` in the block 64. Numbers are calculated: `$out*4`. `$in` is the number of "
@@ -84,7 +85,6 @@ int np_site_tensor(const struct np_layer_site *site, const char *suffix, enum np
     return np_graph_tensor(site->graph, name, role, dtype, nr_dims, dims);
 }
 
-/* A new activation, or -1 where it would be too large. */
 int np_site_activation(const struct np_layer_site *site, struct np_shape s)
 {
     const int dims[] = {site->graph->batch, s.h, s.w, s.c};
@@ -104,7 +104,6 @@ int np_site_node(const struct np_layer_site *site, enum np_op op)
     return np_graph_node(site->graph, op, site->name, site->node->line);
 }
 
-/* A node with one input and one activation as output; its number, or -1. */
 int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_shape s)
 {
     int y = np_site_activation(site, s), node;
@@ -117,13 +116,11 @@ int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_sh
     return node;
 }
 
-/* What the node gives, or -1 for -1. */
 int np_site_output(const struct np_layer_site *site, int node)
 {
     return node < 0 ? -1 : site->graph->nodes[node].outs[0];
 }
 
-/* Appends a parameter, or a buffer, as the node's next input. -1: all parameters are too many. */
 int np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
     enum np_role role, int nr_dims, const int *dims)
 {
@@ -153,7 +150,6 @@ static int slide(const struct np_window *w, int size, int kernel)
     return (size + 2 * w->pad - w->dilation * (kernel - 1) - 1) / w->stride + 1;
 }
 
-/* Fills h and w of ret_shape; -1 where the kernel does not fit. */
 int np_site_window(
     const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape)
 {
@@ -182,7 +178,7 @@ struct loss {
 static const struct np_option cross_entropy_options[] = {
     {"label_smoothing", NP_OPT_SHARE, offsetof(struct loss, label_smoothing), "0", 0, 0.999, NULL,
         "Share of the target spread evenly over all classes (arXiv:1512.00567, section 7). The "
-        "test loss that is reported has it too."},
+        "reported test loss includes it."},
     NP_OPTIONS_END,
 };
 const struct np_choice np_loss_choices[] = {

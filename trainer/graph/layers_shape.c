@@ -11,8 +11,8 @@ struct pool {
 };
 #undef AT
 #define AT(field) offsetof(struct pool, field)
-#define POOL_OPTIONS(most)                                                                         \
-    {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, most, NULL, "Height and width of the window."},    \
+#define POOL_OPTIONS(max)                                                                          \
+    {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, max, NULL, "Height and width of the window."},     \
         {"stride", NP_OPT_INT, AT(stride), "kernel", 1, 1024, "kernel", "Step of the window."},    \
     {                                                                                              \
         "pad", NP_OPT_INT, AT(pad), "0", 0, 512, NULL, "On each side, at most half the kernel."    \
@@ -80,11 +80,11 @@ struct dropout {
 };
 static const struct np_option dropout_options[] = {
     {"rate", NP_OPT_SHARE, offsetof(struct dropout, rate), "0.5", 0, 0.999, NULL,
-        "Share of the numbers set to 0 in training; the others grow by 1 / (1 - rate)."},
+        "Share of the values set to 0 in training; the others are scaled by 1 / (1 - rate)."},
     NP_OPTIONS_END,
 };
 
-/* A stream of its own for each layer: FNV-1a of its name over the seed. */
+/* A random stream for each layer: FNV-1a of its name over the seed. */
 static uint64_t dropout_seed(uint64_t seed, const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325ull ^ seed * 0x9e3779b97f4a7c15ull;
@@ -118,7 +118,7 @@ static int add_flatten(const struct np_layer_site *site, const void *object)
     if (x.h == 1 && x.w == 1)
         return site->ins[0];
     if (all >=
-        (double)NP_MAX_ELEMENTS) /* np_site_activation() says it, without an int that overflows */
+        (double)NP_MAX_ELEMENTS) /* avoids an int overflow; np_site_activation() reports it */
         return np_site_activation(site, x);
     return np_site_output(
         site, np_site_simple(site, NP_OP_FLATTEN, (struct np_shape){1, 1, x.h * x.w * x.c}));
@@ -176,14 +176,14 @@ static int add_concat(const struct np_layer_site *site, const void *object)
 /* --- rows ---------------------------------------------------------------------------------- */
 
 const struct np_layer np_layer_maxpool = {"maxpool", maxpool_options, sizeof(struct pool), 1,
-    add_maxpool, "Largest number of a window; sizes are rounded down."};
+    add_maxpool, "Largest value of a window; sizes are rounded down."};
 const struct np_layer np_layer_avgpool = {"avgpool", avgpool_options, sizeof(struct pool), 1,
     add_avgpool, "Mean of a window; padding counts as zeros, as in torch."};
 const struct np_layer np_layer_global_avgpool = {
     "global_avgpool", no_options, 1, 1, add_global_avgpool, "Mean of each channel."};
 const struct np_layer np_layer_relu = {"relu", no_options, 1, 1, add_relu, "max(x, 0)."};
 const struct np_layer np_layer_dropout = {"dropout", dropout_options, sizeof(struct dropout), 1,
-    add_dropout, "Sets numbers to 0 at random, in training only (Srivastava et al., JMLR 15)."};
+    add_dropout, "Sets values to 0 at random, in training only (Srivastava et al., JMLR 15)."};
 const struct np_layer np_layer_flatten = {"flatten", no_options, 1, 1, add_flatten,
     "Height, width and channels as one list, in torch's order (channels outermost)."};
 const struct np_layer np_layer_add = {"add", no_options, 1, NP_MAX_OPERANDS, add_add,

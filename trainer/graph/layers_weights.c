@@ -6,7 +6,7 @@
 
 /* --- conv ---------------------------------------------------------------------------------- */
 
-/* The words of `init:` and what they stand for; a bias keeps torch's default. */
+/* The words of `init:` and their meaning; a bias keeps torch's default. */
 #define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one"
 static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NORMAL,
     NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE};
@@ -22,15 +22,15 @@ struct conv {
 };
 #define AT(field) offsetof(struct conv, field)
 static const struct np_option conv_options[] = {
-    {"out", NP_OPT_INT, AT(out), NULL, 1, 1048576, NULL, "Channels it gives."},
+    {"out", NP_OPT_INT, AT(out), NULL, 1, 1048576, NULL, "Number of output channels."},
     {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, 1024, NULL, "Height and width of the window."},
     {"stride", NP_OPT_INT, AT(stride), "1", 1, 1024, NULL, "Step of the window."},
     {"pad", NP_OPT_INT, AT(pad), "0", 0, 1024, "same",
         "Zeros on each side; `same` keeps the size at stride 1."},
     {"dilation", NP_OPT_INT, AT(dilation), "1", 1, 1024, NULL, "Distance of the window's taps."},
     {"groups", NP_OPT_INT, AT(groups), "1", 1, 1048576, NULL,
-        "Channels are cut into so many groups, each with weights of its own."},
-    {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a number to each channel."},
+        "Number of groups that channels are divided into, each with its own weights."},
+    {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each channel."},
     {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS, INIT_HELP},
     NP_OPTIONS_END,
 };
@@ -45,9 +45,9 @@ static int check_conv(
         return np_layer_mistake(site, "pad: same needs an odd kernel, not %d", (int)conv->kernel);
     if (x.c % conv->groups != 0)
         return np_layer_mistake(
-            site, "its %d input channels cannot be cut into %d groups", x.c, (int)conv->groups);
+            site, "its %d input channels cannot be divided into %d groups", x.c, (int)conv->groups);
     if (conv->out % conv->groups != 0)
-        return np_layer_mistake(site, "its %d output channels cannot be cut into %d groups",
+        return np_layer_mistake(site, "its %d output channels cannot be divided into %d groups",
             (int)conv->out, (int)conv->groups);
     *ret_window = (struct np_window){.kernel_h = (int)conv->kernel,
         .kernel_w = (int)conv->kernel,
@@ -97,8 +97,8 @@ struct linear {
 #define AT(field) offsetof(struct linear, field)
 static const struct np_option linear_options[] = {
     {"out", NP_OPT_INT, AT(out), NULL, 1, 16777216, "classes",
-        "Numbers it gives; `classes`: one for each class of the training set."},
-    {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a number to each."},
+        "Number of outputs; `classes`: one for each class of the training set."},
+    {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each output."},
     {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS, INIT_HELP},
     NP_OPTIONS_END,
 };
@@ -141,11 +141,11 @@ static const struct np_option batchnorm_options[] = {
         "running = (1 - momentum) * running + momentum * batch, as in torch."},
     {"eps", NP_OPT_FLOAT, AT(eps), "1e-5", 1e-12, 1, NULL, "Added to the variance."},
     {"zero_init", NP_OPT_BOOL, AT(zero_init), "false", 0, 0, NULL,
-        "Starts with a scale of 0 instead of 1: for the last one of a residual block."},
+        "Starts with a scale of 0 instead of 1: for the last batchnorm of a residual block."},
     NP_OPTIONS_END,
 };
 
-/* Statistics, then scaling: two nodes, since the second one needs the first one's whole sum. */
+/* Statistics, then scaling: two nodes, because the second needs the first one's whole sum. */
 static int add_batchnorm(const struct np_layer_site *site, const void *object)
 {
     const struct batchnorm *bn = object;
