@@ -234,7 +234,7 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
 {
     const struct np_row_maker *maker = context;
     struct np_geometry geometry;
-    struct np_image_info info;
+    struct np_image_info info = {0};
     int code = check_crc(making, err);
 
     if (!code)
