@@ -71,5 +71,5 @@ while read -r gpu precision sizes; do
     # shellcheck disable=SC2086
     t "cuDNN sums the channels for each batchnorm of ${sizes%% *} in $precision for $gpu" summed $gpu $precision $sizes
 done <"$TMP/free"
-t "cuDNN plans all of resnet20 in f32 where TF32 is allowed" planned h200 f32 resnet20 32 3 10 128 tf32
+t "cuDNN plans all of resnet20 in f32 with TF32 allowed" planned h200 f32 resnet20 32 3 10 128 tf32
 cat "$TMP/table"

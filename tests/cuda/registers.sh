@@ -31,8 +31,8 @@ no_frame() {
 few_registers() {
     awk '$2 > 128 { print $5 " takes " $2 " registers on " $1; bad = 1 } END { exit bad }' "$TMP/kernels"
 }
-t "no own kernel spills a register, on any GPU of the build" none_spills
-t "no own kernel but make_rows keeps an array in local memory" no_frame
+t "none of our kernels spills a register, on any GPU of the build" none_spills
+t "none of our kernels except make_rows has an array in local memory" no_frame
 t "none takes more than 128 registers a thread" few_registers
 # A pixel is 8 halves: written one by one they are eight stores of 2 bytes.
 one_store() {

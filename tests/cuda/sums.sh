@@ -79,7 +79,7 @@ resumed() {
     "$EMU/nnpipe" train --resume "$run" >"$TMP/resumed.txt" 2>&1 || { tail -n 3 "$TMP/resumed.txt"; return 1; }
     [ "$(choices once 16)" = "$as_one " ] || { echo "chosen: $(choices once 16)"; return 1; }
 }
-t "a resumed run sums as its checkpoint did, whatever the cache says" resumed
+t "a resumed run sums as its checkpoint did, with any content of the cache" resumed
 
 weights() { sed -n 's/.*weights \([0-9a-f]*\),.*/\1/p' "$TMP/$1.txt"; }
 fixed_order() {
@@ -92,13 +92,13 @@ fixed_order() {
         return 1
     }
 }
-t "a deterministic run takes no such sums, and repeats itself" fixed_order
+t "a deterministic run does not use such sums, and is repeatable" fixed_order
 
 unfused() {
     rm -f "$CACHE"
     NNPIPE_EMU_FUSE=0 trained none -o precision=bf16 && ! grep -q '_+_stats_' "$CACHE"
 }
-t "where cuDNN has no such plan, the two run apart" unfused
+t "if cuDNN has no such plan, the two run apart" unfused
 f32_apart() {
     rm -f "$CACHE"
     trained f32 -o precision=f32 && ! grep -q '_+_stats_' "$CACHE"

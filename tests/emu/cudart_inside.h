@@ -12,7 +12,7 @@ struct work { /* a closure, held by queues and graphs */
     bool (*uses)(const void *job, const void *memory, size_t bytes); /* NULL: the device's alone */
     uint64_t device_ns;                                              /* in the modelled clock */
 };
-struct record { /* one cudaEventRecord(): events come by again, records do not */
+struct record { /* one cudaEventRecord(): an event is recorded repeatedly, a record is used once */
     int holders;
     bool passed;
     uint64_t passed_ns;
@@ -75,8 +75,8 @@ struct CUgraphExec_st {
     struct CUgraphExec_st *next;
 };
 
-/* cudart.c: the lock and the last error of a thread. enter() returns false where the call is to
- * fail; every call ends with leave(). */
+/* cudart.c: the lock and the last error of a thread. enter() returns false if the call must fail;
+ * every call ends with leave(). */
 bool np_emu_enter(const char *call);
 cudaError_t np_emu_leave(cudaError_t status);
 void np_emu_lock(void); /* for calls that are never made to fail */
@@ -89,7 +89,7 @@ uint64_t np_emu_memory_bytes(void);
 void np_emu_load_kernel(void *stream, const void *kernel); /* at a launch */
 bool np_emu_models_clock(void);                            /* as NNPIPE_EMU_CLOCK says */
 bool np_emu_drops_wait(void);                              /* as NNPIPE_EMU_DROP says */
-void np_emu_launched(void); /* a graph is: from the first batch's on a run is steady */
+void np_emu_launched(void); /* a graph was launched: the run is steady from the first batch's on */
 void np_emu_check_steady(const char *call, const char *what);
 uint64_t np_emu_calls(void);
 
@@ -118,12 +118,12 @@ void np_emu_capture_work(struct CUstream_st *stream, struct work *work);
 void np_emu_capture_record(struct CUstream_st *stream, struct CUevent_st *event);
 cudaError_t np_emu_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 void np_emu_drop_capture(struct capture *capture);
-/* false: nothing is ready, or all is done. Adds to *device_ns what the node took. */
+/* false: nothing is ready, or all is done. Adds the node's time to *device_ns. */
 bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns);
 void np_emu_drop_run(struct graph_run *run);
 bool np_emu_graph_uses(const struct graph_run *run, const void *memory, size_t bytes);
 
-/* cudart_memory.c. The device's memory is the host's to reach between show and hide alone. */
+/* cudart_memory.c. The host can access the device's memory only between show and hide. */
 void np_emu_check_guards(const char *call);
 void np_emu_show_memory(void);
 void np_emu_hide_memory(void);

@@ -1,17 +1,17 @@
 /* cuDNN's graph API on the CPU, for tests: the inside of the emulated libcudnn.so.9. Descriptors are
  * lists of attributes as they were set. Graphs of one convolution, alone, with bias and relu behind it,
- * or with the sums of its channels, become plans; a plan is worked off by plain loops in f32 on the
- * stream of its handle. All else is refused.
+ * or with the sums of its channels, become plans; plain loops in f32 execute a plan on
+ * the stream of its handle. All other graphs are refused.
  *
- * Engines differ in what their notes say, so that a caller that ignores a note gets other numbers: see
+ * Engines differ in their notes, so that a caller that ignores a note gets other numbers: see
  * the table in fake_cudnn_plan.c, whose rows these name, "4" or "4=VALUE" with spaces between them:
  *     NNPIPE_EMU_FUSE=0         no engine takes more than the convolution
  *     NNPIPE_EMU_SHIFT=ROW      offers begin with that row and go round
  *     NNPIPE_EMU_NO_BUILD       rows whose plans cannot be finalized
  *     NNPIPE_EMU_NO_CAPTURE     rows that break a capture; with =1 without an error of their own
- *     NNPIPE_EMU_WORKSPACE      rows and the bytes they want
- *     NNPIPE_EMU_HOST_US        rows and what queueing them takes the host, in the modelled clock
- *     NNPIPE_EMU_DEVICE_US      and what they take the device
+ *     NNPIPE_EMU_WORKSPACE      rows and the bytes they need
+ *     NNPIPE_EMU_HOST_US        rows and the host's time to queue them, in the modelled clock
+ *     NNPIPE_EMU_DEVICE_US      rows and the device's time for them
  *     NNPIPE_EMU_BUILDS=FILE    a line is added for each plan that is finalized: its row */
 #ifndef NP_FAKE_CUDNN_H
 #define NP_FAKE_CUDNN_H
@@ -62,7 +62,7 @@ cudnnStatus_t fake_execute(
 
 /* fake_cudnn_conv.c. Dense f32: x (n, h, w, c), weights (out, kh, kw, c / groups), y. */
 enum rounding { EXACT, TO_TF32, TO_BF16 };
-struct manner {             /* what an engine does its own way */
+struct manner {             /* the details in which engines differ */
     enum rounding products; /* f32 is rounded to this before it is multiplied */
     bool backwards;         /* sums run from the end */
     bool any_order;         /* sums of a batch in a newly drawn order each time */

@@ -1,7 +1,7 @@
-/* A GPU's grid on the CPU: what a .cu file needs to compile as plain C++ and run here. Each thread
+/* A GPU's grid on the CPU: the definitions for a .cu file to compile as plain C++ and run here. Each thread
  * of a block is a fiber, switched at barriers and shuffles; threads of a block and blocks of a grid
  * run in an order drawn from a seed, so that a missing barrier gives other numbers with another
- * seed. What a GPU would leave undefined ends the program with a message: a barrier that only some
+ * seed. Behaviour that a GPU leaves undefined ends the program with a message: a barrier that only some
  * threads reach, a shuffle from a lane that takes no part, a launch beyond the limits. Shared memory
  * holds 0xff (no number in any float type) until a block writes it.
  *
@@ -37,30 +37,30 @@
 
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-/* What of a kernel's arguments may be an address. */
+/* The parts of a kernel's arguments that may be addresses. */
 struct np_emu_arguments {
     const char *kernel;
     std::vector<uint64_t> pointers, words; /* arguments themselves; words of structures */
 };
-/* Runs body once for each thread of each block: at once, or when np_emu_enqueue's owner says. */
+/* Runs body once for each thread of each block: at once, or when the owner of np_emu_enqueue runs it. */
 void np_emu_launch(void *stream, dim3 blocks, dim3 threads, size_t shared,
     np_emu_arguments arguments, std::function<void()> body);
 
 extern "C" {
-/* NULL: launches run at once. Else every launch comes here: run(job) as often as wanted, on any
+/* NULL: launches run at once. Otherwise it gets every launch: it calls run(job) any number of times, on any
  * thread (a captured graph runs it again and again), then drop(job) once. */
 extern void (*np_emu_enqueue)(
     void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
-/* NULL, or asked for each of np_emu_arguments, at the launch and when it runs; ends the program where a
- * GPU could not reach what the word points at. */
+/* NULL, or called for each of np_emu_arguments, at the launch and when it runs; ends the program if a GPU
+ * could not access the address. */
 extern void (*np_emu_argument)(const char *kernel, uint64_t word, int is_pointer);
 /* NULL, or called before each launch is queued: a kernel is loaded at its first launch. */
 extern void (*np_emu_load)(void *stream, const void *kernel);
-/* Is a job, as np_emu_enqueue has it, given an address in these bytes? */
+/* Has a job, as np_emu_enqueue gets it, an argument that is an address in these bytes? */
 bool np_emu_job_uses(const void *job, const void *memory, size_t bytes);
-/* Orders drawn from now on; 0: threads and blocks run as they are numbered. At first 1. */
+/* The seed of later orders; 0: threads and blocks run in the order of their numbers. At first 1. */
 void np_emu_seed(uint64_t seed);
-/* The block is to have this shared memory: nothing is in it before its first thread comes here. */
+/* Gives the block this shared memory, filled with 0xff before its first thread gets here. */
 void np_emu_share(void *memory, size_t bytes);
 void np_emu_barrier(int line);
 /* All lanes of mask meet; each gives its value and takes that of lane `source`. */

@@ -65,7 +65,7 @@ w "a member longer than its archive is refused" 2 "huge_member.tar" tar_of huge_
 w "two .cls of one sample are refused" 2 "two members with the extension 'cls'" tar_of duplicate.tar
 w "a .cls that is no number is refused" 2 "is not a class number" tar_of bad_cls.tar
 w "a glob without a match is reported" 2 "no file matches" tar_of 'none-*.tar'
-w "a truncated CIFAR file is reported" 0 "is truncated" train -o 
+w "a truncated CIFAR file is reported" 0 "is truncated" train -o \
     "data.train={source: cifar10, path: $BAD/cifar_torn/*.bin}" -o \
     'loader.bad_samples.budget=50%'
 w "a CIFAR label past 9 is refused" 2 "has label 200" train -o \

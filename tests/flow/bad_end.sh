@@ -27,8 +27,8 @@ field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 train() { out=$1; shift; "$NNPIPE" train net.yaml --json "$@" >"$out" 2>"$out.err"; }
 lines() { [ "$(wc -l <"$1")" -eq "$2" ] || { echo "$(wc -l <"$1") lines, not $2"; cat "$1"; return 1; }; }
 
-# ends_then_goes_on ACCUMULATE SAVED ARGS...: ends by ARGS' policy with SAVED steps saved; then as `whole`
-ends_then_goes_on() {
+# ends_and_resumes ACCUMULATE SAVED ARGS...: ends by ARGS' policy with SAVED steps saved; then as `whole`
+ends_and_resumes() {
     acc=$1 saved=$2
     shift 2
     rm -rf runs whole-runs
@@ -47,7 +47,7 @@ ends_then_goes_on() {
     cmp whole-runs/*/bad_samples.jsonl runs/*/bad_samples.jsonl && lines "$(echo runs/*/bad_samples.jsonl)" 4 &&
         [ -n "$(field weights_sha256 whole)" ] && [ "$(field weights_sha256 whole)" = "$(field weights_sha256 end)" ]
 }
-t "policy: fail ends at the step of the bad sample, saved and listed" ends_then_goes_on 1 6 -o \
+t "policy: fail ends at the step of the bad sample, saved and listed" ends_and_resumes 1 6 -o \
     'loader.bad_samples={policy: fail}'
 named() {
     grep -q "bad sample: .*pictures/1/21.ppm: " cut.err && ! grep -q "replaced" cut.err || {
@@ -56,8 +56,8 @@ named() {
     }
 }
 t "no message calls a sample replaced" named
-t "so does a spent budget" ends_then_goes_on 1 6 -o 'loader.bad_samples={budget: 0%}'
-t "within an accumulation the last update is saved" ends_then_goes_on 4 4 -o 'loader.bad_samples={policy: fail}'
+t "so does a spent budget" ends_and_resumes 1 6 -o 'loader.bad_samples={budget: 0%}'
+t "within an accumulation the last update is saved" ends_and_resumes 4 4 -o 'loader.bad_samples={policy: fail}'
 again() {
     rm -rf runs && train cut -o runs=runs -o 'loader.bad_samples={policy: fail}'
     train cut -o runs=runs --resume -o 'loader.bad_samples={policy: fail}'

@@ -61,8 +61,8 @@ mv nets/gone.yaml nets/net.yaml
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
 t "it is submitted whole" "$NNPIPE" submit mine/net.yaml --wait -o seed=9
-has_it_whole() { grep -q "steps: 12" runs/net-1/config.yaml && grep -q "seed: 9" runs/net-1/config.yaml; }
-t "and the run has it whole" has_it_whole
+whole_config() { grep -q "steps: 12" runs/net-1/config.yaml && grep -q "seed: 9" runs/net-1/config.yaml; }
+t "and the run has it whole" whole_config
 bad_data() { sed 's|shapes/train|no/where|' nets/net.yaml >nets/lost.yaml; echo 'base: nets/lost.yaml' >lost.yaml; }
 bad_data
 t "a mistake that the service finds is reported with its place in the files" says "nets/lost.yaml:5:" exits 2 \

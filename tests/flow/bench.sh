@@ -41,7 +41,7 @@ same_digest() {
         [ "$got" = "$want" ] || { echo "$args: $got, not $want"; return 1; }
     done
 }
-t "the loader's digest is equal whatever readers, I/O, depth and cache" same_digest
+t "the loader's digest is equal for any readers, I/O, depth and cache" same_digest
 
 other_digest() {
     [ "$(digest --epochs 1)" != "$(digest --epochs 1 -o seed=2)" ]
@@ -51,7 +51,7 @@ t "another seed gives another digest" other_digest
 seconds_digest() {
     [ "$(digest --seconds 0.05)" = "$(digest --seconds 0.3)" ]
 }
-t "with --seconds the digest covers the same batches, however many are run" seconds_digest
+t "with --seconds the digest covers the same batches for any number of batches" seconds_digest
 
 timed() { # 60 pictures in batches of 8: a fraction of a second is many epochs
     bench loader --seconds 0.2 && [ "$(field warm_up_batches)" -ge 2 ] &&
@@ -98,7 +98,7 @@ t "bench step times the training step in bf16" step_fields bf16
 queued_ahead() {
     bench step --steps 20 -o 'device={sim: {step_ms: 20}}' && field step_ms_p50 | grep -qE '^(20(\.000|$)|19\.9999)'
 }
-t "bench step queues a step before it waits for the one under way" queued_ahead
+t "bench step queues a step before it waits for the current one" queued_ahead
 
 no_data() {
     says "10 classes are assumed" "$NNPIPE" bench step "$TMP/bench.yaml" --steps 1 \
@@ -113,7 +113,7 @@ t "policy fail makes the benchmark fail" exits 1 "$NNPIPE" bench loader "$TMP/be
     -o loader.bad_samples.policy=fail
 t "an unknown benchmark is a usage error" exits 2 "$NNPIPE" bench lodaer "$TMP/bench.yaml"
 t "no config is a usage error" exits 2 "$NNPIPE" bench loader
-t "a number that is none is a usage error" exits 2 "$NNPIPE" bench loader "$TMP/bench.yaml" \
+t "a wrong number is a usage error" exits 2 "$NNPIPE" bench loader "$TMP/bench.yaml" \
     --seconds soon
 t "a missing config is reported" says "absent.yaml" "$NNPIPE" bench loader "$TMP/absent.yaml"
 

@@ -56,11 +56,11 @@ asked() { # the peer is asked for what the row says
         }
 }
 t "PyTorch gets the same setting" asked
-tf32_goes_f32() (
+tf32_only_in_f32() (
     [ "$(grep -c -- "--precision f32.*--tf32" "$1")" -ge 2 ] && ! grep -q -- "--precision bf16.*--tf32" "$1" &&
         grep -q "step resnet18 4 tf32" "$2"
 )
-t "TF32 goes to f32 alone, and is named" tf32_goes_f32 "$PEER_LOG" "$TMP/out/results.jsonl"
+t "TF32 goes to f32 alone, and is named" tf32_only_in_f32 "$PEER_LOG" "$TMP/out/results.jsonl"
 seen() {
     reasons='"clocks_event_reasons.active": \["0x0000000000000000", "0x0000000000000004"\]'
     all '"part": "step".*"gpu_seen".*"clocks.sm": 1980.0.*'"$reasons" 8 && all '"cell": "box".*A GPU, 580.1' 1

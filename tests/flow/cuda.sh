@@ -1,5 +1,5 @@
 # The CUDA device end to end without a GPU: the plugin's own code over the emulated runtime, cuDNN and
-# cuBLASLt of tests/emu. Runs agree with the CPU's and with themselves, whatever order the streams run in.
+# cuBLASLt of tests/emu. Runs agree with the CPU's and with each other, in any order of the streams.
 # SEEDS orders (4), FAILS calls that fail (8): the campaign has more.
 . "$(dirname "$0")/../lib.sh"
 EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
@@ -82,13 +82,13 @@ curve() {
 
 case $EMU in
 *build-thread*) # sixty times slower: one run alone
-    t "a run on the emulated GPU races nowhere" train threads -o train.epochs=1
+    t "a run on the emulated GPU has no data race" train threads -o train.epochs=1
     [ "$failed" -eq 0 ]
     exit
     ;;
 esac
 
-# --- as the CPU device does, and as itself
+# --- the same numbers as the CPU device, and as another run
 t "a run on the CPU device to compare with" train cpu-f32 --device cpu
 t "and one in bf16" train cpu-bf16 --device cpu -o precision=bf16
 while read -r precision like tolerance; do
@@ -105,9 +105,9 @@ bf16 bf16 0.02
 f16 f32 0.01
 TABLE
 unfused() { NNPIPE_EMU_FUSE=0 train unfused && curve unfused cpu-f32 0.0001; }
-t "so they are where cuDNN fuses nothing" unfused
+t "also if cuDNN fuses nothing" unfused
 summed() { train summed -o train.deterministic=false && curve summed cpu-f32 0.001; }
-t "so they are where engines may add in any order" summed
+t "also if engines may add in any order" summed
 
 # --- the streams' order
 orders() {
@@ -122,14 +122,14 @@ orders() {
     done
 }
 t "$seeds orders of the streams give the same weights" orders
-missed() { # so it would be found
+missed() { # a missing wait would be found
     for seed in $(seq 24); do
         NNPIPE_EMU_DROP=5 NNPIPE_EMU_SEED=$seed train missed || return 1
         same weights_sha256 "$TMP/f32" "$TMP/missed" || return 0
     done
     return 1
 }
-t "a wait for an event that is left out gives other weights in some order" missed
+t "an omitted wait for an event gives other weights in some order" missed
 
 # --- stopped and resumed
 resumed() { # resumed NAME ARGS...: with another order of streams, and without the cache of engines
@@ -159,7 +159,7 @@ falls() { # pixels so large that gradients overflow: the loss's scale falls
             {linear: {out: classes}}]' || return 1
     grep -rqa 'scaler 8192 ' "$TMP/runs-half-f16" || { grep -rhoa 'scaler [0-9]* ' "$TMP/runs-half-f16"; return 1; }
 }
-t "f16: so with a loss scale that has fallen" falls
+t "f16: the same with a loss scale that has fallen" falls
 
 # --- eval
 evals() {
@@ -175,7 +175,7 @@ evals() {
         "$(field loss "$TMP/eval-cpu")" 0.00001 &&
         close "$(field loss "$TMP/eval-cuda:0")" "$(field test_loss "$TMP/f32")" 0.00001 # engines may be others
 }
-t "eval of its checkpoint gives the run's numbers there, and the CPU device's" evals
+t "eval of its checkpoint gives the run's numbers, on this device and on the CPU" evals
 
 # --- memory
 full() { # full BYTES TEXT: ends with 1 and these words
@@ -193,17 +193,17 @@ fitting() { # 32 MiB of workspace, and half of what a batch of 64 wants
     [ "$batch" -gt 8 ] && [ "$batch" -lt 64 ] && NNPIPE_EMU_MEMORY=35000000 train fits -o loader.batch="$batch"
 }
 t "too little memory ends with 1 and the needed bytes, and the batch that it names fits" fitting
-t "no batch fits where the workspace does not" full 30000000 "not even a batch of 1 fits"
+t "no batch fits if the workspace does not" full 30000000 "not even a batch of 1 fits"
 t "a model too large is distinguished from a batch too large" full 20000 "parameters with gradients and momentum take"
 steady() { NNPIPE_EMU_STEADY=1 train steady "$@"; }
-t "nothing is allocated behind the first steps" steady
+t "nothing is allocated after the first steps" steady
 t "nor with AdamW and gradients of two batches" steady -o 'optimizer={adamw: {lr: 0.01}}' -o train.accumulate=2
-t "nor pageable memory copied where the GPU keeps the pictures" steady -o loader.cache=device
+t "nor is pageable memory copied with the pictures cached on the GPU" steady -o loader.cache=device
 allocates() {
     NNPIPE_EMU_STEADY=1 "$NNPIPE" selftest --device cuda:0 --precision f32 --only "batchnorm, relu"
     [ $? -ge 128 ]
 }
-t "which would be seen: the self-test does allocate" allocates
+t "an allocation would be found: the self-test does allocate" allocates
 
 # --- each call that can fail: some 3500 in a short run
 breaks() {
@@ -216,7 +216,7 @@ breaks() {
         return 1
     done
 }
-t "$fails calls of CUDA, cuDNN and cuBLASLt, each failing once, end a run in words or not at all" breaks
+t "$fails calls of CUDA, cuDNN and cuBLASLt, each failing once, end a run with a message or do not end it" breaks
 
 # --- the self-test, on small networks of each kind
 small() {

@@ -75,7 +75,7 @@ silent() {
     NNPIPE_EMU_NO_CAPTURE="4=1 5=1" train silent && same first silent &&
         said silent '^stem: cannot be captured in a CUDA graph'
 }
-t "so it is where the capture breaks without an error" silent
+t "also if the capture breaks without an error" silent
 ungraphed() {
     NNPIPE_EMU_NO_CAPTURE="4 5" NNPIPE_CUDA_GRAPH=0 train ungraphed && same first ungraphed &&
         said ungraphed 'CUDA graph' 0
@@ -95,7 +95,7 @@ cp "$CACHE" "$TMP/cache.txt"
 cold() { rm "$CACHE" && builds cold 10 && [ "$(grep -c '^plan ' "$CACHE")" -eq 5 ]; }
 t "a first run builds each shape's plans once" cold
 warm() { builds warm 5 && same cold warm; }
-t "a later one builds the chosen ones alone" warm
+t "a later run builds only the chosen ones" warm
 interrupted() { # interrupted NAME: the run as it was at step 4
     run=$(echo "$TMP/runs-$1"/*)
     rm -rf "$run/checkpoints/step-8" "$run/result.json"
@@ -108,16 +108,16 @@ resumed() {
     interrupted warm && rm -f "$TMP/builds" && NNPIPE_EMU_BUILDS=$TMP/builds again warm && same cold warm &&
         [ "$(wc -l <"$TMP/builds")" -eq 5 ] && said warm 'engine' 0
 }
-t "so does a resumed one, by its checkpoint" resumed
+t "so does a resumed run, from its checkpoint" resumed
 
 # --- the same engine again: all take the second of two, which differ in a knob
 choose() { mkdir -p "${CACHE%/*}" && sed "s/ [^ ]* \([^ ]*\)\$/ $1 \1/" "$TMP/cache.txt" >"$CACHE"; }
 other() { choose 40:2=0 && train other && choose 40:2=1 && train second && ! same other second; }
 t "another plan gives other weights" other
 shifted() { NNPIPE_EMU_SHIFT=5 train shifted && same second shifted; }
-t "a choice is found again where the offers come in another order" shifted
+t "a choice is found again among offers in another order" shifted
 left_out() { NNPIPE_EMU_NO_BUILD=4 train left && same second left && said left 'engine' 0; }
-t "and where one before it does not build" left_out
+t "and if an offer before it does not build" left_out
 gone() {
     NNPIPE_EMU_NO_BUILD=5 train gone && same other gone &&
         said gone '^stem: cuDNN no longer offers the engine 40:2=1 of the cache (5 of its convolutions): timed anew' &&
@@ -130,7 +130,7 @@ resumes() {
         said second '^stem: cuDNN no longer offers the engine 40:2=1 of the checkpoint (5 of its convolutions): ' &&
         said second 'chosen anew, and weights may round differently'
 }
-t "so it is of a checkpoint" resumes
+t "the same for a choice of a checkpoint" resumes
 older() {
     choose 40:2=1 && sed -i 's/^plan \([^ ]*\) .*/engine \1 1/' "$CACHE" && train older && ! grep -q ^engine "$CACHE" &&
         said older 'the cache of engines is of an older version, which did not name engines: they are timed anew'
@@ -148,7 +148,7 @@ many() { # 5000 that other networks left
             return 1
         }
 }
-t "a full cache drops its oldest, and a checkpoint has this network's alone" many
+t "a full cache drops its oldest choices, and a checkpoint has only those of its network" many
 
 # --- timing, in the emulation's modelled clock: only the device's time counts
 chosen() { # chosen ID VAR=VALUE...: by a run without a cache, for all shapes
@@ -167,20 +167,20 @@ t "the faster engine is taken, however long the host takes to queue it" chosen 4
     NNPIPE_EMU_DEVICE_US="4=100 5=50" NNPIPE_EMU_HOST_US="5=900"
 has_time() { [ "$(cut -d' ' -f4 "$CACHE" | sort -u)" = 0.0505 ] || { cat "$CACHE"; return 1; }; }
 t "its time is kept" has_time
-t "another is asked for by NNPIPE_CUDA_RETUNE alone" rechosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000"
-t "which times again" rechosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_CUDA_RETUNE=1
-t "cuDNN's first choice stays where another is faster by 2 %" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=2000 5=1960"
-t "and goes where it is so by 4 %" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=2000 5=1920"
-t "an engine that cannot be captured is passed over" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
+t "only NNPIPE_CUDA_RETUNE chooses again" rechosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000"
+t "and times again" rechosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_CUDA_RETUNE=1
+t "cuDNN's first choice stays if another is faster by 2 %" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=2000 5=1960"
+t "and is replaced if another is faster by 4 %" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=2000 5=1920"
+t "an engine that cannot be captured is skipped" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
     NNPIPE_EMU_NO_CAPTURE=4
 t "and taken if there is no other" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4 5"
-t "so it is where nothing is captured" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4" \
+t "and if nothing is captured" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=200 5=1000" NNPIPE_EMU_NO_CAPTURE="4" \
     NNPIPE_CUDA_GRAPH=0
 
 # --- workspace: 32 MiB are the linear layer's
-t "a plan that wants a twentieth of the memory is left out" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
+t "a plan that needs a twentieth of the memory is left out" chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=200 5=1000" \
     NNPIPE_EMU_MEMORY=100000000 NNPIPE_EMU_WORKSPACE="4=5000001"
-t "but not where the others want more" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_MEMORY=100000000 \
+t "but not if the others need more" chosen 40:2=0 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_MEMORY=100000000 \
     NNPIPE_EMU_WORKSPACE="4=5000001 5=5000002"
 given_back() { # 60 MB that are wanted by the slower plans
     chosen 40:2=1 NNPIPE_EMU_DEVICE_US="4=1000 5=200" NNPIPE_EMU_WORKSPACE="4=60000000" NNPIPE_EMU_BYTES="$TMP/bytes" &&
@@ -191,5 +191,5 @@ given_back() { # 60 MB that are wanted by the slower plans
                 return 1
             }
 }
-t "the workspace is as large as the chosen plans want" given_back
+t "the workspace is as large as the chosen plans need" given_back
 [ "$failed" -eq 0 ]

@@ -1,4 +1,4 @@
-# The Debian package: what lintian says of it, the same bytes twice, and its life under a real systemd.
+# The Debian package: lintian, reproducible bytes, and install to purge under a real systemd.
 . "$(dirname "$0")/../lib.sh"
 export ROOT
 command -v dpkg-shlibdeps >/dev/null || { skip "the Debian package" "there is no dpkg-dev"; exit 0; }
@@ -14,9 +14,9 @@ t "it is built" made 1 "$TMP/package"
 same() { made 1 "$TMP/again" && cmp "$TMP"/again/*.deb "$TMP"/package/*.deb; }
 t "the same tree gives the same bytes" same
 if command -v lintian >/dev/null; then
-    t "lintian has nothing to say" lintian --fail-on error,warning --allow-root "$TMP"/again/*.deb
+    t "lintian has no complaint" lintian --fail-on error,warning --allow-root "$TMP"/again/*.deb
 else
-    skip "lintian has nothing to say" "it is not installed"
+    skip "lintian has no complaint" "it is not installed"
 fi
 made 2 "$TMP/package" >/dev/null
 sh "$ROOT/tests/systemd/boot.sh" "$TMP/package" "$ROOT/tests/systemd/package.sh" >"$OUT" 2>&1

@@ -1,9 +1,9 @@
-# `nnpipe doctor` and `nnpipe devices`: every finding counted, advice where it warns, plain words for what was
-# not looked at, and exit codes that follow.
+# `nnpipe doctor` and `nnpipe devices`: every finding counted, advice with warnings, a line for each check that was
+# left out, and exit codes that follow.
 . "$(dirname "$0")/../lib.sh"
 
 doctor() { "$NNPIPE" doctor --json --device cpu "$@" >"$TMP/found.json"; }
-counted() { # the last line's counts are those of the lines; exit 1 exactly where one warns
+counted() { # the last line has the counts of the lines; exit 1 exactly if there is a warning
     doctor "$TMP"
     code=$?
     ok=$(grep -c '"verdict": "ok"' "$TMP/found.json") warn=$(grep -c '"verdict": "warn"' "$TMP/found.json") \
@@ -26,13 +26,13 @@ disk() { # disk PATH TEXT: the finding about the disk
 t "the counts at the end are those of the findings, and the exit code follows" counted
 t "warnings come with advice, good results without" advised
 t "a folder's disk is written and read back" disk "$TMP" "MB/s read from $TMP"
-t "nothing is left there" [ -z "$(find "$TMP" -size +1M)" ]
+t "no file is left there" [ -z "$(find "$TMP" -size +1M)" ]
 head -c 3000000 /dev/zero >"$TMP/file"
 t "a file's disk is read" disk "$TMP/file" "MB/s read from $TMP/file"
 t "a missing path is not checked, but reported" disk "$TMP/none" \
     '"verdict": "not checked", "text": "'"$TMP/none: No such file"
-t "a small file is not checked, and said" disk "$ROOT/Makefile" "neither a folder nor a file of 1 MiB or more"
+t "a small file is not checked, but reported" disk "$ROOT/Makefile" "neither a folder nor a file of 1 MiB or more"
 t "an unknown device is a mistake of the command line" exits 2 "$NNPIPE" doctor --device tpu
-t "two paths are, too" exits 2 "$NNPIPE" doctor . .
-t "text has a line a finding and the sum" says "not checked" "$NNPIPE" doctor --device cpu "$TMP"
+t "so are two paths" exits 2 "$NNPIPE" doctor . .
+t "the text has a line for each finding, and the sum" says "not checked" "$NNPIPE" doctor --device cpu "$TMP"
 [ "$failed" -eq 0 ]

@@ -1,6 +1,6 @@
 #!/bin/sh
-# eval and predict: what a run was evaluated with is used again, whatever the config says; which set, and
-# which of the run's checkpoints.
+# eval and predict: the run's own evaluation settings win over the config; the choice of the set, and of
+# the checkpoint.
 . "$(dirname "$0")/../lib.sh"
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
@@ -42,11 +42,11 @@ as_run() {
     }
 }
 
-# --- what the network's input is
+# --- the network's input
 t "eval with the run's config gives the run's loss" sh -c '"$0" eval "$1" --weights "$2" --json >"$3" 2>"$3.err"' \
     "$NNPIPE" "$TMP/net.yaml" "$run" "$TMP/e.json"
 quiet() { as_run "$TMP/e.json" && ! grep -q "not the config" "$TMP/e.json.err"; }
-t "and says of no difference" quiet
+t "and reports no difference" quiet
 normalize() {
     go "$TMP/n.json" eval "$TMP/plain.yaml" --weights "$run" && as_run "$TMP/n.json" &&
         grep -q "loader.normalize of the run is used, not the config's" "$TMP/n.json.err"
@@ -58,7 +58,7 @@ chain() {
 }
 t "eval takes the run's test chain and prints it" chain
 checkpoint() { go "$TMP/k.json" eval "$TMP/plain.yaml" --weights "$run/checkpoints/step-36" && as_run "$TMP/k.json"; }
-t "so with a checkpoint's folder" checkpoint
+t "also with a checkpoint's folder" checkpoint
 bare() {
     go "$TMP/b.json" eval "$TMP/plain.yaml" --weights "$run/checkpoints/step-36/weights.safetensors" &&
         ! as_run "$TMP/b.json" >/dev/null
@@ -146,16 +146,16 @@ no_images() {
         "$NNPIPE" predict --weights "$run" "$TMP/bare" && exits 2 "$NNPIPE" predict --weights "$run" &&
         exits 2 "$NNPIPE" predict --weights "$run" --top 0 "$TMP/album"
 }
-t "no image is a mistake" no_images
+t "predict without an image is a mistake" no_images
 how() {
     says "evaluating in f32 on cpu, as the run computed" "$NNPIPE" eval --weights "$run" &&
         says "evaluating in bf16 on cpu, as the config says" "$NNPIPE" eval --weights "$run" -o precision=bf16 &&
         says "predicting in f32 on cpu" "$NNPIPE" predict --weights "$run" "$TMP/album" &&
         grep -q '"precision": "f32", "device": "cpu"' "$TMP/o.json"
 }
-t "both say the precision and the device" how
+t "both print the precision and the device" how
 
-# --- which set
+# --- the choice of the set
 grep -v '  test:' "$TMP/net.yaml" >"$TMP/notest.yaml"
 in_test() { grep -q '"event": "done", "set": "test", "images": 40' "$TMP/e.json"; }
 t "the test set without --set" in_test
@@ -176,7 +176,7 @@ t "val if there is no test" in_val
 go "$TMP/split.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-split" -o data.split=25% -o data.split_seed=7 ||
     cat "$TMP/split.json.err"
 split_run=$(field run_dir "$TMP/split.json")
-in_split() { # the very samples that the run kept apart, whatever share and seed the config has
+in_split() { # the samples that the run set apart, with any share and seed in the config
     go "$TMP/s3.json" eval "$TMP/net.yaml" --weights "$split_run" --set val -o data.split=25% -o data.split_seed=7 &&
         grep -q '"set": "val", "images": 24' "$TMP/s3.json" &&
         [ "$(field loss "$TMP/s3.json")" = "$(field val_loss "$split_run/result.json")" ] || {
@@ -187,7 +187,7 @@ in_split() { # the very samples that the run kept apart, whatever share and seed
         [ "$(field loss "$TMP/s3.json")" = "$(field loss "$TMP/s4.json")" ] &&
         grep -q "data.split and split_seed of the run are used" "$TMP/s4.json.err"
 }
-t "--set val evaluates the samples that the run kept apart" in_split
+t "--set val evaluates the samples that the run set apart" in_split
 older_split() { # a run from before split_seed, whose checkpoints do not have the split: it was split by its seed
     go "$TMP/b.json" train "$TMP/notest.yaml" -o "runs=$TMP/runs-before" -o seed=5 -o data.split=25% -o \
         data.split_seed=5 -o data.split_by=random && before=$(field run_dir "$TMP/b.json") || {
@@ -205,7 +205,7 @@ older_split() { # a run from before split_seed, whose checkpoints do not have th
         "$TMP/alone" --set val -o data.split=25% && grep -q "does not say which samples its run set aside" \
         "$TMP/b2.json.err"
 }
-t "so of a run that is older than the facts, by its own config" older_split
+t "also for a run from before the facts, by its own config" older_split
 kept_none() {
     go "$TMP/n1.json" eval "$TMP/notest.yaml" --weights "$run" --set val -o data.split=25% &&
         grep -q "the run set no samples aside: it trained on those of data.split" "$TMP/n1.json.err"
@@ -215,7 +215,7 @@ bare_val() {
     go "$TMP/s5.json" eval "$TMP/notest.yaml" --weights "$split_run/checkpoints/best/weights.safetensors" --set val -o \
         data.split=25% -o data.split_seed=7 && grep -q '"set": "val", "images": 24' "$TMP/s5.json"
 }
-t "so with bare weights, by the config" bare_val
+t "also with bare weights, by the config" bare_val
 no_set() {
     exits 2 go "$TMP/s6.json" eval "$TMP/notest.yaml" --weights "$run" &&
         grep -q "there is no 'test' set" "$TMP/s6.json.err" &&
@@ -226,7 +226,7 @@ no_set() {
 }
 t "a missing set is a mistake of the command line" no_set
 
-# --- which of the run's checkpoints
+# --- the choice of the checkpoint
 best=$(field best_step "$run/result.json")
 named() {
     [ -n "$best" ] && [ "$(readlink "$run/checkpoints/best")" = "step-$best" ] &&
@@ -247,7 +247,7 @@ t "RUN:best" by best "step-$best"
 t "RUN/checkpoints/best" by best best
 t "RUN:last" by last step-36
 t "RUN:step-18" by step-18 step-18
-other_best() { # the first evaluation was the best: the link, and what :best means, follow the newest manifest
+other_best() { # the first evaluation was the best: the link and :best follow the newest manifest
     go "$TMP/o.json" train "$TMP/net.yaml" -o "runs=$TMP/runs-o" -o optimizer.sgd.lr=1e-9 -o checkpoint.keep=2 &&
         other=$(field run_dir "$TMP/o.json") || return 1
     [ "$(field best_step "$other/result.json")" -eq 12 ] && [ "$(readlink "$other/checkpoints/best")" = step-12 ] &&
@@ -255,7 +255,7 @@ other_best() { # the first evaluation was the best: the link, and what :best mea
     rm "$other/result.json" "$other/checkpoints/best" && go "$TMP/o.json" train --resume "$other" &&
         [ "$(readlink "$other/checkpoints/best")" = step-12 ]
 }
-t "the best one is kept and named although newer ones push others out, and again after a kill" other_best
+t "the best one is kept and named although newer ones replace others, also after a kill" other_best
 t "predict takes RUN:best" sh -c '"$0" predict "$1" --weights "$2:best" "$3" >/dev/null' \
     "$NNPIPE" "$TMP/net.yaml" "$run" "$(echo "$pictures" | head -n 1)"
 t "train --weights takes RUN:best" says "weights from $run/checkpoints/step-$best/weights" \
@@ -270,12 +270,12 @@ never() {
         train.epochs=1 && exits 1 go "$TMP/v2.json" eval "$TMP/net.yaml" --weights \
         "$(field run_dir "$TMP/v.json"):best" && grep -q "never evaluated" "$TMP/v2.json.err"
 }
-t "a run that was never evaluated has no best one" never
+t "a run without an evaluation has no best one" never
 
-# --- what prune leaves of a run
+# --- checkpoints that prune leaves
 harm() { printf x | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null; }
 at() { for c in "$1"/checkpoints/step-*; do printf '%s ' "${c##*/step-}"; done; }
-damaged_newest() { # its manifest in one run, its weights in another: what was the newest whole one stays, and the best
+damaged_newest() { # its manifest in one run, its weights in another: the newest whole one stays, and the best
     for file in manifest.json weights.safetensors; do
         rm -rf "$TMP/pruned" && cp -r "$other" "$TMP/pruned" &&
             cp -r "$run"/checkpoints/step-18 "$TMP/pruned/checkpoints" &&
@@ -298,10 +298,10 @@ damaged_best() {
         harm "$TMP/pruned/checkpoints/step-12/weights.safetensors" 20 && "$NNPIPE" prune "$TMP/pruned" --keep 0 &&
         [ "$(at "$TMP/pruned")" = "36 " ]
 }
-t "where the best one is damaged the newest stays" damaged_best
+t "if the best one is damaged the newest stays" damaged_best
 all_damaged() {
     for c in "$TMP"/pruned/checkpoints/step-*; do harm "$c/manifest.json" 20; done
     exits 1 "$NNPIPE" prune "$TMP/pruned" && [ "$(at "$TMP/pruned")" = "36 " ]
 }
-t "where all are damaged prune removes none" all_damaged
+t "if all are damaged prune removes none" all_damaged
 [ "$failed" -eq 0 ]

@@ -2,7 +2,7 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$ROOT" || exit 1
 if ! unshare -m true 2>/dev/null; then
-    skip "the places where cuDNN's headers are looked for" "needs a mount namespace"
+    skip "the folders that are searched for cuDNN's headers" "needs a mount namespace"
     exit 0
 fi
 mkdir -p "$TMP/bin"
@@ -22,14 +22,14 @@ put "$TMP/named here"
 t "in the folder that CUDNN_INCLUDE names" finds "$TMP/named here" CUDNN_INCLUDE="$TMP/named here"
 put "$TMP/venv/$pip/include"
 t "in the environment that is active" finds "$TMP/venv/$pip/include" VIRTUAL_ENV="$TMP/venv"
-t "so with conda's" finds "$TMP/venv/$pip/include" CONDA_PREFIX="$TMP/venv"
+t "also in conda's environment" finds "$TMP/venv/$pip/include" CONDA_PREFIX="$TMP/venv"
 put "$TMP/conda/include"
 t "in conda's own folder" finds "$TMP/conda/include" CONDA_PREFIX="$TMP/conda"
 put "$TMP/home/.local/$pip/include"
 t "in the user's own packages" finds "$TMP/home/.local/$pip/include" HOME="$TMP/home"
 put "$TMP/other/nvidia/cudnn/include"
 : >"$TMP/other/nvidia/cudnn/__init__.py"
-t "where the python3 in PATH has it" finds "$TMP/other/nvidia/cudnn/include" PYTHONPATH="$TMP/other"
+t "beside the python3 in PATH" finds "$TMP/other/nvidia/cudnn/include" PYTHONPATH="$TMP/other"
 named() { make -n CUDNN= NVCC=/bin/true plugin | grep -q "CUDNN_INCLUDE=FOLDER"; }
-t "the build's message names CUDNN_INCLUDE where there are none" named
+t "without headers the build's message names CUDNN_INCLUDE" named
 [ "$failed" -eq 0 ]

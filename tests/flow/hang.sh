@@ -1,7 +1,7 @@
 #!/bin/sh
 # Storage that hangs: a trainer that waits for a batch is reached by a stop, saves, and ends although
 # a reader is stuck in open() or in a read; the resumed run ends with the weights of an undisturbed run.
-# A FIFO in a picture's place hangs in open(), a slow read of tests/sim/io_sim.h in place of uring's hangs in a read.
+# A FIFO instead of a picture hangs in open(); a slow read of tests/sim/io_sim.h, instead of uring's, hangs in a read.
 . "$(dirname "$0")/../lib.sh"
 NNPIPE=${NNPIPE_BUILD:-$ROOT/build}/tests/plants/nnpipe
 [ -x "$NNPIPE" ] || { not_ok "the program with plants is there" "make plants"; exit 1; }
@@ -34,7 +34,7 @@ same() {
         { tail -n 3 "$1.err" "$2.err"; return 1; }
 }
 train() { out=$1; shift; "$NNPIPE" train "${CONFIG:-net.yaml}" --json "$@" >"$out" 2>"$out.err"; }
-# block FILE, unblock FILE: a FIFO in its place, which listing does not see
+# block FILE, unblock FILE: replaces it by a FIFO, after the set was listed
 block() {
     cp -p "$1" "$TMP/kept" && touch -r "$(dirname "$1")" "$TMP/when" && rm "$1" && mkfifo "$1" &&
         touch -r "$TMP/when" "$(dirname "$1")"
@@ -68,8 +68,8 @@ stopped() {
         [ -e "$(echo "$TMP/runs"/*/checkpoints/step-"${saved_step:-$step}")" ] ||
         { ls "$TMP/runs"/*/checkpoints; cat "$TMP/cut.err"; return 1; }
 }
-# goes_on WHOLE ARGS...: the stopped run, to WHOLE's weights
-goes_on() { whole=$1; shift; train "$TMP/end" -o "runs=$TMP/runs" --resume "$@" && same "$whole" "$TMP/end"; }
+# continues WHOLE ARGS...: resumes the stopped run, which must end with WHOLE's weights
+continues() { whole=$1; shift; train "$TMP/end" -o "runs=$TMP/runs" --resume "$@" && same "$whole" "$TMP/end"; }
 
 train whole -o runs=whole-runs || { cat whole.err; exit 1; }
 train whole-4 -o runs=whole-runs -o train.accumulate=4 || { cat whole-4.err; exit 1; }
@@ -80,7 +80,7 @@ hung_open() {
     block "$hung" && BEFORE_STOP=named stopped 75 6
     code=$?
     unblock "$hung"
-    [ $code -eq 0 ] && grep -o 'reader [01]: open: .*' "$TMP/cut.err" | head -n 1 && goes_on whole
+    [ $code -eq 0 ] && grep -o 'reader [01]: open: .*' "$TMP/cut.err" | head -n 1 && continues whole
 }
 t "a stop reaches a trainer whose reader hangs in open(): 75, a checkpoint, the same weights" hung_open
 [ ! -e "$OUT" ] || grep '^#' "$OUT"
@@ -90,25 +90,25 @@ hung_at_once() {
     block "$first" && stopped 75 0
     code=$?
     unblock "$first"
-    [ $code -eq 0 ] && goes_on whole
+    [ $code -eq 0 ] && continues whole
 }
-t "before the first step it saves where it began" hung_at_once
+t "before the first step it saves its start" hung_at_once
 
 hung_accumulating() { # 8 whole after two updates of 4, then batch 6 hangs: whole is 4
     block "$hung" && saved_step=4 stopped 75 6 -o train.accumulate=4
     code=$?
     unblock "$hung"
     saved_step=
-    [ $code -eq 0 ] && goes_on whole-4 -o train.accumulate=4
+    [ $code -eq 0 ] && continues whole-4 -o train.accumulate=4
 }
 t "within an accumulation the last update is saved" hung_accumulating
 
 hung_read() {
     NNPIPE_IO_SIM="slow_read=26,slow_us=1000000000" stopped 75 6 -o loader.io=uring -o loader.readers=1 -o \
-        loader.depth="$1" && goes_on whole
+        loader.depth="$1" && continues whole
 }
 t "a reader that hangs in a read is left behind" hung_read 1
-t "so it is with more reads in flight" hung_read 3
+t "also with more reads in flight" hung_read 3
 
 # eval_hangs N ARGS...: in test picture N of 24, of the evaluation after step 10; then other free keys
 eval_hangs() {
@@ -116,30 +116,31 @@ eval_hangs() {
     shift
     NNPIPE_IO_SIM="slow_read=$((40 + n)),slow_us=1000000000" stopped 75 10 -o loader.io=uring -o loader.readers=1 -o \
         loader.depth=1 &&
-        grep -q '"eval_due": *true' "$TMP/runs"/*/checkpoints/step-10/manifest.json && goes_on whole "$@"
+        grep -q '"eval_due": *true' "$TMP/runs"/*/checkpoints/step-10/manifest.json && continues whole "$@"
 }
 t "an evaluation that hangs is still due afterwards" eval_hangs 3
 evals() { [ "$(grep -c '"event": *"eval"' "$TMP/end")" -eq "$1" ] || { grep '"eval"' "$TMP/end"; return 1; }; }
 t "and is made when the run resumes" evals 2
-t "cut in its first batch it may be left away: eval_every: never" eval_hangs 1 -o train.eval_every=never
+t "interrupted in its first batch it may be dropped: eval_every: never" eval_hangs 1 -o train.eval_every=never
 t "then only the last one is made" evals 1
-t "cut in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 -o "train.eval_every=2 epochs" \
+t "interrupted in its middle: eval_every: 2 epochs, other readers, io and cache" eval_hangs 13 \
+    -o "train.eval_every=2 epochs" \
     -o loader.readers=3 -o loader.io=pread -o loader.cache=decoded -o loader.prefetch=3
 CONFIG=no-test.yaml
-t "cut in its last batch: no evaluation set at all" eval_hangs 24
+t "interrupted in its last batch: no evaluation set at all" eval_hangs 24
 t "and none was made" evals 0
 CONFIG=
 
-# last_hangs: in the evaluation behind the last step of a run of one epoch
+# last_hangs: in the evaluation after the last step of a run of one epoch
 last_hangs() {
     NNPIPE_IO_SIM="slow_read=50,slow_us=1000000000" stopped 75 10 -o train.epochs=1 -o loader.io=uring -o \
         loader.readers=1 -o loader.depth=1
 }
 train whole-1 -o runs=whole-runs -o train.epochs=1
-last_then() { last_hangs && goes_on "$@"; }
-t "cut in the last evaluation of all: it is made on resume" last_then whole-1 -o train.epochs=1
+last_then() { last_hangs && continues "$@"; }
+t "interrupted in the last evaluation of all: it is made on resume" last_then whole-1 -o train.epochs=1
 CONFIG=no-test.yaml
-t "or there is none any more, and the run is over" last_then whole-1 -o train.epochs=1
+t "or there is no evaluation any more, and the run is finished" last_then whole-1 -o train.epochs=1
 CONFIG=
 t "or the run is longer now" last_then whole -o train.eval_every=7\ steps
 t "or another set is evaluated, and the test set at the end" last_then whole-1 -o train.epochs=1 -o \
@@ -160,9 +161,9 @@ hung_before() { # the list of its classes is a FIFO without a writer
         return 1
     }
 }
-t "a look at the data that hangs is ended at once, and nothing is left" hung_before
+t "a hanging check of the data ends at once on a signal, and no process is left" hung_before
 
-# --- the service's pause: the same signal, the same way
+# --- the service's pause: the same signal, with the same result
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 mkdir -p "$TMP/config/nnpipe" && printf 'devices: [cpu]\nspare_bytes: 1M\n' >"$TMP/config/nnpipe/service.yaml"
 daemon=

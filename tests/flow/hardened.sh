@@ -1,5 +1,5 @@
 #!/bin/sh
-# How the program and the plugin are built: what makes a bug in a parser harder to exploit is on.
+# Compiler and linker options that make a bug in a parser harder to exploit are on, for program and plugin.
 . "$(dirname "$0")/../lib.sh"
 if [ -n "${NNPIPE_BUILD:-}" ] && [ "${NNPIPE_BUILD##*/}" != build ]; then
     skip "the program is hardened" "a build with sanitizers has its own checks"

@@ -77,12 +77,12 @@ life() {
         2>"$TMP/life.err" &
 }
 
-# went_on STEP: the first step of the life is the one after STEP
-went_on() {
+# starts_after STEP: the first step of this attempt is the step after STEP
+starts_after() {
     first=$(sed -n '/"event": *"step"/{s/.*"step": *\([0-9]*\).*/\1/p;q}' "$TMP/life")
     [ -n "$first" ] || return 0 # killed, or at its end, before it did one
     [ "$1" -eq 0 ] || nr_resumed=$((nr_resumed + 1))
-    [ "$first" -eq $(($1 + 1)) ] || { echo "went on with step $first after the checkpoint of step $1"; return 1; }
+    [ "$first" -eq $(($1 + 1)) ] || { echo "resumed with step $first after the checkpoint of step $1"; return 1; }
 }
 
 # ended RUNS: the run is finished: is everything as without kills?
@@ -94,12 +94,12 @@ ended() {
 
 # Three kinds of moments. random: 0..65535.
 anywhere() { sleep "$(awk "BEGIN { print $whole_seconds * 0.9 * $random / 65536 }")"; }
-after_some_steps() { # soon after the life before: twice in an epoch
+after_some_steps() { # soon after the previous kill: twice in an epoch
     while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"step"' "$TMP/life")" -le $((random % 9)) ]; do
         sleep 0.01
     done
 }
-in_a_checkpoint() { # not always the first
+in_a_checkpoint() { # not always during the first checkpoint
     while kill -0 $pid 2>/dev/null && [ "$(grep -c '"event": *"checkpoint"' "$TMP/life")" -lt $((random % 4)) ]; do
         sleep 0.01
     done
@@ -114,7 +114,7 @@ in_a_checkpoint() { # not always the first
     done
 }
 
-# chain NUMBER KILLS: a run, killed so often and then left alone; what ends too early starts anew
+# chain NUMBER KILLS: a run, killed so often and then left to its end; a run that ends too early starts again
 chain() {
     number=$1 left=$2 nr_lives=0 runs=$TMP/chain-$1
     while [ $nr_lives -lt 100 ]; do
@@ -135,7 +135,7 @@ chain() {
         fi
         wait $pid 2>/dev/null
         code=$?
-        went_on "$before" || return 1
+        starts_after "$before" || return 1
         case $code in
         137)
             left=$((left - 1))

@@ -42,7 +42,7 @@ config dot "train: {source: tar, path: dot.tar}"
 config top "train: {source: tar, path: top.tar}"
 t "a folder of folders of batches trains" train folder
 t "so does an archive of it" train dot
-t "and one with a folder above" train top
+t "and an archive with one more folder above" train top
 t "the archive gives the folder's weights" same_weights folder dot
 t "with a folder above, too" same_weights folder top
 
@@ -94,7 +94,7 @@ older_resumes() {
     }
 }
 t "a run from before the key resumes" older_resumes
-t "with the samples that it had" same_weights own before
+t "with the same samples" same_weights own before
 t "another seed of the split is another run" exits 2 \
     "$NNPIPE" train split.yaml --resume "$run" -o seed=5 -o data.split_seed=6
 
@@ -106,7 +106,7 @@ by_class() {
 kept() {
     by_class 1 >val-1 && rm -r runs-class && by_class 2 >val-2 && cmp val-1 val-2 && [ "$(wc -l < val-1)" -eq 24 ]
 }
-t "a split keeps the same samples whatever the seed, and val.txt names them" kept
+t "a split has the same samples with any seed, and val.txt names them" kept
 shares() {
     cut -d/ -f1 val-1 | sort | uniq -c | awk '$1 != 2 { bad = 1 } END { exit bad || NR != 12 }' || {
         cut -d/ -f1 val-1 | sort | uniq -c
@@ -142,7 +142,7 @@ t "view reports it too" says "in no class, the first is '0.jpg'" "$NNPIPE" data 
 t "stats counts it" says "1  in no class" "$NNPIPE" data stats loose.yaml
 t "ls lists it" says "0.jpg	-" "$NNPIPE" data ls loose.yaml
 sed -i 's/path: loose/path: loose, unlabelled: skip/' loose.yaml
-t "it is left out where that is asked for" train loose
+t "it is left out on request" train loose
 t "with a message of its own" grep -q "1 of its 97 samples are in no class and left out" loose.err
 t "nothing else has changed" same_weights folder loose
 t "view shows such a set" exits 0 "$NNPIPE" data view loose.yaml --step 1
@@ -152,11 +152,11 @@ t "pack leaves it out, too, and reports it" says "1 samples in no class were lef
 config packed "train: {source: tar, path: \"packed/train-*.tar*\"}"
 t "a packed set trains without changes" train packed
 t "to the same weights" same_weights loose packed
-t "pack without it keeps all" says "97 samples" "$NNPIPE" data pack loose --out packed-all
+t "pack without it has all samples" says "97 samples" "$NNPIPE" data pack loose --out packed-all
 
 mkdir -p one && cp -r flat one/images
 config one "train: {source: folder, path: one}"
 t "a set of one class is refused" says "all its samples are of one class, 'images'" "$NNPIPE" train one.yaml
 config below "train: {source: folder, path: one, match: \"images/*\"}"
-t "what the message says helps" train below
+t "the message's advice helps" train below
 [ "$failed" -eq 0 ]

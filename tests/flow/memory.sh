@@ -1,9 +1,9 @@
-# What a run holds: slots, cache, 64 bytes a sample, the model and 64 MiB; and no growth from
+# The memory of a run: slots, cache, 64 bytes a sample, the model and 64 MiB; and no growth from
 # epoch to epoch.
 . "$(dirname "$0")/../lib.sh"
 case ${NNPIPE_BUILD:-build} in
 *build-*)
-    skip "what a run holds in memory" "a sanitizer's shadow and quarantine are counted in"
+    skip "the memory of a run" "a sanitizer's shadow and quarantine are counted in"
     exit 0
     ;;
 esac

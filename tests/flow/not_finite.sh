@@ -67,7 +67,7 @@ good() {
     "$NNPIPE" eval "$TMP/net.yaml" --weights "$weights" && "$NNPIPE" predict "$TMP/net.yaml" --weights "$weights" \
         "$image"
 }
-t "eval and predict take the weights as they are" good
+t "eval and predict take the unchanged weights" good
 for precision in f32 bf16; do
     t "eval of a NaN in a convolution's weights names an image and its output, in $precision" fails_by_name \
         "not a number" nan $precision

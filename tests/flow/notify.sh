@@ -128,10 +128,10 @@ elif part in ("sockets", "foreign"):
         must("it does not say why", b"only allowed on loopback" in open(folder + "/log-" + part, "rb").read())
 P
 play() { python3 "$TMP/play.py" "$NNPIPE" "$TMP" "$1"; }
-t "READY, a sign of life in time, RELOADING, STOPPING" play life
-t "what there is to do" play status
+t "READY, the watchdog's signal in time, RELOADING, STOPPING" play life
+t "the status line" play status
 t "a Unix and a TCP socket are inherited" play sockets
-t "a socket that other machines could reach is not" play foreign
+t "a socket that other machines could reach is refused" play foreign
 t "--units without systemd names what is missing" says "cannot be reached" exits 1 "$NNPIPE" daemon --units
 t "--units is not for a box" exits 2 "$NNPIPE" daemon --units --box
 [ "$failed" -eq 0 ]

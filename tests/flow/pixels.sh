@@ -80,8 +80,8 @@ resumed() { # resumed HALF WHOLE ARGS...: HALF resumes and ends with WHOLE's wei
     train "$from-on" --resume "$dir" "$@" && same weights_sha256 "$from-on" "$whole"
 }
 t "half a run with Pillow 12's pixels" half half12 -o loader.pixels=pillow-12
-t "is resumed by a config without the key, to the same weights" resumed half12 whole12
-t "half a run that is older than the key" half old12 -o loader.pixels=pillow-12
+t "is resumed with a config without the key, to the same weights" resumed half12 whole12
+t "half a run from before the key" half old12 -o loader.pixels=pillow-12
 t "has lost it" older "$dir"
 t "is resumed to Pillow 12's weights" resumed old12 whole12
 t "half of one more such run" half again12 -o loader.pixels=pillow-12
@@ -144,7 +144,7 @@ viewed() {
     "$NNPIPE" data view tall.yaml --out view && cmp view/step000000-row0000.png view-13/step000000-row0000.png &&
         ! cmp -s view-12/step000000-row0000.png view-13/step000000-row0000.png
 }
-t "data view shows the rows of the rule that the config names" viewed
+t "data view uses the rule that the config names" viewed
 packed() { "$NNPIPE" data pack tall.yaml --out "pack-$1" --resize 8 --raw -o loader.pixels="$1" >"$OUT" 2>&1; }
 t "pack resizes as Pillow 12 does" packed pillow-12
 t "pack resizes as Pillow 13 does" packed pillow-13

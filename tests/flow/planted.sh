@@ -67,12 +67,12 @@ near() {
     echo "${got:-none} batches a second: $(tail -n 1 "$TMP/err")"
     return 1
 }
-t "a step of 20 ms in place of 2: at most 50 batches a second" near '' step_ms=20 0.01 50.5 -o checkpoint.every=never
+t "a step of 20 ms instead of 2: at most 50 batches a second" near '' step_ms=20 0.01 50.5 -o checkpoint.every=never
 t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 0.01 20.6 -o \
     checkpoint.every=never
 t "a disk whose reads take 50 ms, one in flight: few batches" near '' disk_latency_us=50000 0.01 30 -o \
     checkpoint.every=never -o loader.io=uring
-t "readers that pause 90 of 100 ms: a tenth, and what two slots hold" near 'pause_every_ms 100
+t "readers that pause 90 of 100 ms: a tenth, and the content of two slots" near 'pause_every_ms 100
 pause_ms 90' '' 0.01 260 -o checkpoint.every=never
 t "a checkpoint of 100 ms every 20 steps of 2 ms" near 'fsync_ms 100' '' 0.01 110
 printf 'decoed 2\n' >"$TMP/calls"

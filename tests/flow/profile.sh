@@ -26,8 +26,8 @@ whole() {
     done
     [ "$(grep -c '"event"' "$TMP/a.json")" -eq 1 ] && [ -s "$TMP/a/profile.json" ] && [ -s "$TMP/a/profile.html" ]
 }
-t "a profile says a verdict and a ceiling for each stage, in one JSON line" whole
-t "and leaves nothing but its folder" sh -c '[ -z "$(ls -A "$0" 2>/dev/null)" ]' "$TMP/runs"
+t "a profile has a verdict and a ceiling for each stage, in one JSON line" whole
+t "and leaves only its folder" sh -c '[ -z "$(ls -A "$0" 2>/dev/null)" ]' "$TMP/runs"
 screen() {
     $P -o loader.readers=2 --html "$TMP/page.html" >"$TMP/screen" || return 1
     grep -qE '^ (LIMIT|BALANCED|INCONCLUSIVE)' "$TMP/screen" && grep -q 'trust: noise' "$TMP/screen" &&
@@ -58,7 +58,7 @@ slower() {
         { echo "exit $code"; tail -n 1 "$TMP/said"; return 1; }
     [ -s "$TMP/b/profile.json" ]
 }
-t "a run is compared with an older one, and the exit code is what the words are" slower
+t "a run is compared with an older one, and the exit code agrees with the text" slower
 stored() { # made up: the second has a step that takes four times as long, and hardly any scatter
     made=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/render_profile
     "$made" --json balanced "$TMP/quick.json" && "$made" --json balanced "$TMP/slow.json" 4 || return 1
@@ -69,7 +69,7 @@ stored() { # made up: the second has a step that takes four times as long, and h
 }
 t "of two stored profiles the one with a slower step is found, with exit code 3" stored
 seconds() { for s in 0 0.05 601 2s ''; do exits 2 $P --seconds "$s" || return 1; done; }
-t "a trial's length that is none is a mistake of the command line" seconds
+t "a wrong length of trials is a mistake of the command line" seconds
 other() {
     exits 1 $P --out "$TMP/c" --compare "$TMP/a/profile.json" -o loader.batch=16 >"$TMP/said" 2>&1 &&
         grep -q 'cannot be compared' "$TMP/said"
@@ -79,7 +79,7 @@ torn() {
     head -c 300 "$TMP/a/profile.json" >"$TMP/torn.json"
     exits 1 $P --compare "$TMP/torn.json" >"$TMP/said" 2>&1 && grep -q 'torn.json' "$TMP/said"
 }
-t "a torn profile.json is named" torn
+t "a truncated profile.json is named" torn
 consistent() {
     "${NNPIPE_BUILD:-$ROOT/build}/tests/plants/profile_check" "$TMP"/?/profile.json "$TMP"/runs/*/profile.json
 }
@@ -106,7 +106,7 @@ stopped() { # stopped SECONDS
     [ ! -e "$TMP/d.html" ] || { echo "a page"; return 1; }
 }
 t "a signal ends it with 75 and leaves nothing behind" stopped 0.7
-t "also where a part is measured alone" stopped 2
+t "also while a part is measured alone" stopped 2
 limit() {
     exits 2 $P --trace-limit 3 && exits 1 $P --trace "$TMP/none/t" >"$TMP/said" 2>&1 && grep -q none/t "$TMP/said"
 }

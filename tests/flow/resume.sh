@@ -54,7 +54,7 @@ moved_named() {
         go "$TMP/named.json" --resume "$run" -o "data.train.path=$TMP/copy/train-*" &&
         same "$TMP/whole.json" "$TMP/named.json"
 }
-t "a run that is named takes its data from another path" moved_named
+t "a named run takes its data from another path" moved_named
 cat >"$TMP/folder.yaml" <<Y
 name: folder
 device: cpu
@@ -102,7 +102,7 @@ more() { # one picture more, one less: said by what was and is
     mv "$TMP/8.ppm" "$TMP/pictures/a/8.ppm"
     return $code
 }
-t "more or fewer samples are refused, and said so" more
+t "more or fewer samples are refused, with both numbers" more
 rewritten() {
     unfinished && ppm 9 c >"$TMP/pictures/a/3.ppm" && go "$TMP/rewritten.json" --resume "$folder" &&
         grep -q "some have another size now" "$TMP/rewritten.json.err" ||
@@ -174,7 +174,7 @@ passed_over() { # three runs that do not fit: all are named with their reasons, 
             return 1
         }
 }
-t "a bare --resume names the runs that it passed over, and why" passed_over
+t "a bare --resume names the skipped runs, with reasons" passed_over
 # changed NAME ARGS...: changed at step 20 and run to the end (NAME-a), and the same killed at step 28 (NAME-b)
 changed() {
     name=$1
@@ -197,7 +197,7 @@ rate() {
         same "$TMP/rate-a.json" "$TMP/rate-b.json" &&
         grep -q "from step 20 on: optimizer.sgd.lr 0.02, was 0.05" "$TMP/rate-b.json.err"
 }
-t "rate and decay changed by -o: said from which step on, kept over a kill" rate
+t "rate and decay changed by -o: reported with the first step, kept over a kill" rate
 at_once() { # killed before another checkpoint was written: the change is in the one of step 20 already
     stop=20
     changed once -o optimizer.sgd.lr=0.02 && train "$TMP/once-b.json" --resume -o "runs=$TMP/once-b"
@@ -207,7 +207,7 @@ at_once() { # killed before another checkpoint was written: the change is in the
     ! same "$TMP/whole.json" "$TMP/once-b.json" >/dev/null || return 1
     same "$TMP/once-a.json" "$TMP/once-b.json"
 }
-t "a change is kept where the run is killed right after, and the config file may still hold the old value" at_once
+t "a change is kept if the run is killed right after, and the config file may still hold the old value" at_once
 lr_at() { sed -n "s/.*\"event\": \"step\", \"step\": $1, .*\"lr\": \([0-9.e+-]*\).*/\1/p" "$2" | tail -n 1; }
 about() {
     awk -v a="$1" -v b="$2" 'BEGIN { exit !(a - b < 1e-6 && b - a < 1e-6) }' || {
@@ -223,7 +223,7 @@ extended() {
         same "$TMP/long-a.json" "$TMP/long-b.json" &&
         [ "$(field steps "$TMP/long-b.json")" -eq 72 ]
 }
-t "a cosine that is extended is that of the whole new length, and stays so" extended
+t "an extended cosine is that of the whole new length, and stays so" extended
 reset() {
     changed reset --reset-schedule -o train.epochs=6 -o 'schedule={cosine: {}}' || return 1
     grep -q "the schedule begins anew at this step" "$TMP/reset-a.json.err" || return 1

@@ -31,8 +31,8 @@ agrees() {
             return 1
         }
 }
-t "with what its result says" agrees
-result_tells() {
+t "with the facts of its result" agrees
+result_fields() {
     r=$(echo runs/lr-0.5-*/result.json)
     grep -q '"best_set": "test", "best_step": [0-9]*, "best_epoch": [0-9.]*, "best_accuracy": ' "$r" &&
         grep -q '"name": "lr-0.5", "data": "[^"]*train-\*.tar.zst", "lr": 0.5, "last_lr": 0.5, "overrides": ' "$r" &&
@@ -41,12 +41,12 @@ result_tells() {
             return 1
         }
 }
-t "a result has the best, the rate and the overrides" result_tells
+t "a result has the best, the rate and the overrides" result_fields
 differs() {
     of lr-0.01 && grep -q '"differs": {[^}]*"optimizer.sgd.lr": "0.01"[^}]*}' one.json && ! grep -q '"model' one.json &&
         of other && grep -q '"differs": null' one.json
 }
-t "runs of one network differ in their keys, another network is compared with none" differs
+t "the table shows keys that differ between runs of one network only" differs
 table() {
     "$NNPIPE" runs >table && grep -q "^lr-0.5-.* done .* 20/20 .*lr=0.5" table &&
         grep -q "^split-.* split=0.2 .*" table && tail -n 1 table | grep -q "^5 runs, "
@@ -71,7 +71,7 @@ sizes() {
             return 1
         }
 }
-t "its size is what the disk gives it" sizes
+t "its size is its space on the disk" sizes
 one() { "$NNPIPE" runs runs/split-* --json >one.json && [ "$(wc -l <one.json)" -eq 1 ]; }
 t "a run's own folder is one run" one
 usage() {
@@ -108,7 +108,7 @@ resumed() {
     "$NNPIPE" train --resume "$stopped" >/dev/null 2>&1 && "$NNPIPE" runs "$stopped" --json |
         grep -q '"state": "done"' && ! grep -q '"event": "error"' "$stopped/metrics.jsonl"
 }
-t "a run that is resumed is done in the end" resumed
+t "a resumed run is done at the end" resumed
 running() {
     "$NNPIPE" train net.yaml -o name=long -o runs=states -o train.epochs=100000 >/dev/null 2>&1 &
     pid=$!
@@ -149,7 +149,7 @@ only_newest() {
             return 1
         }
 }
-t "checkpoint.optimizer: newest keeps the newest optimizer's state alone" only_newest
+t "checkpoint.optimizer: newest keeps only the newest optimizer's state" only_newest
 weights_id() { sed -n 's/.*"weights_sha256": "\([^"]*\)".*/\1/p' "$1"; }
 same() {
     [ -n "$(weights_id lean.json)" ] && [ "$(weights_id lean.json)" = "$(weights_id whole.json)" ] &&
@@ -158,7 +158,7 @@ same() {
         done
 }
 t "the weights are the same, and those of older checkpoints can be used" same
-goes_on() {
+resumes() {
     cp -r "$lean" lean-again && rm lean-again/result.json && rm -r lean-again/checkpoints/step-20 &&
         exits 1 "$NNPIPE" train --resume lean-again >again.txt 2>&1
     grep -q "step-15: its optimizer's state was removed" again.txt && grep -q "no checkpoint to continue from" again.txt ||
@@ -172,13 +172,13 @@ goes_on() {
             return 1
         }
 }
-t "a run continues from the newest, and says why not from an older one" goes_on
+t "a run resumes from the newest, and gives the reason why not from an older one" resumes
 cost() {
     says "up to 10001 kept, including the best" \
         "$NNPIPE" train net.yaml -o runs=cost -o checkpoint.keep=10000 -o train.epochs=1 &&
         ! "$NNPIPE" train net.yaml -o runs=cost -o train.epochs=1 | grep "^checkpoints:"
 }
-t "a run says what its checkpoints will take where it is much" cost
+t "a run prints the size of its checkpoints if it is large" cost
 total() {
     "$NNPIPE" prune lean/* whole/* --dry-run >total.txt && tail -n 1 total.txt |
         grep -q "^2 runs: .* would be freed, .* kept$" && "$NNPIPE" prune lean/* whole/* --dry-run --json | tail -n 1 |

@@ -35,10 +35,10 @@ repeats() {
     done
 }
 t "a seed gives the same numbers again" repeats
-t "no network of that name is a failure" exits 1 "$NNPIPE" selftest --device cpu --only nosuchlayer
+t "an unknown network is a failure" exits 1 "$NNPIPE" selftest --device cpu --only nosuchlayer
 t "sim is refused: it computes no values" says "computes no values" "$NNPIPE" selftest --device sim
 t "an unknown precision is a usage error" exits 2 "$NNPIPE" selftest --precision f64
-t "a seed that is none is a usage error" exits 2 "$NNPIPE" selftest --seed soon
+t "a wrong seed is a usage error" exits 2 "$NNPIPE" selftest --seed soon
 t "an operand is a usage error" exits 2 "$NNPIPE" selftest cpu
 
 # The plugin has to be found beside the program.

@@ -73,10 +73,10 @@ t "nnpipe(1) has every flag of every command" flags_in_manual
 t "nnpipe-daemon(8) has every setting of service.yaml" settings
 for page in nnpipe.1 nnpipe-daemon.8; do
     if command -v groff >/dev/null && groff -man -Tutf8 /dev/null >/dev/null 2>&1; then
-        groff_nothing_say() (
+        groff_silent() (
             [ -z "$(groff -ww -man -Tutf8 "$1" 2>&1 > /dev/null)" ]
         )
-        t "groff has no complaint about $page" groff_nothing_say "$ROOT/docs/$page"
+        t "groff has no complaint about $page" groff_silent "$ROOT/docs/$page"
     else
         skip "groff has no complaint about $page" "no groff here"
     fi

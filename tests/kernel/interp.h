@@ -13,12 +13,12 @@ struct interp {
     void **memory;                   /* (nr_tensors) where each lies */
     struct interp_call *calls;
     int nr_lanes, chunk_rows;
-    const char *missing; /* op that no kernel takes, when init fails */
+    const char *missing; /* the op without a kernel, if init fails */
 };
 
 /* One lane, row by row, unless set otherwise before a run. Returns 0, or an errno of a kernel. */
 int interp_init(struct interp *interp, const struct np_graph *graph, bool reference);
-/* With lanes and chunks of so many rows; they are part of what kernels are prepared for. */
+/* With lanes and chunks of so many rows; kernels are prepared for these numbers. */
 int interp_init_cut(struct interp *interp, const struct np_graph *graph, bool reference,
     int nr_lanes, int chunk_rows);
 void interp_fini(struct interp *interp);

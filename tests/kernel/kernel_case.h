@@ -9,7 +9,7 @@ struct kernel_case {
     struct np_graph *graph;                                             /* one node */
     void *reference[2 * NP_MAX_OPERANDS], *tested[2 * NP_MAX_OPERANDS]; /* operands, ins first */
     const char *kernel;                                                 /* that was tested */
-    double typical; /* the size that errors are a share of at least, where sums may cancel; or 0 */
+    double typical; /* errors are relative to at least this size, because sums may cancel; or 0 */
 };
 
 /* A node of this operation with a batch of `batch`. */

@@ -29,7 +29,7 @@ struct kernel_shape kernel_draws_shape(struct kernel_draws *draws);
 /* A pool's window of up to 7x7 that fits the picture with its padding. */
 struct np_window kernel_draws_pool(struct kernel_draws *draws, struct kernel_shape shape);
 void kernel_draws_note(struct kernel_draws *draws, bool right);
-/* Fails the test where a result was wrong, and says how many; prints the count where there are many. */
+/* Fails the test if a result was wrong, with their number; prints the count if there are many. */
 void kernel_draws_done(const struct kernel_draws *draws);
 
 #endif

@@ -9,7 +9,7 @@ struct made {
     enum np_dtype precision;
 };
 
-/* NULL where there are mistakes; all of them are in report (np_report_fini). */
+/* NULL if there are mistakes; report has all of them (np_report_fini). */
 struct np_graph *made_graph(const char *text, struct made made, struct np_report *report);
 /* The same; prints mistakes to stderr. */
 struct np_graph *made_good_graph(const char *text, struct made made);

@@ -8,8 +8,8 @@
  * stages of `blocks` blocks, width, 2 width, 4 width. blocks 3, width 16, side 32: ResNet-20. */
 struct np_graph *net_resnet(
     int batch, int side, int blocks, int width, int classes, enum np_dtype dtype);
-/* conv(bias, relu), max pool, conv(bias), relu, dropout, flatten, linear (relu), linear: what a
- * batchnorm net has not. */
+/* conv(bias, relu), max pool, conv(bias), relu, dropout, flatten, linear (relu), linear: operations
+ * that a batchnorm net lacks. */
 struct np_graph *net_plain(int batch, int side, int classes, enum np_dtype dtype);
 
 #endif

@@ -1,11 +1,11 @@
 /* The I/O backend `sim`: real files, and a machine that fails as configured, the same way for the same
- * seed. Programs that are linked with it and -Wl,--wrap=np_io_open open it under the name "sim"; and in place of
- * `uring` where $NNPIPE_IO_SIM or $NNPIPE_SIM_PLANT is set. Its options come from the environment when it is opened
- * (NNPIPE_IO_SIM="seed=1,short=50%,fail_read=10"), or from np_io_sim_set(). How fast its disk is,
- * tests/sim/sim_plant.h says; without it reads take what the real files take.
- * Writing keeps a journal of what a disk would not have yet: contents until fsync, names until
- * fsync of their folder. When the power is cut it is rolled back by as much as the seed
- * decides, and every later write fails with EIO. */
+ * seed. Programs that are linked with it and -Wl,--wrap=np_io_open open it under the name "sim"; and instead of
+ * `uring` if $NNPIPE_IO_SIM or $NNPIPE_SIM_PLANT is set. Its options come from the environment when it is opened
+ * (NNPIPE_IO_SIM="seed=1,short=50%,fail_read=10"), or from np_io_sim_set(). tests/sim/sim_plant.h
+ * sets the speed of its disk; without it reads take the time of the real files.
+ * Writes keep a journal of changes that a disk may not have yet: contents until fsync, names until
+ * fsync of their folder. A power cut rolls it back, by an amount drawn from the seed, and every
+ * later write fails with EIO. */
 #ifndef NP_IO_SIM_H
 #define NP_IO_SIM_H
 
@@ -29,7 +29,7 @@ struct np_io_sim_options {
 
 /* io: opened as "sim". The seed starts again, calls already made stay counted. */
 void np_io_sim_set(struct np_io *io, const struct np_io_sim_options *options);
-/* Cuts the power now: what had not been synced is undone, as far as the seed decides. */
+/* Cuts the power now: changes that were not synced are undone, in part or all, as the seed decides. */
 void np_io_sim_power_cut(struct np_io *io);
 bool np_io_sim_is_off(const struct np_io *io);
 int64_t np_io_sim_nr_writes(const struct np_io *io); /* calls of the write table so far */
@@ -41,7 +41,8 @@ struct np_sim_disk {
     struct np_draws draws;
     int64_t nr_calls, nr_bytes, nr_syncs;
     bool off;
-    struct np_sim_change *changes; /* owned; what the disk does not have yet, oldest first */
+    struct np_sim_change
+        *changes; /* owned; changes that the disk does not have yet, oldest first */
     int nr_changes, room;
 };
 

@@ -1,5 +1,5 @@
-/* What a `sim` disk and a `sim` device really do, whatever the config says of them: for tests, which
- * plant a slow part under a pipeline and see whether the profiler finds it. The device's part needs
+/* The real speed of a `sim` disk and a `sim` device, independent of the config: tests plant a slow part
+ * under a pipeline and see whether the profiler finds it. The device's part needs
  * -Wl,--wrap=np_device_open. $NNPIPE_SIM_PLANT names a file of lines NAME=VALUE; without it nothing is planted. */
 #ifndef NP_SIM_PLANT_H
 #define NP_SIM_PLANT_H
@@ -12,7 +12,7 @@
 
 struct np_sim_plant {
     double disk_mbps;        /* 10^6 bytes a second that the disk moves, for all threads; 0: any */
-    int64_t disk_latency_us; /* until a read's bytes begin to come; reads wait side by side */
+    int64_t disk_latency_us; /* until a read's bytes begin to come; the waits of reads overlap */
     double h2d_gbps;         /* replaces the config's; 0: as configured */
     double step_ms;          /* replaces the config's; 0: as configured */
 };

@@ -133,6 +133,6 @@ box_page() {
         soon curl -sf http://127.0.0.1:7411/ >/dev/null
 }
 t "its page, by service.yaml" box_page
-no_longer_hers() { usermod -aG nnpipe ann && as ann nnpipe ls --all | grep -E '^ 1 +cnn +done +ben'; }
-t "a user without a service of their own uses the box's" no_longer_hers
+uses_box() { usermod -aG nnpipe ann && as ann nnpipe ls --all | grep -E '^ 1 +cnn +done +ben'; }
+t "a user without a service of their own uses the box's" uses_box
 [ "$failed" -eq 0 ]

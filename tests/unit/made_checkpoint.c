@@ -74,7 +74,7 @@ struct box *box_new(const char *backend)
     box.checkpoint.buffers = box.buffers;
     box.checkpoint.state[0] = box.states[0];
     box.checkpoint.state[1] = box.states[1];
-    /* What a disk would lose is made up; a real one would only be waited for. */
+    /* The loss of a disk is simulated; a real sync would only cost time. */
     snprintf(box.dir, sizeof(box.dir), "%s/nnpipe-checkpoint.XXXXXX",
         access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     if (mkdtemp(box.dir) == NULL || np_io_open(&box.io, backend, 1, NULL) < 0)

@@ -28,7 +28,7 @@ bool box_is_step(const struct box *box, uint64_t step);
 int box_write(struct box *box, struct np_io *io, uint64_t step, struct np_err *err);
 /* The step of the newest whole checkpoint, its arrays checked; 0: none; -1: a mix. */
 int64_t box_latest(struct box *box);
-/* Names in the folder that are no finished checkpoint. */
+/* The number of names in the folder that are not finished checkpoints. */
 int box_leftovers(const struct box *box);
 
 #endif

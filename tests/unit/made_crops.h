@@ -5,7 +5,7 @@
 #include "loader/pixels/codec.h"
 #include "loader/pixels/geometry.h"
 
-/* The box as it is, not scaled. */
+/* The geometry of the box, without scaling. */
 struct np_geometry made_box(int left, int top, int right, int bottom);
 /* Opens and decodes. */
 int made_decode(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
@@ -14,8 +14,8 @@ int made_decode(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_byte
 /* Does part, cut to the box, hold the same pixels as all? */
 bool made_same(
     const struct np_pixels *all, const struct np_pixels *part, const struct np_geometry *g);
-/* Decodes all, and 60 boxes of every size with a second decoder: true when each ends with the code,
- * and with the pixels of the whole where that is 0. */
+/* Decodes all, and 60 boxes of every size with a second decoder: true if each returns the
+ * code and, if that is 0, the pixels of the whole. */
 bool made_crops_end(
     const uint8_t *bytes, size_t nr_bytes, int width, int height, int channels, int code);
 /* True when decoding the box fails with -EBADMSG and the text holds `want`. */

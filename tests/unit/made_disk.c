@@ -1,6 +1,6 @@
-/* See made_disk.h. A file's name is the file: SQLite renames none. A new one is there for good once it was synced,
- * as SQLite's own VFS sees to (it syncs the folder with a new file's first sync); a deletion once the folder was, or
- * when the disk likes. */
+/* See made_disk.h. A file is known by its name, because SQLite renames none. A new file is durable
+ * once it was synced, as in SQLite's own VFS (which syncs the folder at the first sync of a new
+ * file); a deletion once the folder was synced, or earlier if the disk decides so. */
 #include "tests/unit/made_disk.h"
 
 #include <sqlite3.h>
@@ -110,7 +110,7 @@ static uint64_t draw(uint64_t *rng, uint64_t below)
     return (*rng >> 33) % below;
 }
 
-/* A write in part: its sectors up to one, or from one on, or a hole between two. */
+/* A partial write: its sectors before one, or after one, or all except some in the middle. */
 static void apply_torn(
     struct content *content, const struct call *call, int64_t sector, uint64_t *rng)
 {
@@ -276,7 +276,7 @@ static int f_sector(sqlite3_file *file)
 static int f_traits(sqlite3_file *file)
 {
     (void)file;
-    return 0; /* neither atomic, nor in order, nor safe behind a write's end */
+    return 0; /* neither atomic, nor in order, nor safe after the end of a write */
 }
 
 static const sqlite3_io_methods methods = {.iVersion = 1,

@@ -1,5 +1,5 @@
-/* A disk that is only computed, as a VFS of SQLite ("made-disk"): files in memory, every write and sync of them
- * kept in order, so that the disk can be had as a power cut at any moment would have left it. One thread. */
+/* A simulated disk, as a VFS of SQLite ("made-disk"): files in memory, with every write and sync recorded in order,
+ * so that the state after a power cut at any moment can be restored. One thread. */
 #ifndef NP_MADE_DISK_H
 #define NP_MADE_DISK_H
 
@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 enum made_cut {
-    MADE_CUT_CLEAN,     /* all that was written up to there is there */
-    MADE_CUT_DROPPED,   /* only what was synced */
+    MADE_CUT_CLEAN,     /* everything written before the cut */
+    MADE_CUT_DROPPED,   /* only synced data */
     MADE_CUT_SOME,      /* of the rest, any part, in order */
     MADE_CUT_REORDERED, /* in any order */
     MADE_CUT_TORN_512,  /* some writes only in part, by sectors */
@@ -16,12 +16,12 @@ enum made_cut {
     NR_MADE_CUTS
 };
 
-/* Registers the VFS, with an empty disk. skip_sync: the so-maniest sync (from 1) does nothing; 0: none. */
+/* Registers the VFS, with an empty disk. skip_sync: the number of the sync (from 1) that does nothing; 0: none. */
 void made_disk_new(int skip_sync);
 int made_disk_calls(void); /* writes, truncations, deletions, syncs so far */
 int made_disk_syncs(void);
-/* From now on the disk is as it would be found after a cut behind so many calls; what happens to it then is
- * not kept. */
+/* Sets the disk to its state after a power cut that follows so many calls; later changes are not
+ * recorded. */
 void made_disk_cut(int nr_calls, enum made_cut cut, uint64_t seed);
 void made_disk_free(void);
 

@@ -27,7 +27,7 @@ void made_feed_free(struct made_feed *bench);
 /* Batch seq's bytes, labels and facts, handed in row by row. */
 void made_feed_write(
     struct np_ring *ring, struct np_batch *batch, uint64_t seq, const struct np_block *block);
-/* A reader thread that makes so many. */
+/* Starts a reader thread that makes so many batches. */
 void made_feed_start(struct made_feed *bench, uint64_t nr_batches, uint64_t batch_ns);
 /* Are these the bytes, labels and facts of batch seq? */
 bool made_feed_holds(const struct np_input *input, uint64_t seq);

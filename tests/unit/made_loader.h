@@ -1,4 +1,4 @@
-/* Runs of the pipeline made for tests: a set, its settings, and what a run's batches were. */
+/* Runs of the pipeline for tests: a set, its settings, and a digest of the batches of a run. */
 #ifndef NP_MADE_LOADER_H
 #define NP_MADE_LOADER_H
 
@@ -17,14 +17,14 @@ struct rig {
 };
 
 struct outcome {
-    uint64_t digest; /* of images, labels and what the batches say about themselves */
+    uint64_t digest; /* of images, labels and the facts of batches */
     uint64_t nr_batches, nr_bad, nr_masked, nr_replaced;
     struct np_err err;
     char reasons[4096];
 };
 
 /* A train set of N pictures of SIDE x SIDE and, where nr_eval is not 0, one for evaluation; two
- * readers with pread. augment: crop and flip. 0 when all is well. */
+ * readers with pread. augment: crop and flip. Returns 0 on success. */
 int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval);
 void rig_free(struct rig *rig);
 /* Runs to the end or an error. skip: batches that do not count. */

@@ -1,4 +1,4 @@
-/* Memory that runs out. The linker puts __wrap_X in X's place where another file calls it (see the Makefile), and the
+/* Failing allocations. The linker puts __wrap_X in X's place where another file calls it (see the Makefile), and the
  * program's own malloc() comes before libc's, for libraries as well. */
 #include "tests/unit/made_memory.h"
 
@@ -94,7 +94,7 @@ int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
 {
     if (bytes <= *room || !runs_out(err))
         return __real_np_hold(memory, room, bytes, err);
-    np_free(*(void **)memory); /* as it does where there is none */
+    np_free(*(void **)memory); /* as np_hold() does on failure */
     *(void **)memory = NULL;
     *room = 0;
     return -ENOMEM;

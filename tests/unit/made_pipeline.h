@@ -1,5 +1,5 @@
-/* A pipeline that is only computed: readers, ring, copies and steps as loader/ and trainer/feed.c have
- * them, event by event, in exact time. What the profiler's model is held against. */
+/* A computed pipeline: readers, ring, copies and steps as in loader/ and trainer/feed.c, event by event,
+ * in exact time. Tests compare the profiler's model with it. */
 #ifndef NP_MADE_PIPELINE_H
 #define NP_MADE_PIPELINE_H
 
