@@ -49,8 +49,8 @@ def prunes(run):
 
 
 def saved(run):
-    settles(lambda: os.path.isdir(entry(run)["dir"] + "/checkpoints") and os.listdir(entry(run)["dir"] + "/checkpoints"),
-            "nothing is saved")
+    folder = entry(run)["dir"] + "/checkpoints"
+    settles(lambda: os.path.isdir(folder) and os.listdir(folder), "nothing is saved")
 
 
 def stopped_while_asked():
@@ -113,8 +113,8 @@ def tried_again_while_told():
 
 def tried_again_while_pruned():
     run = daemon.submit(steps=FOREVER, runs=RUNS)
-    settles(lambda: os.path.isdir(folder_of(run) + "/checkpoints") and len(os.listdir(folder_of(run) + "/checkpoints")) > 2,
-            "too little is saved")
+    folder = folder_of(run) + "/checkpoints"
+    settles(lambda: os.path.isdir(folder) and len(os.listdir(folder)) > 2, "too little is saved")
     act(run, "pause")
     daemon.becomes(run, "paused")
     daemon.write_settings("spare_bytes: 1M\nkeep: {bytes: 1}\n")

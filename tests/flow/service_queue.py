@@ -231,8 +231,8 @@ def own_hooks():
     expect(was["id"] == run and was["state"] == "done", was)
     settles(lambda: '"id": %d,' % run in open(daemon.dir + "/all").read(), "the service's own on_end did not run")
     says("exit 3", "status", run)
-    expect(entry(run)["on_end"].startswith("cat") and daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()["on_end"] is None,
-           entry(run))
+    seen = daemon.ask_tcp("GET", "/v1/runs/%d" % run).json()
+    expect(entry(run)["on_end"].startswith("cat") and seen["on_end"] is None, entry(run))
     os.unlink(folder + "/again")
     daemon.stop()
     daemon.start()
