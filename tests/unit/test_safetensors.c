@@ -100,8 +100,8 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses(ONE("7", "[2]", "[0,8]"), 8, "dtype is missing"));
     cr_assert(refuses(ONE("\"F32\"", "[-2]", "[0,8]"), 8, "impossible"));
     cr_assert(refuses(ONE("\"F32\"", "[2.0]", "[0,8]"), 8, "impossible"));
-    cr_assert(refuses(ONE("\"F32\"", "2", "[0,8]"), 8, "no list"));
-    cr_assert(refuses(ONE("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), 8, "no list"));
+    cr_assert(refuses(ONE("\"F32\"", "2", "[0,8]"), 8, "is not a list"));
+    cr_assert(refuses(ONE("\"F32\"", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), 8, "is not a list"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[8,0]"), 8, "[begin, end]"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[0]"), 8, "[begin, end]"));
     cr_assert(refuses(ONE("\"F32\"", "[2]", "[-8,0]"), 8, "[begin, end]"));
@@ -114,7 +114,7 @@ Test(safetensors, hostile_headers_are_refused_with_the_reason)
     cr_assert(refuses("{\"w\":", 8, "broken"));
     cr_assert(refuses("[1]", 0, "not a safetensors file"));
     cr_assert(refuses("{\"__metadata__\":{\"a\":1}}", 0, "a is not text"));
-    cr_assert(refuses("{\"__metadata__\":[]}", 0, "no mapping"));
+    cr_assert(refuses("{\"__metadata__\":[]}", 0, "is not a mapping"));
     cr_assert(refuses("{\"a\\u0000b\":{}}", 0, "broken"));
     cr_assert(refuses("{\"a\":{},\"a\":{}}", 0, "broken"));
 }
@@ -126,8 +126,8 @@ Test(safetensors, overlaps_and_gaps_are_refused)
     np_st_close(file);
     cr_assert(refuses(TWO("[0,4]", "[2,6]"), 6, "overlap"));
     cr_assert(refuses(TWO("[0,4]", "[0,4]"), 4, "overlap"));
-    cr_assert(refuses(TWO("[0,4]", "[5,9]"), 9, "hole"));
-    cr_assert(refuses(TWO("[1,5]", "[5,9]"), 9, "hole"));
+    cr_assert(refuses(TWO("[0,4]", "[5,9]"), 9, "gap"));
+    cr_assert(refuses(TWO("[1,5]", "[5,9]"), 9, "gap"));
 }
 
 Test(safetensors, wrong_lengths_are_refused)
