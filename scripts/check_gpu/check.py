@@ -12,7 +12,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.dirname(os.path.abspath(__file__))
 NNPIPE = os.environ.get("NNPIPE", os.path.join(ROOT, "nnpipe"))
-# Networks that use our own kernels of every kind in little time: under a sanitizer a launch takes a hundred times as long.
+# Networks that use our own kernels of every kind in little time: under a sanitizer a launch takes a hundred times as
+# long.
 SANITIZED = ("conv, relu, conv", "batchnorm, add, relu", "maxpool 3x3 stride 2", "avgpool 3x3", "dropout",
              "concat of three", "cross-entropy, both", "linear, relu, linear", "global_avgpool")
 # Kernels of NVIDIA's libraries: they read memory past their data, and their asynchronous copies look like races.

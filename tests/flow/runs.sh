@@ -161,7 +161,8 @@ t "the weights are the same, and those of older checkpoints can be used" same
 resumes() {
     cp -r "$lean" lean-again && rm lean-again/result.json && rm -r lean-again/checkpoints/step-20 &&
         exits 1 "$NNPIPE" train --resume lean-again >again.txt 2>&1
-    grep -q "step-15: its optimizer's state was removed" again.txt && grep -q "no checkpoint to continue from" again.txt ||
+    grep -q "step-15: its optimizer's state was removed" again.txt &&
+        grep -q "no checkpoint to continue from" again.txt ||
         {
             cat again.txt
             return 1

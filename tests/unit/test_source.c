@@ -97,7 +97,8 @@ Test(source, each_folder_is_a_class_in_byte_order)
     np_source_locate(index, 2, &extent);
     cr_assert_not_null(strstr(extent.path, "/set/dog/2.jpg"));
     cr_assert_eq(access(extent.path, R_OK), 0);
-    cr_assert_not_null(strstr(notes.text, "1 files do not have the names of images")); /* hidden: not reported */
+    cr_assert_not_null(
+        strstr(notes.text, "1 files do not have the names of images")); /* hidden: not reported */
     np_index_free(index);
     remove_set(folder);
 }
