@@ -12,6 +12,7 @@ np_profile_parse: fuzz_profile gives bytes
 np_profile_html_to: fuzz_profile takes the page without a file
 np_classes_read: fuzz_classes gives bytes
 np_plugin_load: a test loads plugins of other versions by their path
+np_weights_kind: a test names the kind of a few first bytes
 np_box_read_under: tests bring their own /proc and /sys
 np_cores_read_under: tests bring their own /sys
 np_devices_take: a test changes the devices of a service without a GPU

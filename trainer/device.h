@@ -219,4 +219,9 @@ struct np_plugin {
     int (*doctor)(int ordinal, np_found_fn found, void *context, struct np_err *err);
 };
 
+/* Loads the plugin at this path. -ENOENT: no such file. -ENOEXEC: it does not load, or lacks the
+ * symbol. -EPROTO: built for another nnpipe. *ret_library: dlclose() when the device is closed. */
+int np_plugin_load(
+    const char *path, void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err);
+
 #endif

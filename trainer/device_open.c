@@ -3,18 +3,161 @@
 #include "trainer/device.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
+#include "build_id.h"
 #include "loader/base/text.h"
-#include "trainer/device_plugin.h"
-#include "trainer/gpu_sign.h"
 
 #define MAX_ORDINAL 999
+#define PLUGIN_FILE "libnnpipe-cuda.so"
+
+/* --- the plugin -------------------------------------------------------------------------------- */
+
+typedef const struct np_plugin *(*plugin_fn)(void);
+
+static int check_plugin(
+    const char *path, void *library, const struct np_plugin **ret_plugin, struct np_err *err)
+{
+    void *symbol = dlsym(library, "np_plugin_cuda");
+    plugin_fn entry;
+
+    if (!symbol)
+        return np_err_set(
+            err, -ENOEXEC, "%s is not an nnpipe plugin: it has no np_plugin_cuda", path);
+    memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast from an object pointer */
+    const struct np_plugin *plugin = entry();
+    if (!plugin)
+        return np_err_set(err, -ENOEXEC, "%s: np_plugin_cuda returned nothing", path);
+    if (plugin->version != NP_PLUGIN_VERSION)
+        return np_err_set(err, -EPROTO,
+            "%s has plugin version %d, this nnpipe needs %d: build both from one source (make)",
+            path, plugin->version, NP_PLUGIN_VERSION);
+    if (!plugin->contract || strcmp(plugin->contract, NP_CONTRACT) != 0)
+        return np_err_set(err, -EPROTO,
+            "%s is from another build (%s; this nnpipe: %s) and does not fit: build both from one "
+            "source (make)",
+            path, plugin->build ? plugin->build : "of an unknown commit", NP_COMMIT);
+    *ret_plugin = plugin;
+    return 0;
+}
+
+int np_plugin_load(
+    const char *path, void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err)
+{
+    if (strchr(path, '/') != NULL && access(path, F_OK) != 0)
+        return np_err_set(err, -ENOENT, "%s: no such file", path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *why = dlerror();
+        bool absent = strchr(path, '/') == NULL && why && strncmp(why, path, strlen(path)) == 0 &&
+                      strstr(why, "No such file") != NULL;
+        return np_err_set(err, absent ? -ENOENT : -ENOEXEC, "%s does not load: %s", path,
+            why ? why : "unknown reason");
+    }
+    int code = check_plugin(path, library, ret_plugin, err);
+    if (code < 0)
+        dlclose(library);
+    else
+        *ret_library = library;
+    return code;
+}
+
+/* Loads the first plugin found: beside the program, in ../lib/nnpipe from there, on the library path. A file that does
+ * not load or fit is an error that names it: a further search would hide it. */
+static int find_plugin(void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err)
+{
+    static const char *const places[] = {"", "../lib/nnpipe/"};
+    char exe[PATH_MAX] = "", path[PATH_MAX + 64];
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    struct np_err why = {0};
+    int code = -ENOENT;
+
+    exe[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (int i = 0; i < 2 && slash && code == -ENOENT; i++) {
+        why = (struct np_err){0};
+        snprintf(path, sizeof(path), "%s%s" PLUGIN_FILE, exe, places[i]);
+        code = np_plugin_load(path, ret_library, ret_plugin, &why);
+    }
+    if (code == -ENOENT) {
+        why = (struct np_err){0};
+        code = np_plugin_load(PLUGIN_FILE, ret_library, ret_plugin, &why);
+    }
+    if (code == -ENOENT)
+        return np_err_set(err, -ENOENT,
+            "no CUDA plugin: " PLUGIN_FILE " is neither in %s nor in %s../lib/nnpipe nor on the "
+            "library path; `make` builds it where nvcc and cuDNN are installed; device: cpu needs "
+            "neither",
+            exe, exe);
+    return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
+}
+
+/* --- a GPU that is not used -------------------------------------------------------------------- */
+
+#define DEVICE_FILE "/dev/nvidia0"
+#define PROC_FOLDER "/proc/driver/nvidia/gpus" /* one folder per GPU; visible in containers too */
+
+static bool has_entry(const char *path)
+{
+    DIR *dir = opendir(path);
+    bool found = false;
+
+    for (const struct dirent *entry; dir && !found && (entry = readdir(dir)) != NULL;)
+        found = entry->d_name[0] != '.';
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* A driver that has been started must stay loaded: it may have threads. */
+static int count_by_driver(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    int (*init)(unsigned int flags), (*count)(int *ret_n), n = 0;
+
+    if (!driver)
+        return 0;
+    void *symbols[] = {dlsym(driver, "cuInit"), dlsym(driver, "cuDeviceGetCount")};
+
+    if (symbols[0] && symbols[1]) {
+        memcpy(&init, &symbols[0], sizeof(init)); /* ISO C has no cast from an object pointer */
+        memcpy(&count, &symbols[1], sizeof(count));
+        if (init(0) != 0 || count(&n) != 0)
+            n = 0;
+    }
+    dlclose(driver);
+    return n;
+}
+
+/* Does this machine seem to have an NVIDIA GPU? Used when no GPU can be opened, so that `device: auto` does not
+ * silently take the CPU of a GPU machine. The kernel module's files come first; the driver's library is asked where
+ * they are missing, as on WSL. True: text names the sign ("/dev/nvidia0 is there"). */
+static bool gpu_sign(char *text, size_t text_bytes)
+{
+    int n = 0;
+
+    if (access(DEVICE_FILE, F_OK) == 0)
+        snprintf(text, text_bytes, DEVICE_FILE " is there");
+    else if (has_entry(PROC_FOLDER))
+        snprintf(text, text_bytes, PROC_FOLDER " lists a GPU");
+    else if ((n = count_by_driver()) > 0)
+        snprintf(text, text_bytes, "libcuda.so.1 counts %d", n);
+    else
+        return false;
+    return true;
+}
+
+/* --- names ------------------------------------------------------------------------------------- */
 
 static const struct builtin {
     const char *name;
@@ -108,7 +251,7 @@ static int open_cuda(
     const struct np_plugin *plugin;
     void *library;
     char name[32];
-    int code = np_plugin_find(&library, &plugin, err);
+    int code = find_plugin(&library, &plugin, err);
 
     snprintf(name, sizeof(name), "cuda:%d", options->ordinal);
     if (code < 0) {
@@ -135,7 +278,7 @@ static int open_auto(
     if (open_cuda(&mine, ret_device, &why) == 0)
         return 0;
     int code = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
-    if (code == 0 && np_gpu_sign(sign, sizeof(sign)))
+    if (code == 0 && gpu_sign(sign, sizeof(sign)))
         snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
             "device: auto took the CPU, although there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
             "devices` shows what was found",
@@ -198,7 +341,7 @@ static void pass_on(void *context, const struct np_device_info *info)
 
     listing->nr++;
     if (!*mine.gpu)
-        np_gpu_sign(mine.seen, sizeof(mine.seen));
+        gpu_sign(mine.seen, sizeof(mine.seen));
     listing->found(listing->context, &mine);
 }
 
@@ -210,7 +353,7 @@ static void list_gpus(np_info_fn found, void *context)
     struct np_err err = {0};
     void *library = NULL;
 
-    if (np_plugin_find(&library, &plugin, &err) == 0)
+    if (find_plugin(&library, &plugin, &err) == 0)
         plugin->list(pass_on, &listing);
     if (listing.nr == 0) {
         snprintf(
@@ -257,7 +400,7 @@ int np_device_doctor(const char *name, np_found_fn found, void *context, struct 
 {
     const struct np_plugin *plugin;
     void *library;
-    int ordinal = cuda_ordinal(name), code = np_plugin_find(&library, &plugin, err);
+    int ordinal = cuda_ordinal(name), code = find_plugin(&library, &plugin, err);
 
     if (code < 0)
         return code;

@@ -14,10 +14,108 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
-#include "trainer/staging.h"
 
 #define NR_BUFFERS       NP_FEED_BUFFERS
 #define MAX_STAGED_BYTES ((uint64_t)8 << 20) /* of a piece */
+
+/* --- staging ----------------------------------------------------------------------------------- */
+
+#define NR_PIECES 4
+
+/* Copies pageable memory to the device through a small ring of pinned pieces. (The driver's own copy would make the
+ * caller wait for the copy stream.) Several copies fill a piece, each queued at once; an event is recorded after the last
+ * one, and the piece is filled again when the event has passed. */
+struct staging {
+    struct np_device *device; /* set once */
+    size_t piece_bytes;
+    uint8_t *memory; /* pinned: (NR_PIECES, piece_bytes) */
+
+    int at;      /* the piece that is being filled */
+    size_t used; /* of it */
+    struct {
+        struct np_event sent;
+        bool waits; /* for `sent` */
+    } pieces[NR_PIECES];
+};
+
+static int staging_new(
+    struct np_device *device, size_t piece_bytes, struct staging **ret_staging, struct np_err *err)
+{
+    struct staging *staging = np_alloc(sizeof(*staging));
+    const struct np_allocator *pinned = &device->pinned;
+
+    staging->device = device;
+    staging->piece_bytes = piece_bytes;
+    staging->memory = pinned->alloc(pinned->context, NR_PIECES * piece_bytes);
+    if (staging->memory == NULL) {
+        np_free(staging);
+        return np_err_set(err, -ENOMEM, "%s: no pinned memory of %zu KiB for pictures%s%s",
+            device->name, NR_PIECES * piece_bytes >> 10, *device->fault ? ": " : "", device->fault);
+    }
+    *ret_staging = staging;
+    return 0;
+}
+
+static int wait_for(struct staging *staging, int piece)
+{
+    if (!staging->pieces[piece].waits)
+        return 0;
+    staging->pieces[piece].waits = false;
+    int passed = staging->device->ops->done(staging->device, &staging->pieces[piece].sent, true);
+    return passed < 0 ? passed : 0;
+}
+
+/* The next piece, empty. */
+static int turn(struct staging *staging)
+{
+    staging->device->ops->record(
+        staging->device, NP_STREAM_COPY, &staging->pieces[staging->at].sent);
+    staging->pieces[staging->at].waits = true;
+    staging->at = (staging->at + 1) % NR_PIECES;
+    staging->used = 0;
+    return wait_for(staging, staging->at);
+}
+
+/* Queues the copy of src to dst on the device; the caller may reuse src at once. Blocks only while all pieces are still
+ * being copied. Negative errno: the device failed. */
+static int staging_upload(struct staging *staging, void *dst, const void *src, size_t bytes)
+{
+    const uint8_t *from = src;
+    uint8_t *to = dst;
+    int result = 0;
+
+    while (bytes > 0 && result == 0) {
+        if (staging->used == staging->piece_bytes && (result = turn(staging)) < 0)
+            break;
+        uint8_t *piece =
+            staging->memory + (size_t)staging->at * staging->piece_bytes + staging->used;
+        const size_t room = staging->piece_bytes - staging->used, n = bytes < room ? bytes : room;
+
+        memcpy(piece, from, n);
+        result = staging->device->ops->upload(staging->device, to, piece, n);
+        staging->used += n;
+        from += n;
+        to += n;
+        bytes -= n;
+    }
+    return result;
+}
+
+/* Waits for all queued copies. */
+static void staging_free(struct staging *staging)
+{
+    if (staging == NULL)
+        return;
+    const struct np_allocator *pinned = &staging->device->pinned;
+
+    turn(staging);
+    for (int i = 0; i < NR_PIECES; i++)
+        wait_for(staging, i);
+    pinned->free(pinned->context, staging->memory, NR_PIECES * staging->piece_bytes);
+    np_free(staging);
+}
+
+/* --- buffers ----------------------------------------------------------------------------------- */
 
 enum buffer_state {
     FREE,
@@ -50,8 +148,8 @@ struct np_feed {
     struct np_batch_shape shape;
     struct np_cache *cache;     /* the device has a copy of it; NULL: no cache */
     const uint8_t *cache_arena; /* its arena */
-    void *arena; /* device: the copy, each picture at its place in the cache's arena */
-    struct np_staging *staging; /* stages pictures on their way there */
+    void *arena;             /* device: the copy, each picture at its place in the cache's arena */
+    struct staging *staging; /* stages pictures on their way there */
 
     /* The copy stage of the pixels: upload(), or what np_feed_stub() set. */
     int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const void *images);
@@ -146,7 +244,7 @@ int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *er
             device->name, (unsigned long long)np_cache_cap(cache) >> 20);
     feed->cache = cache;
     feed->cache_arena = np_cache_arena(cache);
-    return np_staging_new(
+    return staging_new(
         device, piece < MAX_STAGED_BYTES ? piece : MAX_STAGED_BYTES, &feed->staging, err);
 }
 
@@ -217,7 +315,7 @@ static int upload_picture(struct np_feed *feed, struct buffer *buffer, const str
         (size_t)row->source_w * (size_t)row->source_h * (size_t)feed->shape.channels;
 
     buffer->bytes += bytes;
-    return np_staging_upload(feed->staging, (uint8_t *)feed->arena + row->resident,
+    return staging_upload(feed->staging, (uint8_t *)feed->arena + row->resident,
         feed->cache_arena + row->resident, bytes);
 }
 
@@ -462,7 +560,7 @@ void np_feed_free(struct np_feed *feed)
     if (feed == NULL)
         return;
     collect(feed, true, false);
-    np_staging_free(feed->staging);
+    staging_free(feed->staging);
     for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
         struct buffer *buffer = &feed->buffers[i];
         if (buffer->images != NULL)

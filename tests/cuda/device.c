@@ -13,7 +13,6 @@
 #include "tests/emu/cudart.h"
 #include "trainer/cuda/device_cuda.h"
 #include "trainer/cuda/kernels_cuda.h"
-#include "trainer/cuda/doctor_cuda.h"
 
 #define BYTES (3u << 20)
 

@@ -7,7 +7,7 @@
 #include "build_id.h"
 #include "loader/base/clock.h"
 #include "tests/test.h"
-#include "trainer/device_plugin.h"
+#include "trainer/device.h"
 
 static struct np_device *sim(double h2d_gbps, double step_ms)
 {

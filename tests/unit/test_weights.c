@@ -9,7 +9,6 @@
 
 #include "loader/base/mem.h"
 #include "tests/test.h"
-#include "trainer/checkpoint/weights_kind.h"
 #include "trainer/checkpoint/weights.h"
 #include "trainer/checkpoint/safetensors.h"
 

@@ -44,4 +44,9 @@ uint64_t np_st_dtype_bytes(const char *dtype);
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
     const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
 
+/* Identifies a file of weights that is not a safetensors file. start: the first bytes of the file, fewer if it is
+ * shorter. Writes "a PyTorch file; ..." and how to convert it; false: unknown. */
+bool np_weights_kind(
+    const char *name, const uint8_t *start, size_t bytes, char *text, size_t text_bytes);
+
 #endif

@@ -74,4 +74,7 @@ int np_cuda_node(int ordinal);
 /* "580.65.06", or "" if the kernel does not report it. */
 void np_cuda_driver_text(char *text, size_t text_bytes);
 
+/* doctor_cuda.c; as np_plugin.doctor. */
+int np_cuda_doctor(int ordinal, np_found_fn found, void *context, struct np_err *err);
+
 #endif

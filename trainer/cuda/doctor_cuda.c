@@ -1,7 +1,6 @@
-/* See doctor_cuda.h. Events of their own stream time the copies; the possible rates come from
+/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clock with the possible ones. Main thread. Events of their own stream time the copies; the possible rates come from
  * the link's generation and width and from the memory's clock and width. */
-#include "trainer/cuda/doctor_cuda.h"
-
+#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -10,7 +9,6 @@
 
 #include "loader/base/text.h"
 #include "trainer/cuda/device_cuda.h"
-#include "trainer/cuda/nvml.h"
 
 #define H2D_BYTES  (64ull << 20)
 #define D2D_BYTES  (256ull << 20)
@@ -19,11 +17,146 @@
 #define MIN_BUS    0.70 /* of the link's rate: headers and flow control take up to a fifth */
 #define MIN_MEMORY 0.75
 
+/* --- NVML -------------------------------------------------------------------------------------- */
+
+/* The driver's management library: clocks, ECC, persistence. Loaded at run time if present. Its header is not always
+ * installed; the calls have been the same for ten years. */
+struct nvml_facts { /* -1: not reported */
+    int sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
+    int watts, watts_limit, watts_default;
+    int ecc, ecc_pending;     /* 0 off, 1 on */
+    long long ecc_errors;     /* uncorrected, since the driver was loaded */
+    int persistence;          /* 0 off, 1 on */
+    long long slowed_reasons; /* bits of why clocks are lower: NVML_* */
+};
+#define NVML_POWER_CAP   0x04ll
+#define NVML_HW_SLOWDOWN 0x08ll
+#define NVML_THERMAL     0x60ll /* by software or hardware */
+#define NVML_POWER_BRAKE 0x80ll
+
+#define CLOCK_SM           1
+#define CLOCK_MEMORY       2
+#define ERRORS_UNCORRECTED 1
+#define SINCE_LOADED       0
+
+typedef int (*plain_fn)(void);
+typedef int (*find_fn)(const char *pci_id, void **ret_device);
+typedef int (*clock_fn)(void *device, unsigned which, unsigned *ret_mhz);
+typedef int (*number_fn)(void *device, unsigned *ret_number);
+typedef int (*ecc_fn)(void *device, unsigned *ret_now, unsigned *ret_pending);
+typedef int (*errors_fn)(
+    void *device, unsigned kind, unsigned counter, unsigned long long *ret_count);
+typedef int (*reasons_fn)(void *device, unsigned long long *ret_reasons);
+
+struct nvml {
+    void *library, *device;
+};
+
+/* Missing functions are NULL, which callers check. */
+#define FUNCTION(type, name)                                                                       \
+    type name;                                                                                     \
+    do {                                                                                           \
+        void *address = dlsym(nvml->library, #name);                                               \
+        memcpy(&name, &address, sizeof(name));                                                     \
+    } while (0)
+
+static void nvml_close(struct nvml *nvml)
+{
+    if (!nvml)
+        return;
+    if (nvml->device) {
+        FUNCTION(plain_fn, nvmlShutdown);
+        if (nvmlShutdown)
+            nvmlShutdown();
+    }
+    if (nvml->library)
+        dlclose(nvml->library);
+    np_free(nvml);
+}
+
+/* pci_id: "0000:3B:00.0". NULL: the library is missing, or does not know the GPU. */
+static struct nvml *nvml_open(const char *pci_id)
+{
+    struct nvml *nvml = np_alloc(sizeof(*nvml));
+
+    nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (nvml->library) {
+        FUNCTION(plain_fn, nvmlInit_v2);
+        FUNCTION(find_fn, nvmlDeviceGetHandleByPciBusId_v2);
+        if (nvmlInit_v2 && nvmlDeviceGetHandleByPciBusId_v2 && nvmlInit_v2() == 0 &&
+            nvmlDeviceGetHandleByPciBusId_v2(pci_id, &nvml->device) == 0)
+            return nvml;
+    }
+    nvml_close(nvml);
+    return NULL;
+}
+
+static int clock_of(const struct nvml *nvml, clock_fn call, unsigned which)
+{
+    unsigned mhz = 0;
+
+    return call && call(nvml->device, which, &mhz) == 0 ? (int)mhz : -1;
+}
+
+static int number_of(const struct nvml *nvml, number_fn call, unsigned scale)
+{
+    unsigned number = 0;
+
+    return call && call(nvml->device, &number) == 0 ? (int)(number / scale) : -1;
+}
+
+static void read_ecc(const struct nvml *nvml, struct nvml_facts *facts)
+{
+    FUNCTION(ecc_fn, nvmlDeviceGetEccMode);
+    FUNCTION(errors_fn, nvmlDeviceGetTotalEccErrors);
+    unsigned now = 0, pending = 0;
+    unsigned long long errors = 0;
+
+    facts->ecc = facts->ecc_pending = -1;
+    facts->ecc_errors = -1;
+    if (nvmlDeviceGetEccMode && nvmlDeviceGetEccMode(nvml->device, &now, &pending) == 0) {
+        facts->ecc = (int)now;
+        facts->ecc_pending = (int)pending;
+    }
+    if (nvmlDeviceGetTotalEccErrors &&
+        nvmlDeviceGetTotalEccErrors(nvml->device, ERRORS_UNCORRECTED, SINCE_LOADED, &errors) == 0)
+        facts->ecc_errors = (long long)errors;
+}
+
+/* Reads the current state: clocks rise under load. */
+static void nvml_read(const struct nvml *nvml, struct nvml_facts *ret_facts)
+{
+    FUNCTION(clock_fn, nvmlDeviceGetClockInfo);
+    FUNCTION(clock_fn, nvmlDeviceGetMaxClockInfo);
+    FUNCTION(number_fn, nvmlDeviceGetPowerUsage);
+    FUNCTION(number_fn, nvmlDeviceGetEnforcedPowerLimit);
+    FUNCTION(number_fn, nvmlDeviceGetPowerManagementDefaultLimit);
+    FUNCTION(number_fn, nvmlDeviceGetPersistenceMode);
+    FUNCTION(reasons_fn, nvmlDeviceGetCurrentClocksThrottleReasons);
+    unsigned long long reasons = 0;
+
+    ret_facts->sm_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_SM);
+    ret_facts->max_sm_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_SM);
+    ret_facts->memory_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_MEMORY);
+    ret_facts->max_memory_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_MEMORY);
+    ret_facts->watts = number_of(nvml, nvmlDeviceGetPowerUsage, 1000);
+    ret_facts->watts_limit = number_of(nvml, nvmlDeviceGetEnforcedPowerLimit, 1000);
+    ret_facts->watts_default = number_of(nvml, nvmlDeviceGetPowerManagementDefaultLimit, 1000);
+    ret_facts->persistence = number_of(nvml, nvmlDeviceGetPersistenceMode, 1);
+    ret_facts->slowed_reasons = -1;
+    if (nvmlDeviceGetCurrentClocksThrottleReasons &&
+        nvmlDeviceGetCurrentClocksThrottleReasons(nvml->device, &reasons) == 0)
+        ret_facts->slowed_reasons = (long long)reasons;
+    read_ecc(nvml, ret_facts);
+}
+
+/* --- a visit ----------------------------------------------------------------------------------- */
+
 struct visit {
     struct np_device *device;
     struct np_cuda *cuda;
-    struct np_nvml *nvml;        /* NULL: not there */
-    struct np_nvml_facts loaded; /* while the memory was busy */
+    struct nvml *nvml;        /* NULL: not there */
+    struct nvml_facts loaded; /* while the memory was busy */
     np_found_fn found;
     void *context;
 };
@@ -57,7 +190,7 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
     if (status == cudaSuccess)
         status = cudaEventRecord(end, stream);
     if (status == cudaSuccess && visit->nvml && copies->kind == cudaMemcpyDeviceToDevice)
-        np_nvml_read(visit->nvml, &visit->loaded); /* the copies are under way */
+        nvml_read(visit->nvml, &visit->loaded); /* the copies are under way */
     if (status == cudaSuccess)
         status = cudaEventSynchronize(end);
     if (status == cudaSuccess)
@@ -192,8 +325,8 @@ static void look_at_memory(struct visit *visit)
 
 static void judge_clocks(const struct visit *visit)
 {
-    const struct np_nvml_facts *facts = &visit->loaded;
-    const long long bad = NP_NVML_HW_SLOWDOWN | NP_NVML_THERMAL | NP_NVML_POWER_BRAKE;
+    const struct nvml_facts *facts = &visit->loaded;
+    const long long bad = NVML_HW_SLOWDOWN | NVML_THERMAL | NVML_POWER_BRAKE;
     bool slowed = facts->slowed_reasons >= 0 && facts->slowed_reasons & bad;
     bool capped = facts->watts_limit > 0 && facts->watts_limit < facts->watts_default;
     char text[256];
@@ -201,9 +334,9 @@ static void judge_clocks(const struct visit *visit)
     snprintf(text, sizeof(text), "SM %d of %d MHz, memory %d of %d MHz, %d W of %d%s%s",
         facts->sm_mhz, facts->max_sm_mhz, facts->memory_mhz, facts->max_memory_mhz, facts->watts,
         facts->watts_limit,
-        slowed && facts->slowed_reasons & NP_NVML_THERMAL ? "; slowed by heat"
-        : slowed                                          ? "; slowed by the hardware"
-                                                          : "",
+        slowed && facts->slowed_reasons & NVML_THERMAL ? "; slowed by heat"
+        : slowed                                       ? "; slowed by the hardware"
+                                                       : "",
         capped ? "; its power limit is lowered" : "");
     say(visit, slowed || capped ? NP_FOUND_WARN : NP_FOUND_OK, "clocks", text,
         slowed ? "look at its cooling and its power supply: `nvidia-smi -q -d PERFORMANCE`"
@@ -212,7 +345,7 @@ static void judge_clocks(const struct visit *visit)
 
 static void judge_ecc(const struct visit *visit)
 {
-    const struct np_nvml_facts *facts = &visit->loaded;
+    const struct nvml_facts *facts = &visit->loaded;
     char text[160];
 
     if (facts->ecc < 0) {
@@ -316,9 +449,9 @@ int np_cuda_doctor(int ordinal, np_found_fn found, void *context, struct np_err 
     if (code == 0) {
         visit.cuda = device->state;
         if (cudaDeviceGetPCIBusId(id, sizeof(id), ordinal) == cudaSuccess)
-            visit.nvml = np_nvml_open(id);
+            visit.nvml = nvml_open(id);
         look_at_all(&visit);
-        np_nvml_close(visit.nvml);
+        nvml_close(visit.nvml);
         np_cuda_ops.close(device);
     }
     np_free(device);

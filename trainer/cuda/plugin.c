@@ -4,7 +4,6 @@
 
 #include "build_id.h"
 #include "trainer/cuda/device_cuda.h"
-#include "trainer/cuda/doctor_cuda.h"
 
 const struct np_plugin *np_plugin_cuda(void);
 
