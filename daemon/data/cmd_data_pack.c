@@ -143,9 +143,9 @@ static int add_one(struct pack *pack, const struct packing *packing, struct np_p
 }
 
 /* The samples' numbers in an order of the seed's; np_free. NULL: out of memory. */
-static uint32_t *shuffled(uint64_t n, int64_t seed)
+static uint32_t *shuffled(uint64_t n, int64_t seed, struct np_err *err)
 {
-    uint32_t *order = np_alloc_array((size_t)n, sizeof(*order));
+    uint32_t *order = np_try_array((size_t)n, sizeof(*order), err);
     struct np_draws draws;
 
     if (!order)
@@ -164,8 +164,8 @@ static int add_set(
     struct pack *pack, const struct packing *packing, struct np_packer *packer, struct np_err *err)
 {
     const uint64_t n = np_index_samples(packing->index);
-    uint32_t *order = pack->shuffle ? shuffled(n, pack->seed) : NULL;
-    int code = pack->shuffle && !order ? np_err_set(err, -ENOMEM, "out of memory to shuffle") : 0;
+    uint32_t *order = pack->shuffle ? shuffled(n, pack->seed, err) : NULL;
+    int code = pack->shuffle && !order ? -ENOMEM : 0;
 
     for (uint64_t i = 0; !code && i < n; i++)
         code = add_one(pack, packing, packer, order ? order[i] : i, err);

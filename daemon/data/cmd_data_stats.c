@@ -224,9 +224,8 @@ static int describe(
     int code = np_data_open(set, &index, err);
 
     if (!code) {
-        stats.of_class = np_alloc_array((size_t)np_index_classes(index) + 1, sizeof(uint64_t));
-        code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err)
-                              : np_err_set(err, -ENOMEM, "out of memory for the classes");
+        stats.of_class = np_try_array((size_t)np_index_classes(index) + 1, sizeof(uint64_t), err);
+        code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err) : -ENOMEM;
     }
     if (!code) {
         for (uint64_t i = 0; i < np_index_samples(index); i++)

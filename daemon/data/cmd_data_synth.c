@@ -62,8 +62,8 @@ static int run(struct synth *synth, struct np_ui *ui)
     struct np_err err = {0};
     int code;
 
-    synth->pixels = np_alloc_array((size_t)(synth->size * synth->size), 3);
-    code = synth->pixels ? 0 : np_err_set(&err, -ENOMEM, "out of memory to draw");
+    synth->pixels = np_try_array((size_t)(synth->size * synth->size), 3, &err);
+    code = synth->pixels ? 0 : -ENOMEM;
     if (!code)
         code = write_split(synth, "train", 0, (uint64_t)synth->samples, &train, &err);
     if (!code && synth->test)

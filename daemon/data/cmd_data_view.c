@@ -126,9 +126,9 @@ static int begin_sheet(struct view *view, const struct np_batch_shape *shape, st
     view->grid_width = view->grid_columns * (shape->width + GAP) - GAP;
     view->grid_height =
         (shape->rows + view->grid_columns - 1) / view->grid_columns * (shape->height + GAP) - GAP;
-    view->grid = np_alloc_array(
-        (size_t)view->grid_height * (size_t)view->grid_width, (size_t)shape->channels);
-    return view->grid ? 0 : np_err_set(err, -ENOMEM, "out of memory for the sheet");
+    view->grid = np_try_array(
+        (size_t)view->grid_height * (size_t)view->grid_width, (size_t)shape->channels, err);
+    return view->grid ? 0 : -ENOMEM;
 }
 
 static void put_into_sheet(
@@ -212,8 +212,6 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
                          ? np_format("%s/step%06" PRIu64 "-row%04d.png", view->out, view->step, r)
                          : NULL;
 
-        if (view->out && !file)
-            code = np_err_set(err, -ENOMEM, "out of memory");
         if (file)
             code = write_png(view, &row, file, err);
         if (!code && view->grid)

@@ -50,8 +50,6 @@ static int parse_path(const char *path, const struct np_data_choice *choice,
     struct np_node *node = np_node_new(NP_NODE_MAP, 0, 0);
     int code;
 
-    if (!node)
-        return -ENOMEM;
     np_node_add(
         node, "source", np_node_scalar(choice->source ? choice->source : guess_source(path), 0, 0));
     np_node_add(node, "path", np_node_scalar(path, 0, 0));
@@ -70,8 +68,6 @@ static int open_paths(
 
     sets->paths = np_alloc_array((size_t)n, sizeof(*sets->paths));
     sets->sets = np_alloc_array((size_t)n, sizeof(*sets->sets));
-    if (!sets->paths || !sets->sets)
-        return NP_EXIT_FAILED;
     np_report_init(&report, NULL);
     for (int i = 0; i < n; i++) {
         if (parse_path(operands[i], choice, &sets->paths[i], &report))
@@ -100,8 +96,6 @@ static int open_config(
     if (code)
         return code;
     sets->sets = np_alloc_array(3, sizeof(*sets->sets));
-    if (!sets->sets)
-        return NP_EXIT_FAILED;
     add_split(sets, choice, "train", true, &sets->config->data.train);
     add_split(sets, choice, "test", sets->config->data.has_test, &sets->config->data.test);
     add_split(sets, choice, "val", sets->config->data.has_val, &sets->config->data.val);

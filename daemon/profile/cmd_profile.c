@@ -39,7 +39,7 @@ struct profiling {
     double trial_s; /* 0: default */
     struct np_tune_options caps;
     struct np_config *config;
-    struct np_rig *rig;
+    struct np_rig rig;
     struct np_ui ui;
     char *dir;
     char *advised;                   /* --verify: the config with the advice; NULL: none */
@@ -72,7 +72,7 @@ static int traced(struct profiling *p, struct np_err *err)
     struct np_trace_end end;
     struct np_observation seen;
     char text[400];
-    const int code = np_trial_run(p->rig, &options, &seen, err);
+    const int code = np_trial_run(&p->rig, &options, &seen, err);
 
     np_trace_finish(p->trace, &end);
     np_trace_text(p->trace, &end, text, sizeof(text));
@@ -85,12 +85,12 @@ static int measure(struct profiling *p, struct np_err *err)
     const struct np_measure_options options = {
         .deep = p->ask.deep, .verify = p->ask.verify, .so_far = say_so_far, .context = p};
     const uint64_t start = np_now_ns();
-    int code = np_profile_measure(p->rig, &options, &p->profile, err);
+    int code = np_profile_measure(&p->rig, &options, &p->profile, err);
 
     if (code == 0 && p->trace)
         code = traced(p, err);
     if (code == 0 && p->ask.tune) {
-        code = np_tuning_run(p->rig, &p->profile, &p->caps, NP_TRIAL_S, &p->tuning, err);
+        code = np_tuning_run(&p->rig, &p->profile, &p->caps, NP_TRIAL_S, &p->tuning, err);
         p->wrong_cap = code == -ERANGE;
     }
     if (code == 0 && p->ask.compare)
@@ -252,10 +252,10 @@ static int open_all(struct profiling *p, struct np_err *err)
     } else if (code == 0) {
         code = np_folder_create(p->config->runs, name, &p->dir, err);
     }
-    if (code == 0)
-        code = np_rig_open(ask->config_path, &ask->overrides, ask->device, &p->rig, err);
-    if (code == 0 && p->trial_s > 0)
-        np_rig_pace(p->rig, p->trial_s / NP_TRIAL_S);
+    p->rig = (struct np_rig){.config_path = ask->config_path,
+        .device = ask->device,
+        .overrides = ask->overrides,
+        .pace = p->trial_s > 0 ? p->trial_s / NP_TRIAL_S : 1};
     np_free(name);
     return code;
 }
@@ -333,7 +333,6 @@ static int check_usage(struct profiling *p, const struct np_flag *flags, int nr,
 
 static void close_all(struct profiling *p)
 {
-    np_rig_close(p->rig);
     np_trace_free(p->trace);
     if (p->profile.before == &p->then)
         p->profile.before = NULL;

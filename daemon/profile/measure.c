@@ -80,7 +80,7 @@ static void take_trials(struct measuring *m)
             from = i;
     profile->observation = m->trials[from + most / 2];
     profile->noise = noise_of(m->trials + from, most);
-    profile->knobs = *np_rig_knobs(m->rig);
+    profile->knobs = m->rig->knobs;
 }
 
 static void think(struct measuring *m)
@@ -190,7 +190,7 @@ static int verify(struct measuring *m, struct np_err *err)
 
         code = np_trial_run(m->rig, &options, &seen, err);
         *(applied ? &sum : &base) += code == 0 ? seen.images_per_second : 0;
-        if (applied && caches && np_rig_knobs(m->rig)->cache_fills) {
+        if (applied && caches && m->rig->knobs.cache_fills) {
             m->profile->verify_fills = true;
             return code;
         }
@@ -256,8 +256,7 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     if (code < 0)
         return code;
     part(&m, NP_PART_READ_WARM, &ceilings->read_warm);
-    if (LOADER_BATCHES * (double)np_rig_knobs(rig)->batch <
-        MAX_LOADER_S * m.trials[0].images_per_second)
+    if (LOADER_BATCHES * (double)rig->knobs.batch < MAX_LOADER_S * m.trials[0].images_per_second)
         part(&m, NP_PART_LOADER, &ceilings->loader);
     part(&m, NP_PART_STEP, &ceilings->step);
     think(&m);

@@ -24,47 +24,6 @@
 #define MIN_STEPS   3 /* of a warm-up: every run waits for its first batches */
 #define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
 
-struct np_rig {
-    char *config_path;
-    const char *device; /* borrowed; NULL: the config's */
-    struct np_overrides overrides;
-    struct np_knobs knobs; /* of the last trial; readers 0: none yet */
-    double pace;           /* factor of all durations */
-};
-
-int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
-    struct np_rig **ret_rig, struct np_err *err)
-{
-    struct np_rig *rig = np_alloc(sizeof(*rig));
-
-    if (!rig || !(rig->config_path = np_strdup(config_path))) {
-        np_free(rig);
-        return np_err_set(err, -ENOMEM, "out of memory");
-    }
-    rig->device = device;
-    rig->overrides = *overrides;
-    rig->pace = 1;
-    *ret_rig = rig;
-    return 0;
-}
-
-void np_rig_pace(struct np_rig *rig, double factor)
-{
-    rig->pace = factor;
-}
-
-void np_rig_close(struct np_rig *rig)
-{
-    if (rig)
-        np_free(rig->config_path);
-    np_free(rig);
-}
-
-const struct np_knobs *np_rig_knobs(const struct np_rig *rig)
-{
-    return &rig->knobs;
-}
-
 /* The command line's -o, then the trial's. */
 static int join_overrides(const struct np_rig *rig, const struct np_overrides *more,
     struct np_overrides *ret_all, struct np_err *err)
@@ -198,7 +157,7 @@ static int own_folder(struct np_config *config, char **ret_dir, struct np_err *e
     if (code < 0)
         return code;
     dir = np_format("%s/.profile-XXXXXX", config->runs);
-    if (!dir || !mkdtemp(dir)) {
+    if (!mkdtemp(dir)) {
         code = np_err_set(
             err, -errno, "%s: cannot create a folder in it: %s", config->runs, strerror(errno));
         np_free(dir);
@@ -207,7 +166,7 @@ static int own_folder(struct np_config *config, char **ret_dir, struct np_err *e
     np_free(config->runs);
     config->runs = np_strdup(dir);
     *ret_dir = dir;
-    return config->runs ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    return 0;
 }
 
 static int remove_one(const char *path, const struct stat *stat_, int kind, struct FTW *where)

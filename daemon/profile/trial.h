@@ -12,10 +12,15 @@
 #include <stdio.h>
 
 #include "daemon/analysis/profile.h"
+#include "daemon/cmd.h"
 
 struct np_config;
-struct np_overrides;
-struct np_rig; /* a config, and the settings of its last trial */
+struct np_rig { /* a config, and the settings of its last trial; strings are borrowed */
+    const char *config_path, *device; /* device NULL: the config's own */
+    struct np_overrides overrides;
+    struct np_knobs knobs; /* of the last trial; readers 0: none yet */
+    double pace;           /* factor of the duration of all trials and parts, and of their warm-ups */
+};
 
 struct np_trial_options {
     double warmup_s, seconds;
@@ -27,12 +32,6 @@ struct np_trial_options {
     struct np_ribbon *ribbon;
     int *nr_ribbon;
 };
-int np_rig_open(const char *config_path, const struct np_overrides *overrides, const char *device,
-    struct np_rig **ret_rig, struct np_err *err);
-void np_rig_close(struct np_rig *rig);
-/* Makes all later trials and parts, and their warm-ups, `factor` times as long. */
-void np_rig_pace(struct np_rig *rig, double factor);
-const struct np_knobs *np_rig_knobs(const struct np_rig *rig);
 /* Measures the real run (`np_run_train()` in a temporary folder beside the runs): without evaluations, with
  * checkpoints as configured. -EINTR: stopped by a signal. */
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,

@@ -87,7 +87,7 @@ static int trial(void *context, const struct np_knobs *knobs, double *ret_rate, 
 
     if (code == 0) {
         *ret_rate = seen.images_per_second;
-        tuning->fills[tuning->tuned.nr_trials] = np_rig_knobs(run->rig)->cache_fills;
+        tuning->fills[tuning->tuned.nr_trials] = run->rig->knobs.cache_fills;
     }
     return code;
 }
