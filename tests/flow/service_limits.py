@@ -56,7 +56,7 @@ def configs_end(daemon):
     body = daemon.submission()
     body["config"] = body["config"].replace("global_avgpool", "{conv: {out: 4, kernel: 3}}, " * 10 + "global_avgpool")
     expect(len(body["config"]) < 1024, "the config is to fit")
-    is_limit(ask(daemon, MEMBER, "POST", "/v1/runs", body), 413, "normal form")
+    is_limit(ask(daemon, MEMBER, "POST", "/v1/runs", body), 413, "resolved config")
 
 
 def priorities_end(daemon):
@@ -205,7 +205,7 @@ daemon = box(BASE)
 try:
     os.chmod(daemon.socket, 0o666)
     for what, work in (("a member's queue has a limit, which does not touch other members", queue_ends),
-                       ("a config has a size, in its normal form, too", configs_end),
+                       ("the size of a config is limited, resolved too", configs_end),
                        ("a member's priority goes down, and up as far as the settings allow", priorities_end),
                        ("a queue of thousands opens at once, without its configs in memory", large_queue)):
         with test(what):
