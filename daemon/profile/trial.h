@@ -19,7 +19,7 @@ struct np_rig { /* a config, and the settings of its last trial; strings are bor
     const char *config_path, *device; /* device NULL: the config's own */
     struct np_overrides overrides;
     struct np_knobs knobs; /* of the last trial; readers 0: none yet */
-    double pace;           /* factor of the duration of all trials and parts, and of their warm-ups */
+    double pace; /* factor of the duration of all trials and parts, and of their warm-ups */
 };
 
 struct np_trial_options {

@@ -187,7 +187,7 @@ void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box)
     *ret_box = box;
 }
 
-/* sched_getaffinity() wants room for all CPUs the kernel could have, which nobody tells. */
+/* sched_getaffinity() needs room for all CPUs that the kernel supports, a number that it does not report. */
 static int count_affinity(void)
 {
     for (int nr_cpus = 1024; nr_cpus <= 1 << 20; nr_cpus *= 4) {

@@ -26,8 +26,8 @@ int np_config_file_read(
 /* The same of a text that stands in the file `path`. */
 int np_config_file_parse(const char *text, size_t bytes, const char *path,
     struct np_config_file *ret_file, struct np_report *report);
-/* root was printed, and somebody speaks of a line and column of that text: where it stands in the files,
- * "FILE:LINE:COLUMN". False: there is no node. */
+/* Maps a line and column of the printed tree to its place in the files, "FILE:LINE:COLUMN". False if no
+ * node stands there. */
 bool np_config_file_place(const struct np_config_file *file, const char *path, const char *printed,
     int line, int column, char *place, size_t place_bytes);
 void np_config_file_fini(struct np_config_file *file);

@@ -10,7 +10,7 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* put() pairs with take(): whoever takes a value sees what was stored before it. */
+/* put() pairs with take(): a thread that takes a value sees what was stored before it. */
 static void put(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_store_explicit(counter, n, memory_order_release);

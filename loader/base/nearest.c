@@ -1,4 +1,4 @@
-/* The word somebody may have meant: what a mistyped key or name is nearest to. Any thread. */
+/* The word that was probably meant by a mistyped key or name. Any thread. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static bool among(const char *const *words, const char *word)
 }
 
 /* What the word is called here: one of `words`, else a name that says where it belongs: a whole path
- * or a flag. *ret_known: the word is somebody else's, and not a slip of ours. */
+ * or a flag. *ret_known: another trainer has the word, so it is no typing mistake. */
 static const char *alias_among(const char *word, const char *const *words, bool *ret_known)
 {
     const char *name, *elsewhere = NULL;

@@ -50,8 +50,8 @@ struct np_option {
 /* Fills *object (zeroed by the caller) from a mapping (NULL: all defaults), with an
  * entry in report for each mistake: unknown key (nearest one suggested), wrong type,
  * out of range, missing. `what` names the mapping in messages ("loader"). The table
- * ends with a row whose key is NULL. Keys in `others` (NULL-ended, may be NULL) are
- * somebody else's and are passed over. Returns 0 or -EINVAL. */
+ * ends with a row whose key is NULL. Keys in `others` (NULL-ended, may be NULL)
+ * belong to another table and are skipped. Returns 0 or -EINVAL. */
 int np_options_parse(const struct np_option *table, const struct np_node *map, const char *what,
     const char *const *others, void *object, struct np_report *report);
 /* Frees what the table's STRING and FLOATS fields own. */

@@ -22,7 +22,7 @@ struct np_tracks; /* of one run */
 struct np_spans;  /* one track */
 
 struct np_tracks *np_tracks_new(void);         /* NULL: no memory */
-void np_tracks_free(struct np_tracks *tracks); /* nobody writes or reads any more */
+void np_tracks_free(struct np_tracks *tracks); /* no thread writes or reads any more */
 /* A new track, the calling thread's to write; `name` (at most 31 bytes) is copied. tid 0: a stream of
  * the device. Any thread. NULL: no memory; the calls below take a NULL ring and do nothing. */
 struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int tid);

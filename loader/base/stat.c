@@ -1,4 +1,4 @@
-/* Single-writer counters. The owner adds with a plain load and store, relaxed: nobody else
+/* Single-writer counters. The owner adds with a plain load and store, relaxed: no other thread
  * writes, so no locked instruction is needed; readers see each number whole and soon, not all
  * of one instant. Blocks are only ever added, to a list whose head is an atomic.
  * The time in each state is the ledger's (loader/base/ledger.h), the words of a wait wait.h's. */

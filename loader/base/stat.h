@@ -1,4 +1,4 @@
-/* Counters. Every thread owns one block and is its only writer; anybody may read at any
+/* Counters. Every thread owns one block and is its only writer; any thread may read at any
  * time. From these come the live line, the profiler and /metrics. Times are wall-clock
  * nanoseconds of np_now_ns(). Names as in Prometheus: see docs/ARCHITECTURE.md. */
 #ifndef NP_STAT_H
@@ -67,9 +67,9 @@ uint64_t np_stat_pass(struct np_block *block, enum np_stage stage);
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail);
 void np_stat_done(struct np_block *block);
-/* A call that may hang, though mostly it is work and counts as such (open(), say): named as a wait is,
- * until np_stat_called(). Not within a wait. The block's own thread only; or whoever knows that it will
- * never come back calls np_stat_called() in its stead, of a wait too. */
+/* Begins a call that may hang, such as open(): reported by name as a wait is, though it counts as work,
+ * until np_stat_called(). Not within a wait. The block's own thread; a thread that abandons this one may
+ * call np_stat_called() for it, for a wait too. */
 void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail);
 void np_stat_called(struct np_block *block);
 /* The thread ends; reads what the scheduler says of it. */

@@ -40,7 +40,7 @@ void np_wait_end(struct np_wait *wait)
                 &wait->since_ns, &since, 0, memory_order_acquire, memory_order_relaxed))
             return;
         if (since & COPYING)
-            sched_yield(); /* somebody is printing one line */
+            sched_yield(); /* another thread prints a line */
     }
 }
 

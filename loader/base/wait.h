@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct np_wait {
-    _Atomic uint64_t since_ns; /* 0: no wait; COPYING while somebody reads its words */
+    _Atomic uint64_t since_ns; /* 0: no wait; COPYING while a thread reads its words */
     _Atomic(const char *) what;
     _Atomic(const char *) where; /* or NULL */
     _Atomic uint64_t detail;

@@ -291,7 +291,7 @@ void np_route_submit(struct np_call *call)
         "on_end", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
-    /* All runs of a user's service are that user's, whoever submits them. */
+    /* In a user's own service every run belongs to that user, also when root submits it. */
     const bool for_box = call->routes->service->access.for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();
