@@ -60,7 +60,7 @@ def equal(saw, expected, what):
     expect(saw == expected, "%s\nexpected: %r\nsaw:      %r" % (what, expected, saw))
 
 
-def settles(what, why, seconds=60):
+def settles(what, why, seconds=180):
     """Calls what() until it returns a true value, and returns that; why: a text, or a function that makes one."""
     end = time.monotonic() + (3 * seconds if SLOW else seconds)
     while True:

@@ -133,11 +133,11 @@ class Service(Daemon):
         of = self.status(run)
         return "run %d is %s: %s" % (run, of["state"], of["reason"])
 
-    def becomes(self, run, *states, seconds=60):
+    def becomes(self, run, *states, seconds=180):
         settles(lambda: self.status(run)["state"] in states,
                 lambda: "%s\nexpected: %s" % (self.about(run), " or ".join(states)), seconds)
 
-    def says_why(self, run, text, seconds=60):
+    def says_why(self, run, text, seconds=180):
         settles(lambda: text in (self.status(run)["reason"] or ""),
                 lambda: "%s\nexpected a reason with %r" % (self.about(run), text), seconds)
 
