@@ -1,6 +1,7 @@
 /* A run of one step with each of its allocations failing in turn. What may fail ends the run with a sentence, and
  * nothing of it leaks or crashes (the sanitizers look). */
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ static const char text[] =
     "optimizer: {adamw: {lr: 0.01}}\ntrain: {steps: 2, accumulate: 2, threads: 1}\n";
 
 static char folder[64];
+static int streams[2]; /* where stdout and stderr went before the test */
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
@@ -36,6 +38,11 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 static void clear(void)
 {
     made_memory_fail(0);
+    fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        dup2(streams[i], i + 1);
+        close(streams[i]);
+    }
     nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -43,8 +50,13 @@ static void begin(void)
 {
     snprintf(folder, sizeof(folder), "%s/run-memory-XXXXXX", "/tmp");
     cr_assert(mkdtemp(folder) != NULL);
-    cr_assert(freopen("/dev/null", "w", stdout) != NULL);
-    cr_assert(freopen("/dev/null", "w", stderr) != NULL);
+    fflush(NULL);
+    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < 2; i++) {
+        streams[i] = dup(i + 1);
+        cr_assert_eq(dup2(null, i + 1), i + 1);
+    }
+    close(null);
 }
 
 static struct np_config *load(void)
