@@ -265,7 +265,7 @@ static int lock_file(const char *path)
 
     snprintf(beside, sizeof(beside), "%s.lock", path);
     fd = open(beside, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    for (int i = 0; fd >= 0 && i < 200 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
+    for (int i = 0; fd >= 0 && i < 2000 && flock(fd, LOCK_EX | LOCK_NB) != 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return fd;
 }
