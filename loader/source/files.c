@@ -66,7 +66,7 @@ int np_files_open(const struct np_index *index, struct np_files **ret_files, str
     files->stamps = np_try_array((size_t)files->nr_files, sizeof(*files->stamps), err);
     if (!files->fds || !files->stamps)
         code = -ENOMEM;
-    for (int i = 0; !code && i < files->nr_files; i++)
+    for (int i = 0; files->fds && i < files->nr_files; i++)
         files->fds[i] = -1;
     if (!code)
         np_files_allow(files->nr_files);
