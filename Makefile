@@ -17,7 +17,7 @@ PKGS     = liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash libcrypto sp
 OPT      = -O2 -g
 # Against bugs in parsers of foreign bytes; no FORTIFY under sanitizers, which find more.
 HARDEN   = -fstack-protector-strong -fstack-clash-protection -fcf-protection $(if $(SAN),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
-WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation
+WARN     = -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation -Wno-unused-parameter
 CFLAGS   = -std=c11 -D_GNU_SOURCE $(OPT) $(HARDEN) $(WARN) -fno-strict-aliasing -fno-math-errno -ffp-contract=off -pthread -I. -I$(B) \
            $(shell pkg-config --cflags $(PKGS)) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
@@ -85,7 +85,7 @@ build/cuda/%.o: trainer/cuda/%.c $(B)/flags
 build/cuda/kernels_rows.cu.o: NVFLAGS = -fmad=false # its bytes are the host's
 build/cuda/%.cu.o: trainer/cuda/%.cu build/cuda/archs
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
+	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra,-Wno-unused-parameter -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
 else
 plugin:
@@ -106,7 +106,7 @@ CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/
 EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
            $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
-CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
+CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags

@@ -67,7 +67,6 @@ static void *sim_alloc(struct np_device *device, size_t bytes)
     size_t *memory =
         mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    (void)device;
     if (memory == MAP_FAILED)
         return NULL;
     *memory = all;
@@ -78,7 +77,6 @@ static void sim_free(struct np_device *device, void *memory)
 {
     size_t *front = memory ? (void *)((uint8_t *)memory - SIM_FRONT) : NULL;
 
-    (void)device;
     if (front)
         munmap(front, *front);
 }
@@ -159,7 +157,6 @@ static uint64_t sim_room(struct np_device *device)
 {
     struct np_box box;
 
-    (void)device;
     np_box_read(&box);
     return box.free_bytes / 2; /* its memory is the host's */
 }
@@ -229,8 +226,6 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 {
     struct np_plan *plan = np_alloc(sizeof(*plan));
 
-    (void)eval;
-    (void)options;
     plan->sim = device->state;
     plan->batch = train->batch;
     plan->classes = train->classes;
@@ -271,12 +266,6 @@ static void queue(struct np_plan *plan, uint64_t took_ns)
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
-    (void)images;
-    (void)labels;
-    (void)step;
-    (void)loss_scale;
-    (void)accumulate;
-    (void)err;
     queue(plan, plan->sim->step_ns);
     return 0;
 }
@@ -284,18 +273,12 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 /* Part of the step's time. */
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
-    (void)plan;
-    (void)hyper;
-    (void)err;
     return 0;
 }
 
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    (void)images;
-    (void)labels;
-    (void)err;
     queue(plan, plan->sim->step_ns / 3); /* the forward third of a step */
     return 0;
 }
@@ -303,7 +286,6 @@ static int plan_eval(
 static int plan_metrics(
     struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    (void)err;
     np_sleep_until_ns(but_last ? plan->before_ns : plan->sim->end_ns[NP_STREAM_COMPUTE]);
     *ret_metrics = (struct np_metrics){.rows = plan->rows + (but_last ? 0 : plan->newest_rows)};
     plan->rows = 0;
@@ -314,7 +296,6 @@ static int plan_metrics(
 
 static int plan_read(struct np_plan *plan, int array, float *out, struct np_err *err)
 {
-    (void)err;
     assert(array >= 0 && array <= NP_ARRAY_GRADS);
     np_sleep_until_ns(plan->sim->end_ns[NP_STREAM_COMPUTE]);
     memcpy(out, plan->arrays[array], plan->elements[array] * sizeof(float));
@@ -323,7 +304,6 @@ static int plan_read(struct np_plan *plan, int array, float *out, struct np_err 
 
 static int plan_write(struct np_plan *plan, int array, const float *in, struct np_err *err)
 {
-    (void)err;
     assert(array >= 0 && array <= NP_ARRAY_GRADS);
     memcpy(plan->arrays[array], in, plan->elements[array] * sizeof(float));
     return 0;
@@ -331,7 +311,6 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
 
 static int plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 {
-    (void)err;
     memset(out, 0, (size_t)plan->batch * (size_t)plan->classes * sizeof(float));
     return 0;
 }

@@ -19,7 +19,6 @@ static void print_library(const struct np_device_info *info, int i)
 
 static void print_text(void *context, const struct np_device_info *info)
 {
-    (void)context;
     printf("%-8s %-6s %s", info->name, info->kind, *info->reason ? "not usable" : "usable");
     if (*info->gpu)
         printf("  %s, %s, %.1f GiB", info->gpu, info->arch, (double)info->memory_bytes / (1 << 30));
@@ -49,7 +48,6 @@ static void print_json(void *context, const struct np_device_info *info)
     const bool cuda = strcmp(info->kind, "cuda") == 0;
     struct np_json line = {0};
 
-    (void)context;
     np_json_begin(&line, "device");
     np_json_text(&line, "name", info->name);
     np_json_text(&line, "kind", info->kind);

@@ -65,7 +65,6 @@ static int patch(struct np_client *client, const struct action *action, const ch
 static int send_queue(
     struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
 {
-    (void)operand;
     return patch(client, action, "/v1/service",
         action->on ? "the queue is held: no run is started until `nnpipe release --all`"
                    : "the queue is released: runs start again",

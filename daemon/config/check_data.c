@@ -39,7 +39,6 @@ static void send_note(void *context, const char *text)
 {
     struct message message = {.is_end = false};
 
-    (void)context;
     snprintf(message.text, sizeof(message.text), "%s", text);
     send_message(&message);
 }

@@ -21,7 +21,6 @@ struct check {
 
 static void note(void *context, const char *text)
 {
-    (void)context;
     fprintf(stderr, "%s\n", text);
 }
 

@@ -26,7 +26,6 @@ struct view {
 
 static void note(void *context, const char *text)
 {
-    (void)context;
     fprintf(stderr, "%s\n", text);
 }
 

@@ -144,7 +144,6 @@ void np_data_sets_close(struct np_data_sets *sets)
 
 static void note(void *context, const char *text)
 {
-    (void)context;
     fprintf(stderr, "%s\n", text);
 }
 

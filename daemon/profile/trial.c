@@ -171,9 +171,6 @@ static int own_folder(struct np_config *config, char **ret_dir, struct np_err *e
 
 static int remove_one(const char *path, const struct stat *stat_, int kind, struct FTW *where)
 {
-    (void)stat_;
-    (void)kind;
-    (void)where;
     return remove(path);
 }
 

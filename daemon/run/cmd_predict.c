@@ -240,7 +240,6 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
 static void note(void *context, const char *text)
 {
     fprintf(stderr, "%s\n", text);
-    (void)context;
 }
 
 /* --- which images ------------------------------------------------------------------------------- */

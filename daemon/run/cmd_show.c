@@ -13,7 +13,6 @@
 
 static void note(void *context, const char *text)
 {
-    (void)context;
     fprintf(stderr, "%s\n", text);
 }
 

@@ -8,7 +8,6 @@
 
 static bool never(void *context)
 {
-    (void)context;
     return false;
 }
 

@@ -19,7 +19,6 @@ static void end_group(int number)
 {
     static const char text[] = "on_end: killed, because it did not end in time\n";
 
-    (void)number;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) /* the log is full: nothing can be done */
         kill(0, SIGKILL);
     kill(0, SIGKILL);

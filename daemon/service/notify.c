@@ -108,7 +108,6 @@ static void notify_service(const char *on_end, const char *webhook, const char *
 /* Time is up: kills this process and its command. */
 static void end_group(int number)
 {
-    (void)number;
     kill(0, SIGKILL);
 }
 
@@ -167,7 +166,6 @@ static int begin(
 /* Runs in a child with the owner's rights. */
 static int do_own(const void *context, int out_fd)
 {
-    (void)out_fd;
     return np_hook_run(context);
 }
 

@@ -224,7 +224,6 @@ static void bind_real(sqlite3_stmt *statement, int *at, double value)
 
 static int read_int(void *context, int nr, char **values, char **names)
 {
-    (void)names;
     if (nr > 0 && values[0])
         sscanf(values[0], "%d", (int *)context);
     return 0;
@@ -232,7 +231,6 @@ static int read_int(void *context, int nr, char **values, char **names)
 
 static int check_whole(void *context, int nr, char **values, char **names)
 {
-    (void)names;
     *(bool *)context = nr > 0 && values[0] && strcmp(values[0], "ok") == 0;
     return 0;
 }

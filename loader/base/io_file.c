@@ -28,7 +28,6 @@ static bool is_at(int fd, const char *path)
 /* Emptied only under its lock, so that two processes never write into one file. */
 static int posix_create(struct np_io *io, const char *path)
 {
-    (void)io;
     for (;;) {
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), status = 0;
 
@@ -54,7 +53,6 @@ static int posix_append(struct np_io *io, int fd, const void *data, uint64_t byt
 {
     const char *at = data;
 
-    (void)io;
     while (bytes > 0) {
         ssize_t wrote = write(fd, at, bytes < 1 << 30 ? bytes : 1 << 30);
 
@@ -70,20 +68,17 @@ static int posix_append(struct np_io *io, int fd, const void *data, uint64_t byt
 
 static int posix_sync(struct np_io *io, int fd)
 {
-    (void)io;
     /* EINVAL: a pipe or device, which has nothing to keep. */
     return fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;
 }
 
 static int posix_close(struct np_io *io, int fd)
 {
-    (void)io;
     return close(fd) == 0 || errno == EINTR ? 0 : -errno; /* Linux closes in either case */
 }
 
 static int posix_rename(struct np_io *io, const char *from, const char *to)
 {
-    (void)io;
     return rename(from, to) == 0 ? 0 : -errno;
 }
 

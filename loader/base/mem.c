@@ -15,7 +15,6 @@ static void *page_alloc(void *context, size_t bytes)
 {
     void *memory;
 
-    (void)context;
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return NULL;
@@ -26,7 +25,6 @@ static void *page_alloc(void *context, size_t bytes)
 
 static void page_free(void *context, void *memory, size_t bytes)
 {
-    (void)context;
     if (memory)
         munmap(memory, bytes);
 }

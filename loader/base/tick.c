@@ -74,7 +74,6 @@ void np_tick_init(struct np_tick *tick)
 
 uint64_t np_tick_set(struct np_tick *tick)
 {
-    (void)tick;
     return np_now_ns();
 }
 

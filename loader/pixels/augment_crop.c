@@ -130,7 +130,6 @@ static void center_crop_draw(const void *object, struct np_draws *draws, struct 
 {
     int w, h;
 
-    (void)draws;
     center_crop_size(object, &w, &h);
     np_fold_crop(fold, centre(fold->width, w), centre(fold->height, h), w, h, NP_BORDER_ZERO);
 }

@@ -20,9 +20,6 @@ static void flip_draw(const void *object, struct np_draws *draws, struct np_fold
 
 static void flip_size(const void *object, int *w, int *h)
 {
-    (void)object;
-    (void)w;
-    (void)h;
 }
 
 const struct np_augment np_augment_flip = {

@@ -74,7 +74,6 @@ static void resize_draw(const void *object, struct np_draws *draws, struct np_fo
     const struct resize *resize = object;
     int w = fold->width, h = fold->height;
 
-    (void)draws;
     resize_size(object, &w, &h);
     np_fold_resize(fold, w, h, (enum np_filter)resize->filter);
 }

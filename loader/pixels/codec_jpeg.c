@@ -70,13 +70,10 @@ static void fail_with(struct jpeg_state *state, int code, const char *message)
 
 static void ignore_warning(j_common_ptr cinfo, int level)
 {
-    (void)cinfo;
-    (void)level;
 }
 
 static void print_nothing(j_common_ptr cinfo)
 {
-    (void)cinfo;
 }
 
 static void limit_scans(j_common_ptr common)
@@ -89,13 +86,11 @@ static void limit_scans(j_common_ptr common)
 
 static void nothing(j_decompress_ptr cinfo)
 {
-    (void)cinfo;
 }
 
 /* The source is at its limit: libjpeg's call returns, and is repeated after next_block(). */
 static boolean suspend(j_decompress_ptr cinfo)
 {
-    (void)cinfo;
     return FALSE;
 }
 

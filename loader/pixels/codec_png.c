@@ -325,7 +325,6 @@ static int give(spng_ctx *context, void *user, void *dest, size_t n)
     uint8_t *to = dest;
     size_t here;
 
-    (void)context;
     for (; n > 0; n -= here, to += here, state->given += here) {
         if (state->given < state->nr_head) {
             here = state->nr_head - state->given < n ? state->nr_head - state->given : n;
@@ -537,7 +536,6 @@ static int png_encode(const uint8_t *pixels, int width, int height, int channels
     uint8_t *png = NULL, *copy;
     int code = SPNG_EMEM;
 
-    (void)quality;
     assert(channels == 1 || channels == 3);
     if (!context)
         goto out;

@@ -97,7 +97,6 @@ static int raw_info(void *state, const uint8_t *bytes, size_t nr_bytes,
     struct pnm pnm;
     int code = read_header(bytes, nr_bytes, &pnm, err);
 
-    (void)state;
     if (code == 0)
         *ret_info = (struct np_image_info){
             .width = pnm.width, .height = pnm.height, .channels = pnm.channels};
@@ -141,7 +140,6 @@ static int raw_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     struct pnm pnm;
     int code = read_header(bytes, nr_bytes, &pnm, err);
 
-    (void)geometry; /* the pixels need no decoding */
     if (code)
         return code;
     pixels = (struct np_pixels){.data = bytes + pnm.offset,
@@ -168,7 +166,6 @@ static int raw_encode(const uint8_t *pixels, int width, int height, int channels
     int length;
     uint8_t *bytes;
 
-    (void)quality;
     assert(channels == 1 || channels == 3);
     length =
         snprintf(header, sizeof(header), "P%d\n%d %d\n255\n", channels == 3 ? 6 : 5, width, height);

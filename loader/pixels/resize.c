@@ -224,7 +224,6 @@ static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool 
         return;
     }
 #endif
-    (void)simd;
     for (int i = 0; i < n; i++)
         for (int c = 0; c < channels; c++)
             dst[(size_t)(n - 1 - i) * channels + c] = src[(size_t)i * channels + c];

@@ -15,8 +15,6 @@
 static int cpu_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
 {
-    (void)options;
-    (void)err;
     device->pinned = np_page_allocator;
     device->auto_precision = np_vectors_used() == NP_AVX512_BF16 ? NP_BF16 : NP_F32;
     return 0;
@@ -33,28 +31,20 @@ void np_cpu_describe(struct np_device_info *info)
 
 static void cpu_close(struct np_device *device)
 {
-    (void)device;
 }
 
 /* Calls return when the work is done: no stream ever has work left. */
 static void cpu_record(struct np_device *device, enum np_which stream, struct np_event *event)
 {
-    (void)device;
-    (void)stream;
     event->mark = np_now_ns(); /* nothing is ever pending */
 }
 
 static void cpu_follow(struct np_device *device, enum np_which stream, const struct np_event *event)
 {
-    (void)device;
-    (void)stream;
-    (void)event;
 }
 
 static int cpu_done(struct np_device *device, struct np_event *event, bool wait)
 {
-    (void)device;
-    (void)wait;
     event->passed_ns = event->mark;
     return 1;
 }
@@ -133,7 +123,6 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     uint64_t arena_bytes = 0;
     int code;
 
-    (void)device;
     if (!options->reference)
         plan->checked = np_checked_new(options);
     code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
@@ -228,7 +217,6 @@ static void sum_block(void *context, int item, int thread)
     struct np_plan *plan = context;
     uint64_t first = (uint64_t)item * NP_NORM_BLOCK, end = first + NP_NORM_BLOCK;
 
-    (void)thread;
     if (end > plan->nr_params)
         end = plan->nr_params;
     for (uint64_t i = first; i < end; i++)
@@ -268,7 +256,6 @@ static void square_block(void *context, int item, int thread)
     const float *grads = plan->summing ? plan->sum : plan->grads;
     uint64_t first = (uint64_t)item * NP_NORM_BLOCK, n = plan->nr_params - first;
 
-    (void)thread;
     plan->block_sums[item] = np_square_sum(grads + first, n < NP_NORM_BLOCK ? n : NP_NORM_BLOCK);
 }
 
@@ -288,7 +275,6 @@ static void update_tensor(void *context, int item, int thread)
     const struct np_tensor *tensor = &plan->train->tensors[item];
     uint64_t at = tensor->offset, n;
 
-    (void)thread;
     if (tensor->role != NP_ROLE_PARAM)
         return;
     n = np_tensor_elements(tensor);
@@ -329,7 +315,6 @@ static int plan_eval(
 {
     const struct np_step_info info = {.step = 0, .loss_scale = 1};
 
-    (void)err;
     np_program_run(plan->eval_program, images, labels, &info);
     add_metrics(plan, plan->eval, plan->eval_program, labels);
     return 0;
@@ -338,7 +323,6 @@ static int plan_eval(
 static int plan_metrics(
     struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    (void)err;
     if (!but_last)
         settle(plan);
     *ret_metrics = plan->metrics;
@@ -391,7 +375,6 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
 static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
 {
     *ret_text = plan->checked ? np_checked_state(plan->checked) : np_strdup("");
-    (void)err;
     return 0;
 }
 

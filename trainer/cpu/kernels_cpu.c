@@ -53,7 +53,6 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     struct np_cpu *cpu = np_alloc(sizeof(*cpu));
     const int code = np_cpu_init(cpu, graph, node);
 
-    (void)err;
     if (code < 0) {
         np_free(cpu);
         return code;
@@ -72,7 +71,6 @@ void np_cpu_free(void *state)
 static int plain_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    (void)max_rows;
     return np_cpu_prepare(graph, node, 2, ret_state, ret_needs, err);
 }
 
@@ -255,8 +253,6 @@ static int concat_prepare(const struct np_graph *graph, const struct np_op_node 
     struct concat *concat = np_alloc(sizeof(*concat));
     int code, h, w, c;
 
-    (void)max_rows;
-    (void)err;
     code = np_cpu_init(&concat->cpu, graph, node);
     if (code < 0) {
         np_free(concat);

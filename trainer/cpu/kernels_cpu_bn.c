@@ -368,7 +368,6 @@ static int bn_prepare(const struct np_graph *graph, const struct np_op_node *nod
 {
     int code = np_cpu_prepare(graph, node, 5, ret_state, ret_needs, err);
 
-    (void)max_rows;
     if (code == 0 && (node->op == NP_OP_BN_STATS || node->op == NP_OP_BN_REDUCE)) {
         struct np_cpu *cpu = *ret_state;
 

@@ -138,7 +138,6 @@ static void dropout_run(void *state, const struct np_run *run)
 static int dropout_prepare(const struct np_graph *graph, const struct np_op_node *node,
     int max_rows, void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    (void)max_rows;
     return np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
 }
 

@@ -180,7 +180,6 @@ static int loss_prepare(const struct np_graph *graph, const struct np_op_node *n
 {
     int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
 
-    (void)max_rows;
     if (code == 0) { /* a row of logits and one of gradients, where they are bf16 */
         struct np_cpu *cpu = *ret_state;
 

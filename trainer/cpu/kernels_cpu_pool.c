@@ -300,7 +300,6 @@ static int pool_prepare(const struct np_graph *graph, const struct np_op_node *n
 {
     int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
 
-    (void)max_rows;
     if (code == 0) { /* a picture in f32; sums are rounded to bf16 at the end */
         struct np_cpu *cpu = *ret_state;
         size_t row = (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;

@@ -109,7 +109,6 @@ static int winograd_prepare(const struct np_graph *graph, const struct np_op_nod
     struct winograd *wg = np_alloc(sizeof(*wg));
     int code = np_cpu_init(&wg->cpu, graph, node);
 
-    (void)err;
     if (code == 0) {
         set_shapes(wg, graph, node);
         code = takes(wg, &node->attrs.window) ? 0 : -ENOTSUP;

@@ -52,7 +52,6 @@ static inline void np_md_drop(struct np_md_own *own)
     if (own->md)
         dnnl_memory_desc_destroy(own->md);
 #else
-    (void)own;
 #endif
 }
 

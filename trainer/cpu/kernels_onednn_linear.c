@@ -33,7 +33,6 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
     const struct np_tensor *weight =
         &graph->tensors[node->op == NP_OP_LINEAR_WGRAD ? node->outs[0] : node->ins[1]];
 
-    (void)err;
     linear->op = node->op;
     linear->half = graph->tensors[node->ins[0]].dtype == NP_BF16;
     linear->relu = node->attrs.relu;
@@ -70,7 +69,6 @@ static void product(char ta, char tb, size_t m, size_t n, size_t k, const float 
     status = dnnl_sgemm(ta, tb, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a, (dnnl_dim_t)lda,
         b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
     assert(status == dnnl_success);
-    (void)status;
 }
 
 static const float *rows_in(const struct linear *linear, const struct np_run *run, size_t features,

@@ -42,7 +42,6 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
         node->op == NP_OP_INPUT || node->op == NP_OP_CONV_DGRAD ? node->outs[0] : node->ins[0];
     size_t row = 0;
 
-    (void)err;
     *ref = (struct np_ref){node, graph, graph->tensors[activation].dtype};
     if (node->op == NP_OP_CONV || node->op == NP_OP_CONV_DGRAD || node->op == NP_OP_MAXPOOL_DGRAD ||
         node->op == NP_OP_AVGPOOL_DGRAD)

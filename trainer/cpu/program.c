@@ -347,7 +347,6 @@ static void begin_call(void *context, int item, int thread)
     struct np_program *program = context;
     struct call *call = &program->calls[item];
 
-    (void)thread;
     if (call->kernel->begin)
         call->kernel->begin(call->state, &call->operands, call->shared);
 }
@@ -428,7 +427,6 @@ static void finish_part(void *context, int part, int thread)
         .part = part,
         .nr_parts = job->nr_parts};
 
-    (void)thread;
     job->call->kernel->finish(job->call->state, &finish);
 }
 

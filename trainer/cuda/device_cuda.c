@@ -157,7 +157,6 @@ static void *cuda_alloc(struct np_device *device, size_t bytes)
 
 static void cuda_free(struct np_device *device, void *memory)
 {
-    (void)device;
     if (memory)
         cudaFree(memory);
 }

@@ -132,7 +132,6 @@ void np_cuda_pinned_free(void *context, void *memory, size_t bytes)
     struct np_device *device = context;
     struct np_cuda *cuda = device->state;
 
-    (void)bytes; /* the mapping is longer */
     for (int i = 0; memory && i < cuda->nr_blocks; i++)
         if (cuda->blocks[i].memory == memory) {
             drop(&cuda->blocks[i]);

@@ -44,7 +44,6 @@ struct timing {
 
 static int run_conv(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
 {
-    (void)program;
     return np_cuda_conv_run(call->sums ? call->summing : call->conv, err);
 }
 

@@ -59,7 +59,6 @@ static int add_avgpool(const struct np_layer_site *site, const void *object)
 
 static int add_global_avgpool(const struct np_layer_site *site, const void *object)
 {
-    (void)object;
     return np_site_output(site, np_site_simple(site, NP_OP_GLOBAL_AVGPOOL,
                                     (struct np_shape){1, 1, np_site_shape(site, site->ins[0]).c}));
 }
@@ -70,7 +69,6 @@ static const struct np_option no_options[] = {NP_OPTIONS_END};
 
 static int add_relu(const struct np_layer_site *site, const void *object)
 {
-    (void)object;
     return np_site_output(
         site, np_site_simple(site, NP_OP_RELU, np_site_shape(site, site->ins[0])));
 }
@@ -114,7 +112,6 @@ static int add_flatten(const struct np_layer_site *site, const void *object)
     struct np_shape x = np_site_shape(site, site->ins[0]);
     double all = (double)x.h * x.w * x.c;
 
-    (void)object;
     if (x.h == 1 && x.w == 1)
         return site->ins[0];
     if (all >=
@@ -133,7 +130,6 @@ static int add_add(const struct np_layer_site *site, const void *object)
     struct np_shape x = np_site_shape(site, site->ins[0]);
     int sum = site->ins[0];
 
-    (void)object;
     for (int i = 1; i < site->nr_ins; i++) {
         struct np_shape y = np_site_shape(site, site->ins[i]);
         int node;
@@ -155,7 +151,6 @@ static int add_concat(const struct np_layer_site *site, const void *object)
     struct np_shape whole = np_site_shape(site, site->ins[0]);
     int node;
 
-    (void)object;
     for (int i = 1; i < site->nr_ins; i++) {
         struct np_shape x = np_site_shape(site, site->ins[i]);
 

@@ -58,7 +58,6 @@ static enum MHD_Result count_field(
 {
     struct fields *fields = context;
 
-    (void)kind;
     if (strcasecmp(name, fields->name) == 0) {
         fields->nr++;
         fields->value = value ? value : "";
@@ -231,7 +230,6 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     struct np_http *http = context;
     struct np_http_held *held = *state;
 
-    (void)version;
     if (!held) { /* only the header is there yet */
         *state = held = new_held(http, connection, url, method);
         return held ? MHD_YES : MHD_NO;
@@ -255,9 +253,6 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
 {
     struct np_http_held *held = *state;
 
-    (void)context;
-    (void)connection;
-    (void)why;
     if (!held)
         return;
     held->peer->bad_target = false;
@@ -303,7 +298,6 @@ static size_t unescape(void *context, struct MHD_Connection *connection, char *t
     char *to = text;
     bool bad = false;
 
-    (void)context;
     for (const char *from = text; *from; from++) {
         int byte = (unsigned char)*from;
 
