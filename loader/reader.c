@@ -9,7 +9,6 @@
 #include "loader/reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
  * Reading gives back what was written; null is INFINITY. docs/PROFILING.md has the schema. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/analysis/profile_fields.h"

@@ -1,7 +1,6 @@
 /* `nnpipe bench WHAT CONFIG`: code shared by the benchmarks. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/bench/bench.h"

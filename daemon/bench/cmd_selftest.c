@@ -1,7 +1,6 @@
 /* `nnpipe selftest`: compares a device with the reference and prints a table. Main thread. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 

@@ -2,7 +2,6 @@
  * priority ID... N`; and devices: `nnpipe drain|undrain DEVICE...`. One request per operand.
  * Main thread. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/client/client.h"

@@ -1,6 +1,5 @@
 /* `nnpipe check CONFIG...`: reports every mistake in configs and their data. Main thread. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "daemon/config/check_data.h"
 #include "daemon/config/check_whole.h"

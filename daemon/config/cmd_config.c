@@ -5,7 +5,6 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/config/config_tables.h"
 
 void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
 {

@@ -3,7 +3,6 @@
  * reads all labels, in the caller's thread. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <omp.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
  * with the owner's rights reads from the run's folder. */
 #include <errno.h>
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/service/http/routes_parts.h"
