@@ -2,6 +2,7 @@
  * engine and knobs, built, bound to memory, run. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/cuda/dnn_graph.h"
