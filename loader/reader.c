@@ -584,8 +584,8 @@ static int set_up(struct np_reader *reader, struct np_err *err)
     code = np_io_open(&reader->io, config->io, config->depth, err);
     if (!code)
         code = new_jobs(reader, err);
-    if (!code && !(reader->block = np_stat_join(config->stat, name)))
-        code = np_err_set(err, -ENOMEM, "out of memory for a reader's counters");
+    if (!code && !(reader->block = np_stat_join(config->stat, name, err)))
+        code = -ENOMEM;
     if (!code)
         code = new_maker(reader, err);
     return code;

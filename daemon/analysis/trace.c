@@ -335,13 +335,13 @@ int np_trace_open(
     trace->fd = -1;
     trace->limit = limit;
     trace->path = np_strdup(path);
-    trace->tracks = np_tracks_new();
+    trace->tracks = np_tracks_new(err);
     trace->out.bytes = np_try_alloc(BUFFER_BYTES, err);
     trace->out.room = BUFFER_BYTES;
     trace->tracks_seen = np_try_array(MAX_TRACKS, sizeof(*trace->tracks_seen), err);
     trace->chunk = np_alloc_array(CHUNK, sizeof(*trace->chunk));
     if (!trace->tracks || !trace->out.bytes || !trace->tracks_seen)
-        code = np_err_set(err, -ENOMEM, "out of memory for a trace");
+        code = -ENOMEM;
     if (code == 0)
         code = open_file(trace, err);
     if (code == 0)

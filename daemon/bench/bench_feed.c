@@ -46,8 +46,8 @@ static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_
         return code;
     np_bench_loader_config(bench, np_bench_steps(bench, 1), &feed->device->pinned, &loader);
     code = open_plan(bench, feed, err);
-    if (!code && !(feed->block = np_stat_join(bench->stat, "trainer")))
-        code = np_err_set(err, -ENOMEM, "out of memory for counters");
+    if (!code && !(feed->block = np_stat_join(bench->stat, "trainer", err)))
+        code = -ENOMEM;
     if (!code)
         code = np_loader_start(&loader, &feed->loader, err);
     if (!code)

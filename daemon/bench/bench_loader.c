@@ -87,12 +87,12 @@ static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_
 {
     struct np_ring *ring = np_loader_ring(loader);
     const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
-    struct np_block *block = np_stat_join(bench->stat, "bench");
+    struct np_block *block = np_stat_join(bench->stat, "bench", err);
     const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.height *
                          (size_t)bench->setup.width * (size_t)bench->config->loader.channels;
 
     if (!block)
-        return np_err_set(err, -ENOMEM, "out of memory for counters");
+        return -ENOMEM;
     while (measured->nr_taken < nr_steps && !is_over(bench, measured)) {
         struct np_batch *batch = np_ring_take(ring, block, err);
 

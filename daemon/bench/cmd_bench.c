@@ -98,8 +98,8 @@ static int open_data(struct np_bench *bench, const char *path, bool is_optional,
         false; /* the training set is enough */
     if (np_setup_data(bench->config, &progress, &bench->setup, err) < 0 && is_optional)
         guess_data(bench, err);
-    if (err->code == 0 && !(bench->stat = np_stat_new()))
-        np_err_set(err, -ENOMEM, "out of memory for counters");
+    if (err->code == 0)
+        bench->stat = np_stat_new(err);
     return 0;
 }
 

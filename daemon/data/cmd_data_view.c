@@ -234,10 +234,9 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
 {
     struct np_loader_config config;
     struct np_loader *loader = NULL;
-    struct np_block *block = stat ? np_stat_join(stat, "view") : NULL;
+    struct np_block *block = np_stat_join(stat, "view", err);
     struct np_batch *batch = NULL;
-    int code = block ? loader_config(view, stat, &config, err)
-                     : np_err_set(err, -ENOMEM, "out of memory for counters");
+    int code = block ? loader_config(view, stat, &config, err) : -ENOMEM;
 
     if (!code && view->split && strcmp(view->split, "train") != 0)
         code = evaluation_config(view, &config, err);
@@ -261,8 +260,8 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
 static int run(struct view *view)
 {
     const struct np_source_progress progress = {.note = note};
-    struct np_stat *stat = np_stat_new();
     struct np_err err = {0};
+    struct np_stat *stat = np_stat_new(&err);
     int code = np_setup_data(view->config, &progress, &view->setup, &err);
 
     if (!code && (view->setup.height == 0 || view->setup.width == 0))

@@ -99,8 +99,8 @@ static void think(struct measuring *m)
  * ms, and only read after that. */
 static double price_of_lap(void)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = stat ? np_stat_join(stat, "price") : NULL;
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "price", NULL);
     const uint64_t warm_ns = np_now_ns() + PRICE_WARMUP_NS;
 
     while (np_now_ns() < warm_ns)

@@ -307,8 +307,10 @@ int np_inference_open(struct np_config *config, const char *weights,
     int code = np_weights_find(weights, progress, &path, &checkpoint, err);
 
     inference->config = config;
-    inference->stat = np_stat_new();
-    inference->block = inference->stat ? np_stat_join(inference->stat, "trainer") : NULL;
+    inference->stat = np_stat_new(err);
+    inference->block = np_stat_join(inference->stat, "trainer", err);
+    if (code == 0 && !inference->block)
+        code = -ENOMEM;
     if (code == 0 && checkpoint)
         code = np_facts_read(checkpoint, &inference->facts, err);
     if (code == 0 && inference->facts)

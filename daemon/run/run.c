@@ -155,16 +155,16 @@ static int open_base(struct np_run *run, struct np_err *err)
 {
     int code;
 
-    run->stat = np_stat_new();
+    run->stat = np_stat_new(err);
     if (!run->stat)
-        return np_err_set(err, -ENOMEM, "out of memory");
+        return -ENOMEM;
     if (run->options->trace)
         np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
     if ((code = np_watch_start(run->stat, np_run_warn, run, &run->watch, err)) < 0)
         return code;
     if (run->options->probe) /* the caller must clean up, so a signal may not end the process */
         np_watch_arm(run->watch);
-    run->block = np_stat_join(run->stat, "trainer");
+    run->block = np_stat_join(run->stat, "trainer", NULL); /* without, the run counts nothing */
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;
     run->io_open = true;

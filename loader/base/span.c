@@ -33,9 +33,9 @@ struct np_tracks {
     _Atomic int nr;
 };
 
-struct np_tracks *np_tracks_new(void)
+struct np_tracks *np_tracks_new(struct np_err *err)
 {
-    return np_try_alloc(sizeof(struct np_tracks), NULL);
+    return np_try_alloc(sizeof(struct np_tracks), err);
 }
 
 void np_tracks_free(struct np_tracks *tracks)

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "loader/base/err.h"
+
 #define NP_SPAN_SLOTS                                                                              \
     16384 /* of a ring: half a MiB, and a quarter of a second at 60 000 spans a second */
 #define NP_SPAN_NO_BATCH ((1ull << 40) - 1)
@@ -21,8 +23,8 @@ struct np_span {
 struct np_tracks; /* of one run */
 struct np_spans;  /* one track */
 
-struct np_tracks *np_tracks_new(void);         /* NULL: no memory */
-void np_tracks_free(struct np_tracks *tracks); /* no thread writes or reads any more */
+struct np_tracks *np_tracks_new(struct np_err *err); /* NULL: out of memory */
+void np_tracks_free(struct np_tracks *tracks);       /* no thread writes or reads any more */
 /* A new track, the calling thread's to write; `name` (at most 31 bytes) is copied. tid 0: a stream of
  * the device. Any thread. NULL: no memory; the calls below take a NULL ring and do nothing. */
 struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int tid);

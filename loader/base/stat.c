@@ -71,9 +71,9 @@ struct np_stat {
     struct np_tracks *tracks; /* NULL: no trace; set before threads join */
 };
 
-struct np_stat *np_stat_new(void)
+struct np_stat *np_stat_new(struct np_err *err)
 {
-    return np_try_alloc(sizeof(struct np_stat), NULL);
+    return np_try_alloc(sizeof(struct np_stat), err);
 }
 
 void np_stat_free(struct np_stat *stat)
@@ -89,9 +89,9 @@ void np_stat_free(struct np_stat *stat)
     np_free(stat);
 }
 
-struct np_block *np_stat_join(struct np_stat *stat, const char *thread)
+struct np_block *np_stat_join(struct np_stat *stat, const char *thread, struct np_err *err)
 {
-    struct np_block *block = np_try_alloc(sizeof(*block), NULL), *newest;
+    struct np_block *block = stat ? np_try_alloc(sizeof(*block), err) : NULL, *newest;
 
     if (!block)
         return NULL;

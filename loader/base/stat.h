@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "loader/base/err.h"
+
 enum np_stage {
     NP_STAGE_READ,
     NP_STAGE_DECOMPRESS,
@@ -30,11 +32,11 @@ struct np_block; /* one thread's counters */
 struct np_tracks;
 struct np_spans;
 
-struct np_stat *np_stat_new(void);
+struct np_stat *np_stat_new(struct np_err *err); /* NULL: out of memory */
 void np_stat_free(struct np_stat *stat);
 /* The calling thread's block; `thread` ("reader 0", at most 31 bytes) is copied. Owned by stat.
- * NULL when out of memory: the calls below take a NULL block and count nothing. */
-struct np_block *np_stat_join(struct np_stat *stat, const char *thread);
+ * NULL when out of memory, or with a NULL stat: the calls below take a NULL block and count nothing. */
+struct np_block *np_stat_join(struct np_stat *stat, const char *thread, struct np_err *err);
 /* Threads that join from now on write spans too: of each item (kind: its stage; copies are told by
  * the feed, on the device's own track) and of each state (kind: NP_SPAN_STATE + state). Borrowed. */
 void np_stat_trace(struct np_stat *stat, struct np_tracks *tracks);

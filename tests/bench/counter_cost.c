@@ -48,9 +48,9 @@ static double best_of(void (*call)(void))
 
 int main(void)
 {
-    struct np_stat *stat = np_stat_new();
+    struct np_stat *stat = np_stat_new(NULL);
 
-    block = np_stat_join(stat, "reader 0");
+    block = np_stat_join(stat, "reader 0", NULL);
     printf("ns: the clock %.1f, a lap %.1f, a pass %.1f, reads in flight %.1f, a wait %.1f\n",
         best_of(look), best_of(lap), best_of(pass), best_of(in_flight), best_of(wait_and_done));
     np_stat_free(stat);

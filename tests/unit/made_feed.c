@@ -15,8 +15,8 @@ struct made_feed *made_feed_new(int nr_slots, const struct np_device_options *si
     static struct made_feed bench;
     struct np_graph graph = {.batch = MADE_FEED_ROWS, .classes = 2};
 
-    bench = (struct made_feed){.stat = np_stat_new()};
-    bench.block = np_stat_join(bench.stat, "trainer");
+    bench = (struct made_feed){.stat = np_stat_new(NULL)};
+    bench.block = np_stat_join(bench.stat, "trainer", NULL);
     np_ring_new(&made_feed_shape, nr_slots, &np_page_allocator, &bench.ring, NULL);
     np_ring_start(bench.ring, 0);
     if (sim == NULL) {
@@ -45,7 +45,7 @@ void made_feed_write(
 static void *reader(void *context)
 {
     struct made_feed *bench = context;
-    struct np_block *block = np_stat_join(bench->stat, "reader");
+    struct np_block *block = np_stat_join(bench->stat, "reader", NULL);
 
     for (uint64_t seq = 0; seq < bench->nr_batches; seq++) {
         if (bench->batch_ns > 0)

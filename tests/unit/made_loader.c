@@ -67,7 +67,7 @@ int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval)
         .test_augment = rig->test_augment,
         .shape = {BATCH, SIDE, SIDE, 3},
         .allocator = &np_page_allocator,
-        .stat = np_stat_new()};
+        .stat = np_stat_new(NULL)};
     return code;
 }
 
@@ -96,7 +96,7 @@ struct outcome rig_run(const struct rig *rig, uint64_t skip)
 {
     struct outcome outcome = {0};
     struct np_loader *loader = NULL;
-    struct np_block *block = np_stat_join(rig->config.stat, "trainer");
+    struct np_block *block = np_stat_join(rig->config.stat, "trainer", NULL);
     XXH3_state_t *hash = XXH3_createState();
     struct np_bad_sample bad;
 

@@ -42,7 +42,7 @@ struct window {
 /* What the counters say of 200 ms in the middle of a run. */
 static void measure(struct rig *rig, uint64_t slow_ns, struct window *ret_window)
 {
-    struct np_block *block = np_stat_join(rig->config.stat, "trainer");
+    struct np_block *block = np_stat_join(rig->config.stat, "trainer", NULL);
     struct np_stat_sum start, end;
     struct np_loader *loader = NULL;
 

@@ -41,7 +41,7 @@ static uint8_t pattern(uint64_t seq, int row)
 static void *read_all(void *context)
 {
     struct order *order = context;
-    struct np_block *block = np_stat_join(order->stat, "reader");
+    struct np_block *block = np_stat_join(order->stat, "reader", NULL);
 
     for (uint64_t seq = 0; seq < order->nr_batches; seq++) {
         struct np_batch *batch = np_ring_claim(order->ring, seq, block);
@@ -118,13 +118,13 @@ static int64_t train(struct order *order, struct np_device *device, struct np_pl
 
 static bool run_order(uint32_t key)
 {
-    struct order order = {.key = key, .stat = np_stat_new()};
+    struct order order = {.key = key, .stat = np_stat_new(NULL)};
     const struct np_device_options options = {
         .h2d_gbps = 0.0005 * (1 + draw(&order, 4, 0, 100)), /* a copy: 1 to 100 us */
         .step_ms = 0.002 * draw(&order, 5, 0, 60),
     };
     struct np_graph graph = {.batch = ROWS, .classes = 2};
-    struct np_block *block = np_stat_join(order.stat, "trainer");
+    struct np_block *block = np_stat_join(order.stat, "trainer", NULL);
     struct np_device *device = NULL;
     struct np_plan *plan = NULL;
     struct np_feed *feed = NULL;

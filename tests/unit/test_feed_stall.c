@@ -94,7 +94,7 @@ Test(feed, a_busy_device_is_the_limit_and_makes_no_stall, .timeout = 60)
 static void *spending_reader(void *context)
 {
     struct made_feed *bench = context;
-    struct np_block *block = np_stat_join(bench->stat, "reader");
+    struct np_block *block = np_stat_join(bench->stat, "reader", NULL);
 
     for (uint64_t seq = 0; seq < bench->nr_batches; seq++) {
         struct np_batch *batch = np_ring_claim(bench->ring, seq, block);

@@ -19,7 +19,7 @@ Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
         int wrong = 0, nr_eval = 0;
 
         cr_assert_eq(rig_make(&rig, (enum made_kind)kind, false, 21), 0);
-        block = np_stat_join(rig.config.stat, "trainer");
+        block = np_stat_join(rig.config.stat, "trainer", NULL);
         cr_assert_eq(np_loader_start(&rig.config, &loader, NULL), 0);
         for (uint64_t seq = 0; seq < np_sampler_nr_batches(np_loader_sampler(loader)); seq++) {
             struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, NULL);
@@ -253,7 +253,7 @@ Test(loader, stops_at_any_moment, .timeout = 120)
 
     cr_assert_eq(rig_make(&rig, MADE_ZSTD, true, 21), 0);
     for (int i = 0; i < 60; i++) {
-        struct np_block *block = np_stat_join(rig.config.stat, "trainer");
+        struct np_block *block = np_stat_join(rig.config.stat, "trainer", NULL);
         struct np_loader *loader = NULL;
 
         rig.options.readers = 1 + i % 5;
@@ -278,7 +278,7 @@ Test(loader, the_steady_state_allocates_nothing, .timeout = 60)
 
     cr_assert_eq(rig_make(&rig, MADE_ZSTD, true, 0), 0);
     rig.config.sampler.nr_steps = 12000; /* the readers are still there at step 10000 */
-    block = np_stat_join(rig.config.stat, "trainer");
+    block = np_stat_join(rig.config.stat, "trainer", NULL);
     cr_assert_eq(np_loader_start(&rig.config, &loader, NULL), 0);
     /* On a busy machine a reader may meet its first samples late, and take its buffers then: some
      * thousand steps must pass without. */

@@ -244,7 +244,7 @@ Test(loader, rewritten_files_are_counted_once, .timeout = 60)
     cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
     write_anew(&rig, 5, 3);
     write_anew(&rig, 7, 3);
-    block = np_stat_join(rig.config.stat, "trainer");
+    block = np_stat_join(rig.config.stat, "trainer", NULL);
     cr_assert_eq(np_loader_start(&rig.config, &loader, &err), 0, "%s", err.text);
     for (int i = 0; i < STEPS; i++) {
         struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &err);
@@ -264,7 +264,7 @@ static struct outcome change_under_way(const struct rig *rig, void (*change)(con
     struct outcome outcome = {0};
     struct np_bad_sample bad;
     struct np_loader *loader;
-    struct np_block *block = np_stat_join(rig->config.stat, "trainer");
+    struct np_block *block = np_stat_join(rig->config.stat, "trainer", NULL);
 
     if (np_loader_start(&rig->config, &loader, &outcome.err))
         return outcome;

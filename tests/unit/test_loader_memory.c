@@ -39,7 +39,7 @@ Test(loader_memory, a_loader_and_its_first_batches_survive_any_failed_allocation
             cr_assert_eq(rig_make(&rig, (enum made_kind)kind, true, 21), 0);
             rig.options.cache = cache;
             rig.options.cache_bytes = 1 << 20;
-            block = np_stat_join(rig.config.stat, "trainer");
+            block = np_stat_join(rig.config.stat, "trainer", NULL);
             do {
                 struct np_err err = {0};
 

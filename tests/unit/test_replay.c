@@ -62,7 +62,7 @@ static struct seen run(enum made_kind kind, int cache, unsigned stubs)
 
     rig.options.cache = cache;
     rig.options.stubs = stubs;
-    struct np_block *block = np_stat_join(rig.config.stat, "trainer");
+    struct np_block *block = np_stat_join(rig.config.stat, "trainer", NULL);
     failed |= np_loader_start(&rig.config, &loader, NULL);
     for (uint64_t seq = 0; !failed && seq < STEPS; seq++) {
         struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, NULL);

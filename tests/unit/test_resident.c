@@ -36,7 +36,7 @@ static void go(struct rig *rig, bool resident, double h2d_gbps, struct run *run)
     struct np_device *device = NULL;
     struct np_loader *loader = NULL;
     struct np_feed *feed = NULL;
-    struct np_block *block = np_stat_join(rig->config.stat, "trainer");
+    struct np_block *block = np_stat_join(rig->config.stat, "trainer", NULL);
     struct np_err err = {0};
 
     memset(run, 0, sizeof(*run));

@@ -50,7 +50,7 @@ static void write_row(struct np_ring *ring, struct np_batch *batch, int row, uin
 static void *reader(void *context)
 {
     struct party *party = context;
-    struct np_block *block = np_stat_join(party->stat, "reader");
+    struct np_block *block = np_stat_join(party->stat, "reader", NULL);
 
     for (;;) {
         uint64_t ticket = __atomic_fetch_add(&party->next, 1, __ATOMIC_RELAXED);
@@ -85,10 +85,10 @@ static int check_batch(const struct np_batch *batch, uint64_t seq)
 Test(ring, batches_come_whole_and_in_order_from_many_readers, .timeout = 60)
 {
     for (int nr_slots = 2; nr_slots <= 5; nr_slots++) {
-        struct np_stat *stat = np_stat_new();
+        struct np_stat *stat = np_stat_new(NULL);
         struct party party = {
             .ring = make(nr_slots, 1000), .stat = stat, .first_seq = 1000, .nr_batches = BATCHES};
-        struct np_block *block = np_stat_join(stat, "trainer");
+        struct np_block *block = np_stat_join(stat, "trainer", NULL);
         struct np_batch *held = NULL;
         pthread_t threads[READERS];
         int wrong = 0;
@@ -120,8 +120,8 @@ Test(ring, batches_come_whole_and_in_order_from_many_readers, .timeout = 60)
 
 Test(ring, take_waits_for_last_row)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "main");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "main", NULL);
     struct np_ring *ring = make(2, 0);
     struct np_batch *batch = np_ring_claim(ring, 0, block);
 
@@ -141,8 +141,8 @@ Test(ring, take_waits_for_last_row)
 
 Test(ring, a_slot_is_claimed_again_only_after_its_release)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "main");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "main", NULL);
     struct np_ring *ring = make(2, 5);
     struct np_batch *batch = np_ring_claim(ring, 5, block);
 
@@ -175,12 +175,12 @@ static void *stop_later(void *context)
 Test(ring, stop_wakes_readers_and_the_trainer_with_the_reason, .timeout = 30)
 {
     for (int plain = 0; plain <= 1; plain++) {
-        struct np_stat *stat = np_stat_new();
+        struct np_stat *stat = np_stat_new(NULL);
         struct party party = {.ring = make(2, 0),
             .stat = stat,
             .nr_batches = 100,
             .name = plain ? NULL : "disk gone"};
-        struct np_block *block = np_stat_join(stat, "trainer");
+        struct np_block *block = np_stat_join(stat, "trainer", NULL);
         struct np_stat_sum sum;
         struct np_err err = {0};
         pthread_t threads[READERS], stopper;
@@ -210,8 +210,8 @@ Test(ring, stop_wakes_readers_and_the_trainer_with_the_reason, .timeout = 30)
 
 Test(ring, the_first_error_is_kept)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "main");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "main", NULL);
     struct np_ring *ring = make(2, 0);
     struct np_err first = {0}, second = {0}, got = {0};
 
@@ -253,8 +253,8 @@ Test(ring, want_of_memory_is_an_error_with_advice)
 
 Test(ring, slots_are_apart_and_aligned)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "main");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "main", NULL);
     struct np_ring *ring = make(3, 0);
     struct np_batch *a = np_ring_claim(ring, 0, block), *b = np_ring_claim(ring, 1, block);
 

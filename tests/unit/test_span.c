@@ -18,7 +18,7 @@ Test(span, is_32_bytes)
 
 Test(span, a_track_returns_its_spans)
 {
-    struct np_tracks *tracks = np_tracks_new();
+    struct np_tracks *tracks = np_tracks_new(NULL);
     struct np_spans *spans = np_tracks_join(tracks, "reader 0", 7);
     struct np_span out[4];
 
@@ -46,7 +46,7 @@ Test(span, a_track_returns_its_spans)
 
 Test(span, spans_of_a_track_do_not_overlap)
 {
-    struct np_tracks *tracks = np_tracks_new();
+    struct np_tracks *tracks = np_tracks_new(NULL);
     struct np_spans *spans = np_tracks_join(tracks, "x", 0);
     struct np_span out[4];
 
@@ -63,7 +63,7 @@ Test(span, spans_of_a_track_do_not_overlap)
 
 Test(span, a_full_ring_drops_the_newest_and_counts)
 {
-    struct np_tracks *tracks = np_tracks_new();
+    struct np_tracks *tracks = np_tracks_new(NULL);
     struct np_spans *spans = np_tracks_join(tracks, "x", 0);
     struct np_span out[3];
 
@@ -93,15 +93,15 @@ Test(span, nothing_is_written_without_a_track)
 
 Test(span, counters_write_spans_only_if_a_run_is_traced)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_tracks *tracks = np_tracks_new();
-    struct np_block *before = np_stat_join(stat, "main"), *block;
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_tracks *tracks = np_tracks_new(NULL);
+    struct np_block *before = np_stat_join(stat, "main", NULL), *block;
     struct np_span out[8];
     uint64_t now_ns;
 
     cr_assert_null(np_stat_track(before, "device"));
     np_stat_trace(stat, tracks);
-    block = np_stat_join(stat, "reader 0");
+    block = np_stat_join(stat, "reader 0", NULL);
     np_stat_item(before, NP_STAGE_READ, 1, 1);
     np_stat_about(before, 1, 1);
     np_stat_about(block, 5, 6);
@@ -171,7 +171,7 @@ static int take_some(struct np_spans *spans, uint64_t *next, bool *ret_whole)
 /* With what was dropped it is all that was put in. */
 Test(span, a_reader_during_writes_sees_whole_spans, .timeout = 60)
 {
-    struct np_tracks *tracks = np_tracks_new();
+    struct np_tracks *tracks = np_tracks_new(NULL);
     pthread_t threads[2];
     uint64_t next[2] = {0}, taken = 0;
     bool whole = true;

@@ -13,9 +13,10 @@
 
 Test(stat, sums_are_over_threads_of_a_prefix)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *one = np_stat_join(stat, "reader 0"), *two = np_stat_join(stat, "reader 1");
-    struct np_block *trainer = np_stat_join(stat, "trainer");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *one = np_stat_join(stat, "reader 0", NULL),
+                    *two = np_stat_join(stat, "reader 1", NULL);
+    struct np_block *trainer = np_stat_join(stat, "trainer", NULL);
     struct np_stat_sum sum;
 
     np_stat_item(one, NP_STAGE_DECODE, 100, 7);
@@ -58,9 +59,9 @@ static uint64_t state_sum(const struct np_stat_sum *sum)
 /* A thread that works, waits and leaves: how much of its work is in no stage, ns. */
 static uint64_t work_in_no_stage(void)
 {
-    struct np_stat *stat = np_stat_new();
+    struct np_stat *stat = np_stat_new(NULL);
     const uint64_t before = np_now_ns();
-    struct np_block *block = np_stat_join(stat, "reader 0");
+    struct np_block *block = np_stat_join(stat, "reader 0", NULL);
     struct np_stat_sum sum;
     uint64_t passed, stages = 0;
 
@@ -114,8 +115,8 @@ Test(stat, a_threads_time_is_in_one_state_and_its_work_in_one_stage)
 
 Test(stat, reads_in_flight_are_integrated_over_time)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "reader 0");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "reader 0", NULL);
     struct np_stat_sum sum;
 
     np_stat_pass(block, NP_STAGE_READ);
@@ -137,8 +138,8 @@ Test(stat, reads_in_flight_are_integrated_over_time)
 
 Test(stat, recent_states_are_cut_to_the_requested_time)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "reader 0");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "reader 0", NULL);
     uint64_t did[NP_NR_STAGES], all = 0;
 
     pause_ms(4);
@@ -185,7 +186,7 @@ Test(stat, a_missing_block_counts_nothing)
 
 static void *work_and_leave(void *context)
 {
-    struct np_block *block = np_stat_join(context, "reader 0");
+    struct np_block *block = np_stat_join(context, "reader 0", NULL);
 
     for (volatile int i = 0; i < 30000000; i++)
         ;
@@ -195,11 +196,11 @@ static void *work_and_leave(void *context)
 
 Test(stat, the_cpu_time_of_a_thread_outlives_it)
 {
-    struct np_stat *stat = np_stat_new();
+    struct np_stat *stat = np_stat_new(NULL);
     uint64_t cpu_ns, again_ns, delay_ns;
     pthread_t thread;
 
-    np_stat_join(stat, "trainer"); /* not asked for */
+    np_stat_join(stat, "trainer", NULL); /* not asked for */
     pthread_create(&thread, NULL, work_and_leave, stat);
     pthread_join(thread, NULL);
     np_stat_sched(stat, "reader", &cpu_ns, &delay_ns);
@@ -221,8 +222,8 @@ Test(stat, quantiles_lie_within_half_a_bucket_of_an_exact_sort)
 {
     enum { N = 20000 };
     uint64_t *values = malloc(N * sizeof(*values));
-    struct np_stat *stat = np_stat_new();
-    struct np_block *blocks[2] = {np_stat_join(stat, "a"), np_stat_join(stat, "b")};
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *blocks[2] = {np_stat_join(stat, "a", NULL), np_stat_join(stat, "b", NULL)};
     struct np_draws draws;
     int wrong = 0;
 
@@ -249,13 +250,13 @@ Test(stat, quantiles_lie_within_half_a_bucket_of_an_exact_sort)
 
 Test(stat, small_times_are_exact_and_huge_ones_are_kept)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "a");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "a", NULL);
 
     for (uint64_t ns = 0; ns < 32; ns++) {
-        struct np_stat *one = np_stat_new();
+        struct np_stat *one = np_stat_new(NULL);
 
-        np_stat_item(np_stat_join(one, "x"), NP_STAGE_STEP, 0, ns);
+        np_stat_item(np_stat_join(one, "x", NULL), NP_STAGE_STEP, 0, ns);
         cr_assert_eq(np_stat_quantile(one, NP_STAGE_STEP, 1), ns);
         np_stat_free(one);
     }
@@ -279,8 +280,8 @@ static void keep(void *context, const char *text)
 
 Test(stat, a_long_wait_is_found_with_its_name_until_it_ends)
 {
-    struct np_stat *stat = np_stat_new();
-    struct np_block *block = np_stat_join(stat, "reader 3");
+    struct np_stat *stat = np_stat_new(NULL);
+    struct np_block *block = np_stat_join(stat, "reader 3", NULL);
     struct lines lines = {0};
 
     np_stat_waits(stat, 0, keep, &lines);
@@ -312,7 +313,7 @@ enum { ROUNDS = 20000 };
 static void *waiter(void *context)
 {
     struct party *party = context;
-    struct np_block *block = np_stat_join(party->stat, "waiter");
+    struct np_block *block = np_stat_join(party->stat, "waiter", NULL);
 
     for (int i = 0; i < ROUNDS; i++) {
         char *what = strdup("call"), *where = strdup("a file at byte");
@@ -356,7 +357,7 @@ static void *watcher(void *context)
 
 Test(stat, watchers_never_read_a_wait_that_has_ended, .timeout = 60)
 {
-    struct party party = {.stat = np_stat_new(), .start_ns = np_now_ns()};
+    struct party party = {.stat = np_stat_new(NULL), .start_ns = np_now_ns()};
     pthread_t waiters[3], watchers[2];
     struct np_stat_sum sum;
     int wrong = 0;
