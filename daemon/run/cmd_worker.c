@@ -15,7 +15,6 @@
 #include "daemon/run/run_parts.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/service/run_output.h"
 #include "daemon/service/job.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -11,7 +12,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-double np_service_now(void)
+double np_book_now(void)
 {
     struct timespec now;
 
@@ -19,12 +20,12 @@ double np_service_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-double np_service_ticks(void)
+double np_book_ticks(void)
 {
     return (double)np_now_ns() * 1e-9;
 }
 
-int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)
+int np_book_wake_on(struct np_service *service, int fd, struct np_err *err)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
@@ -35,24 +36,9 @@ int np_service_wake_on(struct np_service *service, int fd, struct np_err *err)
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
-static int index_of(const struct np_service *service, int64_t id)
-{
-    int low = 0, high = service->nr_runs;
-
-    while (low < high) {
-        const int middle = (low + high) / 2;
-
-        if (service->runs[middle]->entry.id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < service->nr_runs && service->runs[low]->entry.id == id ? low : -1;
-}
-
 struct np_service_run *np_book_run(const struct np_service *service, int64_t id)
 {
-    const int i = index_of(service, id);
+    const int i = np_entry_find(service->entries, service->nr_runs, id);
 
     return i < 0 ? NULL : service->runs[i];
 }
@@ -117,7 +103,7 @@ int np_book_add(void *context, const struct np_entry *entry, struct np_err *err)
 
 void np_book_drop(struct np_service *service, struct np_service_run *run)
 {
-    const int index = index_of(service, run->entry.id);
+    const int index = np_entry_find(service->entries, service->nr_runs, run->entry.id);
     const size_t after = (size_t)(service->nr_runs - index - 1);
 
     memmove(&service->runs[index], &service->runs[index + 1], after * sizeof(*service->runs));
@@ -142,6 +128,52 @@ void np_book_name_user(const struct np_service *service, struct np_entry *entry)
         snprintf(entry->user, sizeof(entry->user), "%s", name);
 }
 
+/* --- changes ---------------------------------------------------------------------------------- */
+
+bool np_book_notifies(const struct np_service_options *options, const struct np_entry *entry)
+{
+    return options->on_end || options->webhook || entry->on_end;
+}
+
+int np_book_commit(struct np_service *service, struct np_service_run *run,
+    const struct np_entry *to, struct np_err *err)
+{
+    const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
+    struct np_entry written = *to;
+
+    if (is_over != was_over) /* nothing to notify counts as notified */
+        written.notified = is_over && !np_book_notifies(&service->options, to);
+    const int code = np_queue_update(service->queue, &written, err);
+    if (code < 0)
+        return code;
+    run->entry = written;
+    service->version++;
+    return 0;
+}
+
+void np_book_set_reason(
+    struct np_service *service, struct np_service_run *run, const char *format, ...)
+{
+    struct np_entry to = run->entry;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(to.reason, sizeof(to.reason), format, args);
+    va_end(args);
+    if (strcmp(to.reason, run->entry.reason) != 0)
+        np_book_commit(service, run, &to, NULL);
+}
+
+int np_book_delay(struct np_service *service, struct np_service_run *run, double seconds,
+    const char *why, struct np_err *err)
+{
+    struct np_entry to = run->entry;
+
+    to.not_before = np_book_now() + seconds;
+    snprintf(to.reason, sizeof(to.reason), "%s", why);
+    return np_book_commit(service, run, &to, err);
+}
+
 /* --- their workers ---------------------------------------------------------------------------- */
 
 void np_book_new_worker(struct np_service_run *run)
@@ -154,26 +186,23 @@ void np_book_new_worker(struct np_service_run *run)
     run->stop_asked = run->killed = run->listen_at = 0;
     run->used = 0;
     run->at = -1;
-    run->progressed = run->born = np_service_ticks();
+    run->progressed = run->born = np_book_ticks();
     run->lived_s = 0;
 }
 
-void np_service_request_stop(struct np_service_run *run)
+void np_book_request_stop(struct np_service_run *run)
 {
     if (run->worker.pid == 0 || run->stop_asked > 0)
         return;
-    run->stop_asked = np_service_ticks();
+    run->stop_asked = np_book_ticks();
     np_worker_signal(&run->worker, SIGTERM);
 }
 
 void np_book_take_worker(
     struct np_service *service, struct np_service_run *run, const struct np_worker *worker)
 {
-    struct epoll_event event = {.events = EPOLLIN};
-
     run->worker = *worker;
-    /* If this fails, the next tick sees its end. */
-    epoll_ctl(service->epoll_fd, EPOLL_CTL_ADD, run->worker.pid_fd, &event);
+    np_book_wake_on(service, worker->pid_fd, NULL); /* if this fails, the next tick sees its end */
     if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
-        np_service_request_stop(run);
+        np_book_request_stop(run);
 }

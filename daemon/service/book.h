@@ -1,6 +1,5 @@
-/* The service's state in memory: its settings, its runs and their workers. All service_*.c files
- * work on it. Nothing here writes to the queue's file (commit.h). Called by the service's
- * thread. */
+/* The service's state: its settings, its runs and their workers. All service_*.c files work on
+ * it. A run changes first in the queue's file, then in memory. Called by the service's thread. */
 #ifndef NP_BOOK_H
 #define NP_BOOK_H
 
@@ -50,14 +49,14 @@ struct np_service_run {
     int waits;               /* ends in a row that do not count as attempts (decide.h) */
     bool hung;               /* it was killed because it made no progress */
     double spare;     /* bytes of checkpoints that may be removed after its end; -1: not measured */
-    double born;      /* when its worker started, by np_service_ticks() */
+    double born;      /* when its worker started, by np_book_ticks() */
     double lived_s;   /* running time of its current or last worker */
     bool noted;       /* its end was counted for its device and its machine */
     char died_on[32]; /* as in the entry, once its end is recorded there */
-    double killed;    /* when it was first sent SIGKILL, by np_service_ticks(); 0: never */
-    double stop_asked;           /* when it was asked to stop, by np_service_ticks(); 0: never */
-    double progressed;           /* when it last made progress, by np_service_ticks() */
-    double listen_at;            /* when its pipe is next opened or read, by np_service_ticks() */
+    double killed;    /* when it was first sent SIGKILL, by np_book_ticks(); 0: never */
+    double stop_asked;           /* when it was asked to stop, by np_book_ticks(); 0: never */
+    double progressed;           /* when it last made progress, by np_book_ticks() */
+    double listen_at;            /* when its pipe is next opened or read, by np_book_ticks() */
     double at;                   /* batches done at progressed */
     struct np_progress progress; /* as its worker last reported it; `said` NAN: never */
     char line[4096];             /* the report's incomplete last line */
@@ -88,16 +87,16 @@ struct np_service {
     struct np_cgroup cgroup; /* parent of its runs' cgroups */
     double began;            /* Unix time */
     int nr_unstarted;        /* starts in a row for which no process was available */
-    double start_at;         /* no run is started before this, by np_service_ticks() */
+    double start_at;         /* no run is started before this, by np_book_ticks() */
     uint64_t version;
     void (*turn)(void *context); /* the HTTP server's */
     void *turn_context;
 };
 
-double np_service_now(void);   /* Unix time: for users and files */
-double np_service_ticks(void); /* CLOCK_MONOTONIC in seconds: for limits and timeouts */
+double np_book_now(void);   /* Unix time: for users and files */
+double np_book_ticks(void); /* CLOCK_MONOTONIC in seconds: for limits and timeouts */
 /* Wakes the loop when fd becomes readable, until fd is closed. */
-int np_service_wake_on(struct np_service *service, int fd, struct np_err *err);
+int np_book_wake_on(struct np_service *service, int fd, struct np_err *err);
 
 /* Allocates room for one more run, so that a run added to the file fits into memory. -ENOMEM. */
 int np_book_make_room(struct np_service *service, struct np_err *err);
@@ -114,12 +113,25 @@ const char *np_book_owner(const struct np_service *service, const struct np_entr
 /* Sets entry->user once the name is known: a number may belong to another user later. */
 void np_book_name_user(const struct np_service *service, struct np_entry *entry);
 
+/* Replaces run's entry by *to, which shares its texts. On failure the entry is unchanged; errors
+ * as np_queue_update(). */
+int np_book_commit(struct np_service *service, struct np_service_run *run,
+    const struct np_entry *to, struct np_err *err);
+/* Sets the run's reason; if the file cannot be written, the reason is unchanged. */
+void np_book_set_reason(struct np_service *service, struct np_service_run *run, const char *format,
+    ...) __attribute__((format(printf, 3, 4)));
+/* Delays the start of a queued run by so many seconds; why becomes its reason. */
+int np_book_delay(struct np_service *service, struct np_service_run *run, double seconds,
+    const char *why, struct np_err *err);
+/* Is any notification needed when this run is over (notify.h)? */
+bool np_book_notifies(const struct np_service_options *options, const struct np_entry *entry);
+
 /* Resets the state of the run's worker, because a new one starts. */
 void np_book_new_worker(struct np_service_run *run);
 /* Gives the run its worker; asks it to stop if a stop was requested before it existed. */
 void np_book_take_worker(
     struct np_service *service, struct np_service_run *run, const struct np_worker *worker);
 /* Asks the run's worker, if any, to write a checkpoint and end; sends one signal only. */
-void np_service_request_stop(struct np_service_run *run);
+void np_book_request_stop(struct np_service_run *run);
 
 #endif

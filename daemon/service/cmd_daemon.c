@@ -256,7 +256,7 @@ static void try_again(struct daemon *d)
         close(fd);
     } else {
         np_http_fds(d->http, fds);
-        code = np_service_wake_on(d->service, fds[NP_HTTP_FDS - 1], &err);
+        code = np_book_wake_on(d->service, fds[NP_HTTP_FDS - 1], &err);
     }
     fprintf(stderr, "nnpipe daemon: %s%s\n", code < 0 ? "no page: " : "the page is at ",
         code < 0 ? err.text : listen_at(d));
@@ -359,8 +359,8 @@ static int open_http(struct daemon *d, struct np_err *err)
     np_http_fds(d->http, fds);
     for (int i = 0; i < NP_HTTP_FDS && code == 0; i++)
         if (fds[i] >= 0)
-            code = np_service_wake_on(d->service, fds[i], err);
-    return code < 0 ? code : np_service_wake_on(d->service, np_routes_fd(d->routes), err);
+            code = np_book_wake_on(d->service, fds[i], err);
+    return code < 0 ? code : np_book_wake_on(d->service, np_routes_fd(d->routes), err);
 }
 
 static int serve(struct daemon *d, struct np_err *err)

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/service/commit.h"
 #include "loader/base/json.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -112,10 +111,9 @@ static void take_known(struct np_service *service)
 {
     struct np_service_options *options = &service->options;
     char *path = path_of(service), *text = NULL;
-    struct np_err unread = {0};
     uint64_t bytes;
 
-    if (np_read_file(path, 4096, &text, &bytes, &unread) == 0)
+    if (np_read_file(path, 4096, &text, &bytes, NULL) == 0)
         for (char *at = text, *gone; (gone = strsep(&at, "\n"));) {
             const char *name = strsep(&gone, " ");
 
@@ -135,7 +133,6 @@ static void write_known(const struct np_service *service)
 {
     const struct np_service_options *options = &service->options;
     char *path = path_of(service), *text = NULL;
-    struct np_err unwritten = {0}; /* looked for again at the next start */
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
 
@@ -143,7 +140,7 @@ static void write_known(const struct np_service *service)
         fprintf(out, *options->devices[i].gone ? "%s %s\n" : "%s\n", options->devices[i].name,
             options->devices[i].gone);
     if (out && fclose(out) == 0)
-        np_write_file(path, text, bytes, 0, &unwritten);
+        np_write_file(path, text, bytes, 0, NULL);
     free(text);
     np_free(path);
 }
@@ -186,7 +183,7 @@ void np_devices_say_missing(struct np_service *service)
 
         if (run->entry.state == NP_ENTRY_QUEUED &&
             is_missing(service, &run->entry, why, sizeof(why)))
-            np_commit_reason(service, run, "%s", why);
+            np_book_set_reason(service, run, "%s", why);
     }
 }
 
@@ -243,7 +240,7 @@ void np_devices_say_suspects(struct np_service *service)
 
         if (d < 0 || strncmp(entry->reason, SUSPECTED, strlen(SUSPECTED)) == 0)
             continue;
-        np_commit_reason(service, run,
+        np_book_set_reason(service, run,
             SUSPECTED
             " %s, which is suspect: %d starts in a row died there, the last one: %.200s; the "
             "service tries it again within %.0f minutes, or after `nnpipe undrain %s`",
@@ -274,7 +271,7 @@ static void ask(struct np_service *service)
         .max_bytes = MAX_BYTES};
     struct np_err err = {0};
 
-    service->find_at = np_service_ticks() + AGAIN_S;
+    service->find_at = np_book_ticks() + AGAIN_S;
     if (np_child_start(&start, &service->finder, &err) < 0)
         fprintf(stderr, "nnpipe daemon: devices: auto: %s\n", err.text);
 }
@@ -298,12 +295,11 @@ int np_devices_begin(struct np_service *service, struct np_err *err)
 static void take_answer(struct np_service *service)
 {
     struct np_service_options *options = &service->options;
-    struct np_err unwritten = {0};
 
     options->nr_devices = np_devices_take(
         service->finder.text, options->auto_slots, options->devices, options->nr_devices);
     write_known(service);
-    mark_drained(service, &unwritten);
+    mark_drained(service, NULL);
     service->find_at = 0;
     service->version++;
     np_devices_say_missing(service);
@@ -321,6 +317,6 @@ void np_devices_turn(struct np_service *service)
             code == -ETIMEDOUT ? "did not answer within 30 s" : "gave no answer");
     if (code != 0)
         np_child_stop(&service->finder);
-    if (service->finder.pid == 0 && service->find_at > 0 && np_service_ticks() >= service->find_at)
+    if (service->finder.pid == 0 && service->find_at > 0 && np_book_ticks() >= service->find_at)
         ask(service);
 }

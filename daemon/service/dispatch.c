@@ -1,18 +1,81 @@
 /* See dispatch.h. */
 #include "daemon/service/dispatch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/service/owners.h"
 #include "loader/base/mem.h"
-
-#define MAX_DEVICES 64
 
 struct place {
     int free;    /* free slots */
     int leaving; /* slots of runs that are about to end */
 };
+
+/* --- devices and owners ----------------------------------------------------------------------- */
+
+bool np_device_ended(struct np_device_health *health, const char *device,
+    const struct np_device_end *end, double now)
+{
+    const bool quick = end->died && end->lived_s < NP_QUICK_DEATH_S;
+
+    if (end->well || (end->lived_s >= NP_QUICK_DEATH_S && !end->device_failed)) {
+        *health = (struct np_device_health){0};
+        return false;
+    }
+    if (strcmp(device, "cpu") == 0 || !(end->device_failed || quick) ||
+        (!end->device_failed && health->nr_deaths > 0 && health->last_run == end->run))
+        return false;
+    health->nr_deaths += health->nr_deaths < NP_SUSPECT_DEATHS;
+    health->last_run = end->run;
+    snprintf(health->why, sizeof(health->why), "%s", end->why);
+    if (health->nr_deaths < NP_SUSPECT_DEATHS)
+        return false;
+    health->trial_at = now + NP_SUSPECT_TRIAL_S;
+    return true;
+}
+
+bool np_device_is_suspect(const struct np_device_health *health)
+{
+    return health->nr_deaths >= NP_SUSPECT_DEATHS;
+}
+
+int np_device_slots(const struct np_device_health *health, int nr_slots, double now)
+{
+    return !np_device_is_suspect(health) ? nr_slots : now < health->trial_at ? 0 : nr_slots > 0;
+}
+
+void np_owners_fini(struct np_owners *owners)
+{
+    np_free(owners->owners);
+    *owners = (struct np_owners){0};
+}
+
+int64_t *np_owners_count(struct np_owners *owners, uid_t uid)
+{
+    int low = 0, high = owners->nr;
+
+    while (low < high) {
+        const int middle = (low + high) / 2;
+
+        if (owners->owners[middle].uid < uid)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool is_new = low == owners->nr || owners->owners[low].uid != uid;
+    if (is_new)
+        np_grow(&owners->owners, &owners->room, (size_t)owners->nr + 1, sizeof(*owners->owners));
+    struct np_owner *at = &owners->owners[low];
+    if (is_new) {
+        memmove(at + 1, at, (size_t)(owners->nr - low) * sizeof(*at));
+        *at = (struct np_owner){.uid = uid};
+        owners->nr++;
+    }
+    return &at->nr;
+}
+
+/* --- suitable devices ------------------------------------------------------------------------- */
 
 static bool is_gpu(const char *name)
 {
@@ -98,7 +161,7 @@ static bool is_leaving(const struct np_entry *entry)
     return np_entry_has_worker(entry) && entry->state != NP_ENTRY_RUNNING;
 }
 
-static void count_places(const struct np_dispatch *d, struct place places[MAX_DEVICES])
+static void count_places(const struct np_dispatch *d, struct place places[NP_MAX_DEVICES])
 {
     for (int i = 0; i < d->nr_devices; i++)
         places[i] = (struct place){
@@ -111,21 +174,6 @@ static void count_places(const struct np_dispatch *d, struct place places[MAX_DE
             }
 }
 
-static const struct np_entry *by_id(const struct np_dispatch *d, int64_t id)
-{
-    int low = 0, high = d->nr_entries;
-
-    while (low < high) {
-        const int middle = (low + high) / 2;
-
-        if (d->entries[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < d->nr_entries && d->entries[low]->id == id ? d->entries[low] : NULL;
-}
-
 /* The runs it depends on: all done (0), some not finished (1), or one failed (-1; *ret_id says
  * which). A removed run was finished, and how is unknown: it is ignored. */
 static int check_after(const struct np_dispatch *d, const struct np_entry *entry, int64_t *ret_id)
@@ -133,7 +181,8 @@ static int check_after(const struct np_dispatch *d, const struct np_entry *entry
     int waits = 0;
 
     for (int i = 0; i < entry->nr_after; i++) {
-        const struct np_entry *other = by_id(d, entry->after[i]);
+        const int index = np_entry_find(d->entries, d->nr_entries, entry->after[i]);
+        const struct np_entry *other = index < 0 ? NULL : d->entries[index];
 
         if (!other || other->state == NP_ENTRY_DONE)
             continue;
@@ -315,10 +364,10 @@ int np_dispatch(const struct np_dispatch *d, struct np_order *ret_orders, int ma
     struct turn *turns = np_try_array(nr_entries, sizeof(*turns), NULL);
     bool *yields = np_try_array(nr_entries, sizeof(*yields), NULL);
     struct np_owners running = {0};
-    struct place places[MAX_DEVICES];
+    struct place places[NP_MAX_DEVICES];
     int nr = 0, nr_turns = 0;
 
-    if (turns && yields && d->nr_devices <= MAX_DEVICES) {
+    if (turns && yields && d->nr_devices <= NP_MAX_DEVICES) {
         count_places(d, places);
         for (int e = 0; e < d->nr_entries; e++)
             if (np_entry_has_worker(d->entries[e]))

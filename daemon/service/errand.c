@@ -28,9 +28,9 @@ struct answer {
     char text[MAX_TEXT];
 };
 
-/* Opens a file of a run's folder. A folder that is a link, or a file of another user, counts as
- * missing: another user has put it there. */
-static int open_item(const char *dir, const char *name)
+/* Opens a file of a run's folder. A folder that is a link, a file of another user or of another
+ * type counts as missing: another user has put it there, and reading it could block. */
+static int open_item(const char *dir, const char *name, mode_t type)
 {
     const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     const int fd = at < 0 ? -1 : openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -41,23 +41,12 @@ static int open_item(const char *dir, const char *name)
         close(at);
     if (fd < 0)
         return code == -ELOOP || code == -ENXIO || code == -ENOTDIR ? -ENOENT : code;
-    if (fstat(fd, &stat_) < 0 || stat_.st_uid != geteuid() || stat_.st_nlink != 1) {
+    if (fstat(fd, &stat_) < 0 || stat_.st_uid != geteuid() || stat_.st_nlink != 1 ||
+        (stat_.st_mode & S_IFMT) != type) {
         close(fd);
         return -ENOENT;
     }
     return fd;
-}
-
-/* The same, for a regular file only: reading from anything else could block. */
-static int open_file(const char *dir, const char *name)
-{
-    const int fd = open_item(dir, name);
-    struct stat stat_;
-
-    if (fd < 0 || (fstat(fd, &stat_) == 0 && S_ISREG(stat_.st_mode)))
-        return fd;
-    close(fd);
-    return -ENOENT;
 }
 
 static int read_start(int fd, char text[MAX_TEXT])
@@ -93,7 +82,7 @@ static void find_room(const char *path, struct answer *answer)
 
 static void open_pipe(const char *dir, struct answer *answer)
 {
-    const int fd = open_item(dir, "report");
+    const int fd = open_item(dir, "report", S_IFIFO);
 
     answer->code = fd < 0 ? fd : 0;
     answer->fd = fd; /* the service itself checks that it is a pipe */
@@ -101,7 +90,7 @@ static void open_pipe(const char *dir, struct answer *answer)
 
 static void read_exit(const char *dir, struct answer *answer)
 {
-    const int fd = open_file(dir, "exit.json");
+    const int fd = open_item(dir, "exit.json", S_IFREG);
 
     answer->code = fd < 0 ? fd : read_start(fd, answer->text);
 }
@@ -115,7 +104,7 @@ static void name_process(pid_t pid, struct answer *answer)
  * is unknown. */
 static void find_holder(const char *dir, struct answer *answer)
 {
-    const int fd = open_file(dir, "lock");
+    const int fd = open_item(dir, "lock", S_IFREG);
     char text[MAX_TEXT];
     int64_t pid;
 
@@ -172,7 +161,7 @@ static int go(const void *context, int out_fd)
 {
     const struct np_errand_request *request = context;
     struct answer answer = {.fd = -1};
-    char head[64], all[MAX_BYTES];
+    char all[MAX_BYTES];
 
     switch (request->kind) {
     case NP_ERRAND_ROOM: find_room(request->dir, &answer); break;
@@ -184,8 +173,7 @@ static int go(const void *context, int out_fd)
     }
     if (answer.fd >= 0 && np_child_pass(out_fd, ' ', answer.fd) < 0)
         return 1;
-    snprintf(head, sizeof(head), "%d %.0f", answer.code, answer.number);
-    snprintf(all, sizeof(all), "%s\n%s", head, answer.text);
+    snprintf(all, sizeof(all), "%d %.0f\n%s", answer.code, answer.number, answer.text);
     return np_child_write(out_fd, all, strlen(all)) < 0;
 }
 
@@ -215,18 +203,19 @@ static bool is_pipe(int fd)
     return fcntl(fd, F_GETPIPE_SZ) > 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK);
 }
 
-int np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer)
+bool np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer)
 {
     struct np_child *child = &errand->child;
     const int code = np_child_turn(child);
     struct np_errand_answer answer = {.fd = -1};
     int used = 0;
 
-    if (code <= 0)
-        return code == 0 || code == -ETIMEDOUT ? code : -EIO;
-    if (sscanf(child->text, "%d %lf%n", &answer.code, &answer.number, &used) != 2 ||
+    *ret_answer = (struct np_errand_answer){.code = code == -ETIMEDOUT ? code : -EIO, .fd = -1};
+    if (code == 0)
+        return false;
+    if (code < 0 || sscanf(child->text, "%d %lf%n", &answer.code, &answer.number, &used) != 2 ||
         child->text[used] != '\n' || answer.code > 0)
-        return -EIO;
+        return true;
     answer.text = child->text + used + 1;
     if (child->passed_fd >= 0 && is_pipe(child->passed_fd)) {
         answer.fd = child->passed_fd;
@@ -235,7 +224,7 @@ int np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer
     if (errand->kind == NP_ERRAND_PIPE && answer.code == 0 && answer.fd < 0)
         answer.code = -EINVAL;
     *ret_answer = answer;
-    return 1;
+    return true;
 }
 
 void np_errand_end(struct np_errand *errand, bool failed, double now)

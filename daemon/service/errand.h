@@ -25,7 +25,7 @@ struct np_errand {
     struct np_child child; /* pid 0: none is running */
     pid_t left;            /* a killed child of the last errand that has not ended; 0: none */
     int failures;          /* in a row: timed out or failed */
-    double began, next;    /* by np_service_ticks(); next: do not start before */
+    double began, next;    /* by np_book_ticks(); next: do not start before */
 };
 
 struct np_errand_request {
@@ -41,7 +41,7 @@ struct np_errand_request {
 };
 
 struct np_errand_answer {
-    int code;
+    int code; /* 0 or -errno; -ETIMEDOUT: too late; -EIO: the child died without an answer */
     double number;
     int fd;           /* -1: none */
     const char *text; /* borrowed until np_errand_end() */
@@ -54,9 +54,8 @@ struct np_errand_answer {
  * np_child_start(). */
 int np_errand_begin(struct np_errand *errand, const struct np_errand_request *request, int epoll_fd,
     double now, struct np_err *err);
-/* Returns 1 with *ret_answer; 0: not yet; -ETIMEDOUT: too late; -EIO: the child died without an
- * answer. Then call np_errand_end(), except after 0. */
-int np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
+/* Takes the answer; then call np_errand_end(). False: there is none yet. */
+bool np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
 /* Frees the answer. failed: the next errand is delayed, longer after each failure in a row. */
 void np_errand_end(struct np_errand *errand, bool failed, double now);
 /* May the next errand begin? Its delay is over, and the last child has ended. */

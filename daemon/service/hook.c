@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "daemon/service/run_enter.h"
-#include "daemon/service/run_output.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 

@@ -103,8 +103,6 @@ static struct name *add(struct np_names *names, uid_t uid)
 
 static void ask_next(struct np_names *names)
 {
-    struct np_err unasked = {0};
-
     for (int i = 0; i < names->nr && names->child.pid == 0; i++) {
         struct name *name = &names->names[i];
         const struct question question = {.uid = name->uid, .look_up = names->look_up};
@@ -121,7 +119,7 @@ static void ask_next(struct np_names *names)
         name->wanted = false;
         name->until_ns = np_now_ns() + (uint64_t)(AGAIN_S * 1e9);
         names->asked = name->uid;
-        np_child_start(&start, &names->child, &unasked);
+        np_child_start(&start, &names->child, NULL);
     }
 }
 

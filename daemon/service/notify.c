@@ -15,7 +15,6 @@
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 #include "daemon/service/hook.h"
-#include "daemon/service/commit.h"
 #include "daemon/service/run_json.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
@@ -37,7 +36,7 @@ struct np_notifiers {
         double ended;        /* of the run; it may have been retried, and ended again, since */
         struct np_child own; /* the run's command; pid 0: ended, or none */
     } at[MAX_NOTIFIERS];
-    double not_before;   /* by np_service_ticks(): no start before, because one has failed */
+    double not_before;   /* by np_book_ticks(): no start before, because one has failed */
     struct np_json json; /* a finished run */
 };
 
@@ -159,7 +158,7 @@ static int begin(
     notifier->pid = child;
     notifier->pid_fd = pidfd_open(child, 0);
     if (notifier->pid_fd >= 0) /* else the next tick sees its end */
-        np_service_wake_on(service, notifier->pid_fd, NULL);
+        np_book_wake_on(service, notifier->pid_fd, NULL);
     return 0;
 }
 
@@ -193,13 +192,12 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
 static void record_notified(struct np_service *service, int64_t id, double ended)
 {
     struct np_service_run *run = np_book_run(service, id);
-    struct np_err unwritten = {0};
 
     if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
         return;
     struct np_entry to = run->entry;
     to.notified = true;
-    np_commit(service, run, &to, &unwritten); /* on failure it is notified again */
+    np_book_commit(service, run, &to, NULL); /* on failure it is notified again */
 }
 
 static void reap_one(struct np_service *service, struct np_notifier *notifier)
@@ -309,7 +307,7 @@ void np_notify_turn(struct np_service *service)
 
     for (int i = 0; i < MAX_NOTIFIERS; i++) /* finished ones make room */
         reap_one(service, &notifiers->at[i]);
-    if (np_service_ticks() < notifiers->not_before)
+    if (np_book_ticks() < notifiers->not_before)
         return;
     for (int i = 0; i < service->nr_runs; i++) {
         const struct np_entry *entry = service->entries[i];
@@ -317,7 +315,7 @@ void np_notify_turn(struct np_service *service)
 
         if (!np_entry_is_over(entry) || entry->notified || is_under_way(notifiers, entry->id))
             continue;
-        if (!np_commit_notifies(&service->options, entry)) { /* the settings have changed */
+        if (!np_book_notifies(&service->options, entry)) { /* the settings have changed */
             record_notified(service, entry->id, entry->ended);
             continue;
         }
@@ -331,7 +329,7 @@ void np_notify_turn(struct np_service *service)
             fprintf(stderr,
                 "nnpipe daemon: cannot run on_end of run %lld yet, it will be retried: %s\n",
                 (long long)entry->id, err.text);
-            notifiers->not_before = np_service_ticks() + RETRY_S;
+            notifiers->not_before = np_book_ticks() + RETRY_S;
             return;
         }
     }

@@ -135,6 +135,21 @@ bool np_entry_has_worker(const struct np_entry *entry)
            entry->state == NP_ENTRY_YIELDING || entry->state == NP_ENTRY_STOPPING;
 }
 
+int np_entry_find(const struct np_entry *const *entries, int nr, int64_t id)
+{
+    int low = 0, high = nr;
+
+    while (low < high) {
+        const int middle = (low + high) / 2;
+
+        if (entries[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < nr && entries[low]->id == id ? low : -1;
+}
+
 /* --- errors ----------------------------------------------------------------------------------- */
 
 static int code_of(int result)

@@ -89,6 +89,8 @@ bool np_entry_is_over(
     const struct np_entry *entry); /* finished: stopped, done, failed or timeout */
 /* running, pausing, yielding or stopping */
 bool np_entry_has_worker(const struct np_entry *entry);
+/* The index of the entry with this ID in a list sorted by ID; -1: there is none. */
+int np_entry_find(const struct np_entry *const *entries, int nr, int64_t id);
 
 struct np_queue;
 /* Opens the file, or creates it with mode 0600. A damaged file, or one of a later nnpipe, is

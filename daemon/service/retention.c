@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/service/owners.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
@@ -51,9 +50,8 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
         .epoll_fd = service->epoll_fd,
         .max_s = MAX_S,
         .max_bytes = MAX_BYTES};
-    struct np_err later = {0}; /* retried in the next turn */
 
-    if (np_child_start(&start, &service->retention->child, &later) == 0) {
+    if (np_child_start(&start, &service->retention->child, NULL) == 0) {
         service->retention->id = entry->id;
         service->retention->prunes = prunes;
     }
@@ -191,9 +189,8 @@ int64_t np_retention_oldest(const struct np_service_options *options,
 
 struct np_service_run *np_retention_next(struct np_service *service)
 {
-    const double wall = np_service_now();
-    const bool steady =
-        np_retention_is_steady(&service->retention->clock, wall, np_service_ticks());
+    const double wall = np_book_now();
+    const bool steady = np_retention_is_steady(&service->retention->clock, wall, np_book_ticks());
 
     return np_book_run(service, np_retention_oldest(&service->options, service->entries,
                                     service->nr_runs, steady ? wall : 0));

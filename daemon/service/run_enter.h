@@ -18,4 +18,13 @@ int np_folder_make(const char *dir, bool first, struct np_err *err);
  * systems that do not keep owners (some network mounts) are refused. */
 int np_folder_enter(const char *dir, struct np_err *err);
 
+/* The run's output: numbered segments in output/ of its folder, which is the working directory.
+ * All calls block on the disk. The number of the newest segment; 0: none. */
+int np_output_last(void);
+/* Opens a segment for appending, and creates it if missing; follows no link. Returns the
+ * descriptor or -errno. */
+int np_output_open(int segment);
+/* Removes the segment, if it exists. */
+void np_output_remove(int segment);
+
 #endif

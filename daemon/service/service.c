@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/service/commit.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/notify.h"
 #include "daemon/service/retention.h"
@@ -109,7 +108,7 @@ int np_service_open(
         .finder = NP_NO_CHILD,
         .epoll_fd = -1,
         .signal_fd = -1,
-        .began = np_service_now()};
+        .began = np_book_now()};
     np_cgroup_open(&service->cgroup);
     const int code = open_all(service, err);
     if (code < 0)
@@ -172,14 +171,12 @@ static void check_program(struct np_service *service)
     service->replaced = at > 0 && memcmp(path + at, gone, strlen(gone)) == 0;
     for (int i = 0; service->replaced && i < service->nr_runs; i++)
         if (service->runs[i]->entry.state == NP_ENTRY_QUEUED)
-            np_commit_reason(service, service->runs[i], "%s", NP_REPLACED);
+            np_book_set_reason(service, service->runs[i], "%s", NP_REPLACED);
 }
 
 /* Gives their user's name to runs that were submitted before it was known. */
 static void take_names(struct np_service *service)
 {
-    struct np_err unwritten = {0};
-
     if (!np_names_turn(service->names))
         return;
     service->version++;
@@ -190,18 +187,17 @@ static void take_names(struct np_service *service)
             continue;
         np_book_name_user(service, &to);
         if (*to.user)
-            np_commit(service, service->runs[i], &to, &unwritten);
+            np_book_commit(service, service->runs[i], &to, NULL);
     }
 }
 
 /* Removes a few finished runs that exceed the limits of service.yaml. */
 static void forget_old(struct np_service *service)
 {
-    struct np_err unwritten = {0};
     struct np_service_run *run;
 
     for (int i = 0; i < MAX_ORDERS && (run = np_retention_next(service)); i++)
-        if (np_service_remove(service, run, &unwritten) < 0)
+        if (np_service_remove(service, run, NULL) < 0)
             return;
 }
 
@@ -221,15 +217,15 @@ static void carry_out(struct np_service *service, const struct np_order *order)
         to.state = NP_ENTRY_YIELDING;
         snprintf(to.reason, sizeof(to.reason), "it yields to run %lld, which has a higher priority",
             (long long)order->other);
-        if (np_commit(service, run, &to, &err) == 0)
-            np_service_request_stop(run);
+        if (np_book_commit(service, run, &to, &err) == 0)
+            np_book_request_stop(run);
         break;
     case NP_ORDER_FAIL:
         to.state = NP_ENTRY_FAILED;
-        to.ended = np_service_now();
+        to.ended = np_book_now();
         snprintf(to.reason, sizeof(to.reason), "run %lld, which it depends on, was not done",
             (long long)order->other);
-        np_commit(service, run, &to, &err);
+        np_book_commit(service, run, &to, &err);
     }
     if (err.code) /* the file cannot be written: retried in the next turn */
         fprintf(stderr, "nnpipe daemon: %s\n", err.text);
@@ -244,8 +240,8 @@ static void dispatch(struct np_service *service)
         .nr_devices = service->options.nr_devices,
         .preempt = service->options.preempt,
         .running_per_user = service->access.for_box ? service->options.limits.running_per_user : 0,
-        .now = np_service_now(),
-        .ticks = np_service_ticks(),
+        .now = np_book_now(),
+        .ticks = np_book_ticks(),
         .longest_s = service->options.retry_cap_s > NP_DISK_WAIT_S ? service->options.retry_cap_s
                                                                    : NP_DISK_WAIT_S};
     check_program(service);
@@ -302,7 +298,7 @@ static void take_signals(struct np_service *service)
         service->stopping = true;
         notify_state(service, "STOPPING");
         for (int i = 0; i < service->nr_runs; i++)
-            np_service_request_stop(service->runs[i]);
+            np_book_request_stop(service->runs[i]);
     }
 }
 

@@ -13,7 +13,7 @@
  *          |- service_queue.c, service_limits.c, devices.c   requests of users, and their limits
  *          |- notify.c, retention.c   after a run's end
  *          v
- *        commit.c   a change: in the queue's file (queue.c, SQLite), then in memory (book.c)
+ *        book.c   a change: in the queue's file (queue.c, SQLite), then in memory
  *          v
  *        worker.c   one process a run (systemd/: one unit a run): starts, watches, stops, finds it
  *          v

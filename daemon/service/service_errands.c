@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/service/commit.h"
 #include "daemon/service/decide.h"
 #include "daemon/service/retention.h"
 #include "loader/base/mem.h"
@@ -39,8 +38,7 @@ static bool is_for_the_worker(int code)
 static void take_room(
     struct np_service *service, struct np_service_run *run, int code, double bytes)
 {
-    const double now = np_service_ticks();
-    struct np_err unwritten = {0};
+    const double now = np_book_ticks();
     char text[512];
     const double wait = np_back_off(
         service->options.retry_first_s, service->options.retry_cap_s, run->errand.failures);
@@ -55,13 +53,13 @@ static void take_room(
     }
     snprintf(text, sizeof(text), "%.300s: %s; the run waits until its disk can be used",
         run->entry.dir, why(code));
-    np_commit_delay(service, run, wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S, text, &unwritten);
+    np_book_delay(service, run, wait < MAX_PUT_OFF_S ? wait : MAX_PUT_OFF_S, text, NULL);
 }
 
 int np_service_await_room(
     struct np_service *service, struct np_service_run *run, struct np_err *err)
 {
-    const double now = np_service_ticks(), wanted = (double)service->options.spare_bytes;
+    const double now = np_book_ticks(), wanted = (double)service->options.spare_bytes;
     char text[512];
 
     if (now >= run->room_until) {
@@ -69,7 +67,7 @@ int np_service_await_room(
             run->asked_at = now;
         run->wants_room = true;
         np_service_run_errands(service, run);
-        return run->entry.not_before > np_service_now() ? 1 : 2;
+        return run->entry.not_before > np_book_now() ? 1 : 2;
     }
     if (run->room >= wanted)
         return 0;
@@ -77,7 +75,7 @@ int np_service_await_room(
         "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; the run continues when "
         "there is room",
         run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
-    const int code = np_commit_delay(service, run, NP_DISK_WAIT_S, text, err);
+    const int code = np_book_delay(service, run, NP_DISK_WAIT_S, text, err);
     return code < 0 ? code : 1;
 }
 
@@ -115,10 +113,9 @@ void np_service_adopt(struct np_service_run *run)
 static void note_process(struct np_service *service, struct np_service_run *run, const char *text)
 {
     struct np_entry to = run->entry;
-    struct np_err unwritten = {0};
 
     snprintf(to.process, sizeof(to.process), "%s", text);
-    np_commit(service, run, &to, &unwritten);
+    np_book_commit(service, run, &to, NULL);
 }
 
 /* If the PID still is the worker's, it was when the pidfd was opened, too. False: unknown. */
@@ -132,7 +129,7 @@ static bool take_process(
     }
     if (code < 0)
         return false;
-    const double age = np_service_now() - run->entry.started;
+    const double age = np_book_now() - run->entry.started;
     run->lost = false;
     run->born -= age > run->entry.lived_s ? age : run->entry.lived_s;
     np_book_take_worker(service, run, &run->found);
@@ -188,13 +185,13 @@ static void take_unit(
 static bool take_pipe(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
-    const double now = np_service_ticks();
+    const double now = np_book_ticks();
 
     run->listen_at = now + LISTEN_S;
     if (answer->fd >= 0 && run->worker.pid > 0) {
         run->worker.report_fd = answer->fd;
         if (run->silent)
-            np_commit_reason(service, run, "%s", "");
+            np_book_set_reason(service, run, "%s", "");
         run->silent = false;
     } else if (answer->fd >= 0) {
         close(answer->fd); /* its worker has ended meanwhile */
@@ -218,13 +215,12 @@ static bool take_exit(
     if (!is_read && run->entry.state != NP_ENTRY_STOPPING &&
         (code == -ETIMEDOUT || run->errand.failures < MAX_READS)) {
         struct np_entry to = run->entry;
-        struct np_err unwritten = {0};
 
         to.assigned[0] = '\0'; /* its process is gone: the device is free */
         snprintf(to.reason, sizeof(to.reason),
             "its process has ended; the result is unknown until %.300s can be read: %s", to.dir,
             why(code));
-        np_commit(service, run, &to, &unwritten);
+        np_book_commit(service, run, &to, NULL);
         return false;
     }
     if (code == 0)
@@ -260,8 +256,7 @@ static bool next_errand(const struct np_service_run *run, enum np_errand_kind *r
                                        : NP_ERRAND_HOLDER;
     else if (run->over)
         *ret_kind = run->read ? NP_ERRAND_UNIT_END : NP_ERRAND_EXIT;
-    else if (run->worker.pid > 0 && run->worker.report_fd < 0 &&
-             np_service_ticks() >= run->listen_at)
+    else if (run->worker.pid > 0 && run->worker.report_fd < 0 && np_book_ticks() >= run->listen_at)
         *ret_kind = NP_ERRAND_PIPE;
     else if (run->wants_room && run->entry.state == NP_ENTRY_QUEUED)
         *ret_kind = NP_ERRAND_ROOM;
@@ -279,7 +274,7 @@ static bool has_place(const struct np_service *service, uid_t uid)
     return n < MAX_OWN;
 }
 
-/* answer has a code of -errno if there is none; false: ask again. */
+/* False: ask again. */
 static bool take_answer(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -289,8 +284,8 @@ static bool take_answer(
         if (take_pipe(service, run, answer))
             break;
         run->silent = true;
-        np_commit_reason(service, run, "%.300s does not answer: no reports of the run can be read",
-            run->entry.dir);
+        np_book_set_reason(service, run,
+            "%.300s does not answer: no reports of the run can be read", run->entry.dir);
         return false;
     case NP_ERRAND_EXIT: return take_exit(service, run, answer->code, answer->text);
     case NP_ERRAND_HOLDER:
@@ -305,7 +300,7 @@ static bool take_answer(
 static void note_failure(struct np_service *service, struct np_service_run *run, int code)
 {
     if (run->lost)
-        np_commit_reason(service, run,
+        np_book_set_reason(service, run,
             "whether its process still runs is not known yet: %.300s: %s", run->entry.dir,
             why(code));
 }
@@ -315,22 +310,19 @@ static bool is_failure(const struct np_errand *errand, int code)
     return errand->kind == NP_ERRAND_ROOM && code < 0 && !is_for_the_worker(code);
 }
 
-static void take(struct np_service *service, struct np_service_run *run, int code,
-    struct np_errand_answer *answer)
+static void take(
+    struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
     const bool was_lost = run->lost;
 
-    if (code < 0)
-        *answer = (struct np_errand_answer){.code = code, .fd = -1};
     run->errand.failures++; /* the answer's handlers count this failure, too */
     const bool done = take_answer(service, run, answer);
     run->errand.failures--;
     if (!done)
         note_failure(service, run, answer->code);
     else if (was_lost && !run->lost && strstr(run->entry.reason, "not known yet"))
-        np_commit_reason(service, run, "%s", "");
-    np_errand_end(
-        &run->errand, !done || is_failure(&run->errand, answer->code), np_service_ticks());
+        np_book_set_reason(service, run, "%s", "");
+    np_errand_end(&run->errand, !done || is_failure(&run->errand, answer->code), np_book_ticks());
 }
 
 static void begin(struct np_service *service, struct np_service_run *run, enum np_errand_kind kind)
@@ -353,26 +345,23 @@ static void begin(struct np_service *service, struct np_service_run *run, enum n
         .exit = &run->left};
 
     if (code == 0)
-        code = np_errand_begin(&run->errand, &request, service->epoll_fd, np_service_ticks(), &err);
+        code = np_errand_begin(&run->errand, &request, service->epoll_fd, np_book_ticks(), &err);
     np_free(config);
     np_free(environment);
     if (code < 0) {
-        struct np_errand_answer none;
-
         run->errand.kind = kind;
-        take(service, run, code, &none);
+        take(service, run, &(struct np_errand_answer){.code = code, .fd = -1});
     }
 }
 
 void np_service_run_errands(struct np_service *service, struct np_service_run *run)
 {
-    const double now = np_service_ticks();
+    const double now = np_book_ticks();
     struct np_errand_answer answer;
     enum np_errand_kind kind;
-    int code;
 
-    if (run->errand.child.pid > 0 && (code = np_errand_turn(&run->errand, &answer)) != 0)
-        take(service, run, code, &answer);
+    if (run->errand.child.pid > 0 && np_errand_turn(&run->errand, &answer))
+        take(service, run, &answer);
     if (next_errand(run, &kind) && np_errand_may(&run->errand, now) &&
         has_place(service, run->entry.uid))
         begin(service, run, kind);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "daemon/cmd.h"
-#include "daemon/service/commit.h"
 #include "daemon/service/decide.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/job.h"
@@ -57,7 +56,7 @@ static int start_child(
         close(group_fd);
     np_free(config);
     np_free(environment);
-    if ((code = np_commit(service, run, to, err)) < 0) {
+    if ((code = np_book_commit(service, run, to, err)) < 0) {
         np_worker_forget(&worker);
         return code;
     }
@@ -78,7 +77,7 @@ int np_service_begin(
     struct np_entry to = run->entry;
     to.state = NP_ENTRY_RUNNING;
     to.attempt++;
-    to.started = np_service_now();
+    to.started = np_book_now();
     to.exit_code = -1;
     to.lived_s = 0;
     to.reason[0] = to.process[0] = '\0';
@@ -88,7 +87,7 @@ int np_service_begin(
     np_book_new_worker(run);
     if (!service->start.units)
         return start_child(service, run, &to, err);
-    if ((code = np_commit(service, run, &to, err)) < 0)
+    if ((code = np_book_commit(service, run, &to, err)) < 0)
         return code;
     run->starting = true;
     return 0;
@@ -101,19 +100,18 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
 {
     struct np_progress *p = &run->progress;
     struct np_node *node = NULL;
-    struct np_err unread = {0};
     char doing[sizeof(p->doing)];
 
-    if (np_json_parse(line, strlen(line), &node, &unread) < 0 || node->kind != NP_NODE_MAP) {
+    if (np_json_parse(line, strlen(line), &node, NULL) < 0 || node->kind != NP_NODE_MAP) {
         np_node_free(node);
         return;
     }
     memcpy(doing, p->doing, sizeof(doing));
     np_progress_read(node, p);
-    p->said = np_service_now();
+    p->said = np_book_now();
     const double at = np_node_number(node, "progress", run->at); /* batches of any kind done */
     if (at > run->at || strcmp(doing, p->doing) != 0)
-        run->progressed = np_service_ticks();
+        run->progressed = np_book_ticks();
     run->at = at;
     service->version++;
     np_node_free(node);
@@ -123,7 +121,7 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
  * a few times a second. */
 static void read_report(struct np_service *service, struct np_service_run *run)
 {
-    const double now = np_service_ticks();
+    const double now = np_book_ticks();
     char bytes[4096], last[sizeof(run->line)] = "";
     ssize_t nr;
 
@@ -163,7 +161,7 @@ static void note_device(struct np_service *service, struct np_service_run *run)
     snprintf(run->died_on, sizeof(run->died_on), "%s",
         end.device_failed || end.died ? run->entry.assigned : "");
     if (device && !run->unstarted &&
-        np_device_ended(&device->health, device->name, &end, np_service_ticks()))
+        np_device_ended(&device->health, device->name, &end, np_book_ticks()))
         fprintf(stderr,
             "nnpipe daemon: %s is suspect: no run is started there for %.0f minutes, because %d "
             "starts died there, the last one: %s\n",
@@ -186,8 +184,8 @@ static void hold_starts(struct np_service *service, const struct np_service_run 
     service->nr_unstarted = run->unstarted ? service->nr_unstarted + 1 : 0;
     service->start_at = !run->unstarted
                             ? 0
-                            : np_service_ticks() + np_back_off(service->options.retry_first_s,
-                                                       MAX_HOLD_S, service->nr_unstarted);
+                            : np_book_ticks() + np_back_off(service->options.retry_first_s,
+                                                    MAX_HOLD_S, service->nr_unstarted);
 }
 
 static void decide(struct np_service *service, struct np_service_run *run, struct np_entry *to)
@@ -198,7 +196,7 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
         .hung = run->hung,
         .never_began = run->never_began,
         .unstarted = run->unstarted,
-        .now = np_service_now(),
+        .now = np_book_now(),
         .retry_first_s = service->options.retry_first_s,
         .retry_cap_s = service->options.retry_cap_s};
 
@@ -219,7 +217,7 @@ static void report_unkillable(struct np_service *service, struct np_service_run 
     if (run->killed == 0)
         run->killed = now;
     if (now - run->killed >= KILLED_S && !strstr(run->entry.reason, UNKILLABLE))
-        np_commit_reason(service, run,
+        np_book_set_reason(service, run,
             "process %d " UNKILLABLE
             ": it waits in the kernel for storage or its device, and keeps %s",
             (int)run->worker.pid, run->entry.assigned);
@@ -254,7 +252,7 @@ static void watch_start(struct np_service_run *run, double now)
 
 static void watch_process(struct np_service *service, struct np_service_run *run)
 {
-    const double now = np_service_ticks();
+    const double now = np_book_ticks();
 
     const bool is_over = np_pid_fd_is_over(run->worker.pid_fd);
 
@@ -286,8 +284,6 @@ static void watch_process(struct np_service *service, struct np_service_run *run
 
 void np_service_watch_worker(struct np_service *service, struct np_service_run *run)
 {
-    struct np_err unwritten = {0};
-
     if (run->worker.pid > 0)
         watch_process(service, run);
     np_service_run_errands(service, run);
@@ -297,7 +293,7 @@ void np_service_watch_worker(struct np_service *service, struct np_service_run *
 
         decide(service, run, &to);
         to.process[0] = '\0';
-        if (np_commit(service, run, &to, &unwritten) == 0)
+        if (np_book_commit(service, run, &to, NULL) == 0)
             run->ended = false;
         else
             run->waits = waits;

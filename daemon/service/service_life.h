@@ -6,7 +6,7 @@
 #include "daemon/service/book.h"
 
 /* Starts the run on the device once its disk has room. A worker that cannot be started is not an
- * error: the run is retried. Errors as np_commit(). */
+ * error: the run is retried. Errors as np_book_commit(). */
 int np_service_begin(
     struct np_service *service, struct np_service_run *run, const char *device, struct np_err *err);
 /* Call in each turn of the loop: takes the worker's reports, kills it if it hangs, and records

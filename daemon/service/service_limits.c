@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/service/commit.h"
-#include "daemon/service/owners.h"
-
 #define WRITE_S 60.0 /* between two records of a run's running time */
 
 int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
@@ -137,7 +134,7 @@ void np_service_leave_group(const struct np_service *service, struct np_service_
 
 double np_service_ran(const struct np_service_run *run)
 {
-    return run->entry.ran_s + (run->worker.pid > 0 ? np_service_ticks() - run->born : 0);
+    return run->entry.ran_s + (run->worker.pid > 0 ? np_book_ticks() - run->born : 0);
 }
 
 /* "8h", "90m", "20s". */
@@ -160,9 +157,8 @@ static void explain_timeout(struct np_entry *to)
 /* The record is for the next daemon. */
 void np_service_watch_time(struct np_service *service, struct np_service_run *run)
 {
-    const double lived_s = np_service_ticks() - run->born;
+    const double lived_s = np_book_ticks() - run->born;
     struct np_entry to = run->entry;
-    struct np_err unwritten = {0};
 
     run->lived_s = lived_s;
     if (to.time_limit_s == 0)
@@ -171,10 +167,10 @@ void np_service_watch_time(struct np_service *service, struct np_service_run *ru
     if (to.state == NP_ENTRY_RUNNING && to.ran_s + lived_s >= to.time_limit_s) {
         to.state = NP_ENTRY_STOPPING;
         explain_timeout(&to);
-        if (np_commit(service, run, &to, &unwritten) == 0)
-            np_service_request_stop(run);
+        if (np_book_commit(service, run, &to, NULL) == 0)
+            np_book_request_stop(run);
     } else if (lived_s - run->entry.lived_s >= WRITE_S) {
-        np_commit(service, run, &to, &unwritten);
+        np_book_commit(service, run, &to, NULL);
     }
 }
 
@@ -186,6 +182,6 @@ void np_service_count_time(const struct np_service_run *run, struct np_entry *to
         (to->state != NP_ENTRY_QUEUED && to->state != NP_ENTRY_STOPPED))
         return;
     to->state = NP_ENTRY_TIMEOUT;
-    to->ended = np_service_now();
+    to->ended = np_book_now();
     explain_timeout(to);
 }

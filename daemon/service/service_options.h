@@ -21,8 +21,6 @@ struct np_limits {
     double cpus_per_run;      /* for a run submitted without --cpus; 0: no limit */
 };
 
-#define NP_MAX_DEVICES 64
-
 struct np_service_options {
     struct np_slotted *devices; /* with `devices: auto`, the answer of `nnpipe devices` */
     int nr_devices;

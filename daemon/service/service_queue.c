@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/service/commit.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/retention.h"
 #include "daemon/service/service_limits.h"
@@ -37,7 +36,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
         return code;
     if ((code = np_book_make_room(service, err)) < 0)
         return code;
-    added.submitted = np_service_now();
+    added.submitted = np_book_now();
     added.exit_code = -1;
     np_book_name_user(service, &added);
     code = np_queue_add(service->queue, &added, ret_id, ret_known, err);
@@ -71,10 +70,10 @@ static int leave(struct np_service *service, struct np_service_run *run, enum np
     to.state = np_entry_has_worker(&to) ? going : gone;
     to.reason[0] = '\0';
     if (np_entry_is_over(&to))
-        to.ended = np_service_now();
-    const int code = np_commit(service, run, &to, err);
+        to.ended = np_book_now();
+    const int code = np_book_commit(service, run, &to, err);
     if (code == 0)
-        np_service_request_stop(run);
+        np_book_request_stop(run);
     return code;
 }
 
@@ -102,7 +101,7 @@ int np_service_resume(struct np_service *service, struct np_service_run *run, st
     to.state = to.state == NP_ENTRY_PAUSING ? NP_ENTRY_YIELDING : NP_ENTRY_QUEUED;
     to.not_before = 0;
     to.reason[0] = '\0';
-    return np_commit(service, run, &to, err);
+    return np_book_commit(service, run, &to, err);
 }
 
 int np_service_set_priority(
@@ -111,7 +110,7 @@ int np_service_set_priority(
     struct np_entry to = run->entry;
 
     to.priority = priority;
-    return np_commit(service, run, &to, err);
+    return np_book_commit(service, run, &to, err);
 }
 
 /* The ID of an unfinished run that comes after this one, or 0. */
@@ -151,7 +150,7 @@ int np_service_set_time_limit(
     struct np_entry to = run->entry;
 
     to.time_limit_s = seconds;
-    return np_commit(service, run, &to, err);
+    return np_book_commit(service, run, &to, err);
 }
 
 /* --- retry ------------------------------------------------------------------------------------ */
@@ -184,7 +183,7 @@ int np_service_retry(
     to.reason[0] = '\0';
     to.ran_s = to.lived_s = to.retries = 0;
     to.not_before = to.ended = 0;
-    if ((code = np_commit(service, run, &to, err)) < 0)
+    if ((code = np_book_commit(service, run, &to, err)) < 0)
         return code;
     run->spare = -1; /* its checkpoints are needed again */
     np_retention_leave(service->retention, to.id);
@@ -206,7 +205,7 @@ int np_service_hold(struct np_service *service, struct np_service_run *run, stru
             np_entry_states[to.state]);
     to.state = NP_ENTRY_PAUSED;
     snprintf(to.reason, sizeof(to.reason), "it is held; release lets it start");
-    return np_commit(service, run, &to, err);
+    return np_book_commit(service, run, &to, err);
 }
 
 /* --- tokens ----------------------------------------------------------------------------------- */
@@ -222,7 +221,7 @@ int np_service_new_token(
         memcpy(token, service->token, sizeof(token));
     } else if ((code = np_token_make(token, err)) == 0) {
         np_token_hash(token, hash);
-        code = np_queue_set_token(service->queue, uid, hash, np_service_now(), err);
+        code = np_queue_set_token(service->queue, uid, hash, np_book_now(), err);
     }
     if (code == 0)
         memcpy(ret_token, token, sizeof(token));
@@ -236,12 +235,11 @@ int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *
 
 bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid)
 {
-    struct np_err unread = {0};
     bool found = false;
     char hash[NP_TOKEN_CHARS + 1];
 
     if (strlen(token) != NP_TOKEN_CHARS)
         return false;
     np_token_hash(token, hash);
-    return np_queue_find_token(service->queue, hash, ret_uid, &found, &unread) == 0 && found;
+    return np_queue_find_token(service->queue, hash, ret_uid, &found, NULL) == 0 && found;
 }

@@ -1,7 +1,7 @@
 /* When a device is set aside, and when it is not. */
 #include <string.h>
 
-#include "daemon/service/device_health.h"
+#include "daemon/service/dispatch.h"
 #include "tests/test.h"
 
 static struct np_device_health health;

@@ -101,11 +101,10 @@ static char *dropin_dir(const struct unit *unit)
 
 static bool is_text(const char *path, const char *text)
 {
-    struct np_err unread = {0};
     char *there = NULL;
     uint64_t bytes;
     const bool same =
-        np_read_file(path, 1 << 20, &there, &bytes, &unread) == 0 && strcmp(there, text) == 0;
+        np_read_file(path, 1 << 20, &there, &bytes, NULL) == 0 && strcmp(there, text) == 0;
 
     np_free(there);
     return same;
@@ -255,13 +254,12 @@ static int load_anew(struct unit *unit, struct np_err *err)
 
 static int start_process(struct unit *unit, struct np_err *err)
 {
-    struct np_err none = {0};
     char state[32];
 
     read_state(unit, state);
     if (!is_down(state))
         return np_err_set(err, -EBUSY, "systemd: %s is %s already", unit->name, state);
-    np_systemd_call(unit->bus, "ResetFailedUnit", unit->name, NULL, &none);
+    np_systemd_call(unit->bus, "ResetFailedUnit", unit->name, NULL, NULL);
     const int64_t last = started_at(unit);
     const int code = np_systemd_call(unit->bus, "StartUnit", unit->name, "replace", err);
     return code < 0 ? code : await_process(unit, last, unit->worker, err);
@@ -345,10 +343,9 @@ static void read_result(const struct unit *unit, struct np_worker_exit *exit)
 static void end(const struct np_units *units, int64_t id, struct np_worker_exit *exit)
 {
     char state[32];
-    struct np_err none = {0};
     struct unit unit;
 
-    if (open_unit(&unit, units, "worker", id, &none) == 0 && load(&unit, &none) == 0) {
+    if (open_unit(&unit, units, "worker", id, NULL) == 0 && load(&unit, NULL) == 0) {
         for (int i = 0; i < MAX_POLLS;
              i++, pause_poll()) { /* systemd notices the end soon after us */
             read_state(&unit, state);
@@ -357,7 +354,7 @@ static void end(const struct np_units *units, int64_t id, struct np_worker_exit 
         }
         if (exit->code < 0 && !exit->signal)
             read_result(&unit, exit);
-        np_systemd_call(unit.bus, "ResetFailedUnit", unit.name, NULL, &none);
+        np_systemd_call(unit.bus, "ResetFailedUnit", unit.name, NULL, NULL);
     }
     remove_files(&unit);
     close_unit(&unit);
