@@ -12,8 +12,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "tests/kernel/made_graphs.h"
-#include "trainer/cuda/calls_cuda.h"
-#include "trainer/plan.h"
+#include "trainer/cuda/program_cuda.h"
 
 #define MAX_NAMES 64
 
@@ -43,22 +42,22 @@ static int fail(const char *what, const struct np_err *err)
  * larger, one that forgot a workspace smaller. */
 static int report(const struct np_cuda_program *program, const char *title)
 {
-    const struct np_graph *graph = np_cuda_program_graph(program);
+    const struct np_graph *graph = program->graph;
     struct counted names[MAX_NAMES] = {0};
     uint64_t all = 0;
 
     for (int n = 0; n < graph->nr_nodes; n++)
-        count(names, np_cuda_program_call(program, n));
+        count(names, np_cuda_call_name(&program->calls[n]));
     for (int t = 0; t < graph->nr_tensors; t++)
         if (graph->tensors[t].role == NP_ROLE_ACTIVATION || graph->tensors[t].role == NP_ROLE_SAVED)
             all += np_tensor_elements(&graph->tensors[t]) * np_dtype_bytes(graph->tensors[t].dtype);
     printf("%s: %d nodes, arena %.1f MB of %.1f, workspace %.1f MB:", title, graph->nr_nodes,
-        (double)np_cuda_program_arena_bytes(program) * 1e-6, (double)all * 1e-6,
+        (double)program->memory.arena_bytes * 1e-6, (double)all * 1e-6,
         (double)np_cuda_program_workspace_bytes(program) * 1e-6);
     for (int i = 0; i < MAX_NAMES && names[i].name; i++)
         printf("%s %s %d", i ? "," : "", names[i].name, names[i].n);
     printf("\n");
-    return np_cuda_program_arena_bytes(program) == 0 || np_cuda_program_arena_bytes(program) > all;
+    return program->memory.arena_bytes == 0 || program->memory.arena_bytes > all;
 }
 
 /* Plans asked for: cuDNN's own function, counted. */
@@ -83,15 +82,14 @@ struct network {
 /* As if each shape's first plan had been chosen. */
 static int note_choice(const struct np_cuda_conv *conv, struct np_engines *engines)
 {
-    return conv ? np_engines_put(engines, np_cuda_conv_key(conv), np_cuda_conv_taken(conv), 1, NULL)
-                : 0;
+    return conv ? np_engines_put(engines, conv->shape->key, np_cuda_conv_taken(conv), 1, NULL) : 0;
 }
 
 static int note_choices(const struct np_cuda_program *program, struct np_engines *engines)
 {
     int code = 0;
 
-    for (int n = 0; code == 0 && n < np_cuda_program_graph(program)->nr_nodes; n++) {
+    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
         code = note_choice(program->calls[n].conv, engines);
         if (code == 0)
             code = note_choice(program->calls[n].summing, engines);
@@ -106,19 +104,17 @@ static int lower(
     static const char *const names[] = {"train", "eval"};
     struct np_cuda_convs *convs = np_cuda_convs_new(&network->cuda->target, 0);
     const struct np_cuda_parts parts = {network->cuda, convs, known};
-    const char *node, *id;
     int bad = 0;
 
     for (int g = 0; g < 2; g++) {
         struct np_cuda_program *program = NULL;
         struct np_cuda_layout layout = {0};
-        struct np_graph *device = np_cuda_graph(network->graphs[g]);
         const struct np_cuda_arrays arrays = {.layout = &layout};
         struct np_err err = {0};
         char title[300];
 
         snprintf(title, sizeof(title), "%s %s", network->title, names[g]);
-        if (!device || np_cuda_layout_init(&layout, network->graphs[g], device, &err) < 0 ||
+        if (np_cuda_layout_init(&layout, network->graphs[g], &err) < 0 ||
             np_cuda_program_new(
                 &parts, network->graphs[g], &arrays, network->rules, &program, &err) < 0)
             bad |= fail(title, &err);
@@ -126,10 +122,10 @@ static int lower(
             bad |= report(program, title) | (note_choices(program, ret_engines) < 0);
         np_cuda_program_free(program);
         np_cuda_layout_fini(&layout);
-        np_graph_free(device);
     }
-    if (np_cuda_convs_lost(convs, &node, &id) > 0) {
-        printf("%s: %s: %s is not offered again\n", network->title, node, id);
+    if (convs->nr_lost > 0) {
+        printf(
+            "%s: %s: %s is not offered again\n", network->title, convs->lost_node, convs->lost_id);
         bad = 1;
     }
     np_cuda_convs_free(convs);
@@ -145,8 +141,8 @@ static int lower_twice(const struct network *network)
     nr_builds = 0;
     bad |= lower(network, engines, NULL);
     printf("%s: %d plans to choose from %d shapes, %d where the choices are known\n",
-        network->title, first, np_engines_count(engines), nr_builds);
-    bad |= nr_builds != np_engines_count(engines);
+        network->title, first, engines->n, nr_builds);
+    bad |= nr_builds != engines->n;
     np_engines_free(engines);
     return bad;
 }

@@ -9,7 +9,7 @@
 #include "loader/base/mem.h"
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
-#include "trainer/cuda/calls_cuda.h"
+#include "trainer/cuda/program_cuda.h"
 
 #define F32_TOLERANCE  2e-5
 #define BF16_TOLERANCE 8e-3 /* a unit in the last place of 8 bits */

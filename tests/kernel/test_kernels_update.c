@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "tests/test.h"
-#include "trainer/cuda/calls_cuda.h"
+#include "trainer/cuda/program_cuda.h"
 #include "trainer/cpu/kernels.h"
 #include "trainer/optim.h"
 

@@ -53,14 +53,14 @@ Test(engines, prints_only_this_networks_choices_and_reads_them_back)
         parsed("plan a 40:2=0,7=64 0.125\nplan b 41 0\nplan c apart 2\n", &code);
     char *text = np_strdup("scaler 1 0\n");
 
-    np_engines_use(engines, "a");
+    np_engines_find(engines, "a")->used = true;
     cr_assert_eq(np_engines_put(engines, "c", "42:1=1", 0.5f, NULL), 0);
     np_engines_print(engines, &text);
     cr_assert_str_eq(text, "scaler 1 0\nplan a 40:2=0,7=64 0.125\nplan c 42:1=1 0.5\n");
     np_engines_free(engines);
     engines = parsed(text, &code);
     cr_assert_eq(code, 0);
-    cr_assert_eq(np_engines_count(engines), 2);
+    cr_assert_eq(engines->n, 2);
     cr_assert_str_eq(np_engines_find(engines, "a")->id, "40:2=0,7=64");
     cr_assert_null(np_engines_find(engines, "b"));
     np_engines_free(engines);
@@ -73,8 +73,8 @@ Test(engines, leaves_out_and_counts_choices_stored_as_list_positions)
     struct np_engines *engines = parsed("engine a 3\nplan b 41 0\nengine c 0\n", &code);
 
     cr_assert_eq(code, 0);
-    cr_assert_eq(np_engines_old(engines), 2);
-    cr_assert_eq(np_engines_count(engines), 1);
+    cr_assert_eq(engines->nr_old, 2);
+    cr_assert_eq(engines->n, 1);
     cr_assert_null(np_engines_find(engines, "a"));
     np_engines_free(engines);
 }
@@ -100,7 +100,7 @@ Test(engines, drops_the_oldest_of_a_full_cache)
     cache_file(path);
     for (int i = 0; i < NP_ENGINE_MAX + 100; i++)
         put(engines, "key", i);
-    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MAX + 100, "a run has all that it chose");
+    cr_assert_eq(engines->n, NP_ENGINE_MAX + 100, "a run has all that it chose");
     np_engines_merge(engines, path);
     np_engines_free(engines);
     engines = np_engines_new();
@@ -110,7 +110,7 @@ Test(engines, drops_the_oldest_of_a_full_cache)
 
     engines = np_engines_new();
     np_engines_read(engines, path);
-    cr_assert_eq(np_engines_count(engines), NP_ENGINE_MAX);
+    cr_assert_eq(engines->n, NP_ENGINE_MAX);
     cr_assert_null(np_engines_find(engines, "key_100"));
     snprintf(key, sizeof(key), "key_%d", 101);
     cr_assert_not_null(np_engines_find(engines, key));
@@ -142,7 +142,7 @@ Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 60)
         cr_assert_gt(wait(NULL), 0);
     engines = np_engines_new();
     np_engines_read(engines, path);
-    cr_assert_eq(np_engines_count(engines), 80, "%d", np_engines_count(engines));
+    cr_assert_eq(engines->n, 80, "%d", engines->n);
     np_engines_free(engines);
     remove_cache(path);
 }

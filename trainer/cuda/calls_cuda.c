@@ -1,6 +1,6 @@
 /* Queues the kernels of each operation: one function per family, and the table that names them.
  * Operands were looked up when the program was bound. */
-#include "trainer/cuda/calls_cuda.h"
+#include "trainer/cuda/program_cuda.h"
 
 static const struct np_tensor *tensor(const struct np_cuda_program *program, int t)
 {
@@ -214,7 +214,7 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
     code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)
         return code;
-    if (node->op == NP_OP_CONV && np_cuda_conv_pattern(c->conv) == NP_CONV_PLAIN) {
+    if (node->op == NP_OP_CONV && c->conv->shape->pattern == NP_CONV_PLAIN) {
         if (bias)
             np_cuda_bias(stream, p->dtype, q[2], node->attrs.relu, q[3], np_cuda_rows(p, out),
                 np_cuda_channels(p, out));
@@ -276,7 +276,7 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
 const char *np_cuda_call_name(const struct np_cuda_call *call)
 {
     if (call->conv && call->node->op == NP_OP_CONV)
-        return np_conv_patterns[np_cuda_conv_pattern(call->sums ? call->summing : call->conv)];
+        return np_conv_patterns[(call->sums ? call->summing : call->conv)->shape->pattern];
     if (call->source && call->source->sums)
         return "own bn_stats of sums";
     return np_cuda_lowerings[call->node->op].name;

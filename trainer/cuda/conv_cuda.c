@@ -8,33 +8,7 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_PLANS     24
 #define MAX_WORKSPACE (1ull << 30)
-
-/* The plans of all nodes with this key. */
-struct shape {
-    char key[NP_ENGINE_KEY];
-    enum np_conv_pattern pattern;
-    struct np_dnn *dnn;
-    struct np_dnn_plan plans[MAX_PLANS]; /* 0: cuDNN does not support this pattern */
-    int nr_plans, taken;
-    bool settled;
-    struct shape *next;
-};
-
-struct np_cuda_convs {
-    const struct np_dnn_target *target;
-    uint64_t workspace_max; /* bytes; plans that need more are left out if others need less */
-    struct shape *shapes;
-    int nr_lost;
-    char lost_node[128], lost_id[NP_DNN_ID]; /* the first */
-};
-
-struct np_cuda_conv {
-    const struct np_dnn_target *target;
-    struct shape *shape;
-    cudnnBackendDescriptor_t pack;
-};
 
 const char *const np_conv_patterns[] = {
     "conv", "conv + bias", "conv + relu", "conv + bias + relu", "conv + stats"};
@@ -139,7 +113,7 @@ static enum np_conv_pattern wanted(const struct np_op_node *node)
 /* --- a shape's plans -------------------------------------------------------------------------- */
 
 /* Builds the known choice, if cuDNN still offers it. */
-static bool build_known(const struct np_dnn_target *target, struct shape *shape,
+static bool build_known(const struct np_dnn_target *target, struct np_conv_shape *shape,
     const struct np_dnn_offer *offers, int n, const char *id)
 {
     for (int i = 0; i < n; i++)
@@ -150,7 +124,7 @@ static bool build_known(const struct np_dnn_target *target, struct shape *shape,
 
 /* Builds up to `max` plans in cuDNN's order. Plans that need too much workspace are left out; if
  * there are no others, the smallest is taken. */
-static void build_all(const struct np_cuda_convs *convs, struct shape *shape,
+static void build_all(const struct np_cuda_convs *convs, struct np_conv_shape *shape,
     const struct np_dnn_offer *offers, int n, int max)
 {
     const struct np_cudnn *cudnn = convs->target->cudnn;
@@ -186,27 +160,28 @@ static void lose(struct np_cuda_convs *convs, const struct np_op_node *node, con
     snprintf(convs->lost_id, sizeof(convs->lost_id), "%s", id);
 }
 
-static const struct np_engine *find_known(const struct np_conv_request *request, const char *key)
+static struct np_engine *find_known(const struct np_conv_request *request, const char *key)
 {
     return request->known ? np_engines_find(request->known, key) : NULL;
 }
 
 /* -ENOTSUP: cuDNN has no plan. */
-static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
+static int build_plans(struct np_cuda_convs *convs, struct np_conv_shape *shape,
     const struct np_conv_request *request, struct np_err *err)
 {
-    const struct np_engine *engine = find_known(request, shape->key);
+    struct np_engine *engine = find_known(request, shape->key);
     struct np_dnn_offer offers[NP_DNN_OFFERS];
     int n = np_dnn_offers(shape->dnn, request->rules, offers, err);
 
     if (n > 0 && engine && build_known(convs->target, shape, offers, n, engine->id)) {
         shape->nr_plans = 1;
         shape->settled = true;
-        np_engines_use(request->known, shape->key);
+        engine->used = true;
     } else if (n > 0) {
         if (engine && strcmp(engine->id, NP_ENGINE_APART) != 0)
             lose(convs, request->node, engine->id);
-        build_all(convs, shape, offers, n, request->max < MAX_PLANS ? request->max : MAX_PLANS);
+        build_all(
+            convs, shape, offers, n, request->max < NP_CONV_PLANS ? request->max : NP_CONV_PLANS);
     }
     np_dnn_offers_free(convs->target->cudnn, offers, n);
     if (n > 0 && shape->nr_plans == 0)
@@ -218,7 +193,7 @@ static int build_plans(struct np_cuda_convs *convs, struct shape *shape,
 static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, const char *key, struct np_err *err)
 {
-    struct shape *shape = np_alloc(sizeof(*shape));
+    struct np_conv_shape *shape = np_alloc(sizeof(*shape));
     int code;
 
     snprintf(shape->key, sizeof(shape->key), "%s", key);
@@ -231,10 +206,10 @@ static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *
 }
 
 static int find_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
-    enum np_conv_pattern pattern, struct shape **ret_shape, struct np_err *err)
+    enum np_conv_pattern pattern, struct np_conv_shape **ret_shape, struct np_err *err)
 {
     char key[NP_ENGINE_KEY];
-    struct shape *shape;
+    struct np_conv_shape *shape;
 
     np_engine_key(request->graph, request->node, np_conv_patterns[pattern], request->rules, key);
     for (shape = convs->shapes; shape && strcmp(shape->key, key) != 0; shape = shape->next)
@@ -265,7 +240,7 @@ struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint
 void np_cuda_convs_free(struct np_cuda_convs *convs)
 {
     while (convs && convs->shapes) {
-        struct shape *shape = convs->shapes;
+        struct np_conv_shape *shape = convs->shapes;
 
         convs->shapes = shape->next;
         for (int i = 0; i < shape->nr_plans; i++)
@@ -274,14 +249,6 @@ void np_cuda_convs_free(struct np_cuda_convs *convs)
         np_free(shape);
     }
     np_free(convs);
-}
-
-int np_cuda_convs_lost(
-    const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id)
-{
-    *ret_node = convs->lost_node;
-    *ret_id = convs->lost_id;
-    return convs->nr_lost;
 }
 
 /* --- a node ----------------------------------------------------------------------------------- */
@@ -326,7 +293,7 @@ int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_req
     struct np_cuda_conv **ret_conv, struct np_err *err)
 {
     const struct np_op_node *node = request->node;
-    const struct np_engine *engine;
+    struct np_engine *engine;
     char key[NP_ENGINE_KEY];
 
     assert(node->op == NP_OP_CONV && node->nr_ins == 2 && !node->attrs.relu);
@@ -336,7 +303,7 @@ int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_req
     np_engine_key(request->graph, node, np_conv_patterns[NP_CONV_STATS], request->rules, key);
     engine = find_known(request, key);
     if (engine && strcmp(engine->id, NP_ENGINE_APART) == 0) {
-        np_engines_use(request->known, key);
+        engine->used = true;
         return np_err_set(err, -ENOTSUP, "%s: two kernels are faster", node->name);
     }
     return prepare(convs, request, NP_CONV_STATS, false, ret_conv, err);
@@ -350,26 +317,6 @@ void np_cuda_conv_free(struct np_cuda_conv *conv)
     np_free(conv);
 }
 
-enum np_conv_pattern np_cuda_conv_pattern(const struct np_cuda_conv *conv)
-{
-    return conv->shape->pattern;
-}
-
-const char *np_cuda_conv_key(const struct np_cuda_conv *conv)
-{
-    return conv->shape->key;
-}
-
-int np_cuda_conv_plans(const struct np_cuda_conv *conv)
-{
-    return conv->shape->nr_plans;
-}
-
-void np_cuda_conv_take(struct np_cuda_conv *conv, int plan)
-{
-    conv->shape->taken = plan;
-}
-
 const char *np_cuda_conv_taken(const struct np_cuda_conv *conv)
 {
     return conv->shape->plans[conv->shape->taken].id;
@@ -377,7 +324,7 @@ const char *np_cuda_conv_taken(const struct np_cuda_conv *conv)
 
 void np_cuda_conv_keep(struct np_cuda_conv *conv)
 {
-    struct shape *shape = conv->shape;
+    struct np_conv_shape *shape = conv->shape;
     struct np_dnn_plan kept = shape->plans[shape->taken];
 
     for (int i = 0; i < shape->nr_plans; i++)
@@ -387,11 +334,6 @@ void np_cuda_conv_keep(struct np_cuda_conv *conv)
     shape->nr_plans = 1;
     shape->taken = 0;
     shape->settled = true;
-}
-
-bool np_cuda_conv_settled(const struct np_cuda_conv *conv)
-{
-    return conv->shape->settled;
 }
 
 uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv)

@@ -16,17 +16,36 @@ enum np_conv_pattern {
 };
 extern const char *const np_conv_patterns[];
 
+#define NP_CONV_PLANS 24
+/* The plans of all nodes with this key. */
+struct np_conv_shape {
+    char key[NP_ENGINE_KEY]; /* for np_engines */
+    enum np_conv_pattern pattern;
+    struct np_dnn *dnn;
+    struct np_dnn_plan plans[NP_CONV_PLANS];
+    int nr_plans; /* 0: cuDNN does not support this pattern */
+    int taken;    /* the current plan: the first until another is taken */
+    bool settled; /* the choice is final */
+    struct np_conv_shape *next;
+};
+
 /* A store makes plans once for all nodes with the same operation, shapes, types and rules, in
- * all programs that share it. target: borrowed. Free it after its last convolution. */
-struct np_cuda_convs;
+ * all programs that share it. Free it after its last convolution. */
+struct np_cuda_convs {
+    const struct np_dnn_target *target; /* borrowed */
+    uint64_t workspace_max; /* bytes; plans that need more are left out if others need less */
+    struct np_conv_shape *shapes;
+    int nr_lost;                             /* shapes whose known engine cuDNN no longer offers */
+    char lost_node[128], lost_id[NP_DNN_ID]; /* the first one's layer and engine */
+};
 struct np_cuda_convs *np_cuda_convs_new(const struct np_dnn_target *target, uint64_t device_bytes);
 void np_cuda_convs_free(struct np_cuda_convs *convs);
-/* Returns the number of shapes whose known engine cuDNN no longer offers, since the store was
- * made; the first one's layer and engine. 0: all were found. */
-int np_cuda_convs_lost(
-    const struct np_cuda_convs *convs, const char **ret_node, const char **ret_id);
 
-struct np_cuda_conv; /* a node: a shape's plans, bound to operands */
+struct np_cuda_conv { /* a node: a shape's plans, bound to operands */
+    const struct np_dnn_target *target;
+    struct np_conv_shape *shape;
+    cudnnBackendDescriptor_t pack;
+};
 /* Arguments, borrowed for the call. */
 struct np_conv_request {
     const struct np_graph *graph;  /* the device's shapes */
@@ -50,17 +69,11 @@ int np_cuda_conv_stats_new(struct np_cuda_convs *convs, const struct np_conv_req
     struct np_cuda_conv **ret_conv, struct np_err *err);
 void np_cuda_conv_free(struct np_cuda_conv *conv);
 
-enum np_conv_pattern np_cuda_conv_pattern(const struct np_cuda_conv *conv);
-const char *np_cuda_conv_key(const struct np_cuda_conv *conv); /* of its shape, for np_engines */
-/* Of the shape: the number of plans, the current plan (the first until another is taken), and
- * whether the choice is final. keep: makes it final and frees the others. */
-int np_cuda_conv_plans(const struct np_cuda_conv *conv);
-void np_cuda_conv_take(struct np_cuda_conv *conv, int plan);
-const char *np_cuda_conv_taken(const struct np_cuda_conv *conv); /* its id */
+/* The current plan's id. keep: makes the current plan final and frees the others. workspace: the
+ * maximum over all plans, bytes. */
+const char *np_cuda_conv_taken(const struct np_cuda_conv *conv);
 void np_cuda_conv_keep(struct np_cuda_conv *conv);
-bool np_cuda_conv_settled(const struct np_cuda_conv *conv);
-uint64_t np_cuda_conv_workspace(
-    const struct np_cuda_conv *conv); /* maximum over all plans, bytes */
+uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv);
 
 /* Binds operands in the node's order, ins then out 0; bias f32, only if the pattern has it; then
  * sums and sums of squares, (c) f32 each, if it has these. Valid for any of the plans; may be

@@ -1,15 +1,16 @@
-/* The CUDA device: opening, memory, two streams, events. Copies have their own stream, so that
+/* The CUDA device: opening, memory, two streams, events, captures. Copies have their own stream, so that
  * the next batch is copied during this one's step; only events order the streams, and only
  * done() with wait blocks. Trainer thread. */
 #include "trainer/cuda/device_cuda.h"
 
 #include <errno.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/clock.h"
 #include "trainer/cuda/kernels_cuda.h"
-#include "trainer/cuda/range.h"
 
 /* For calls that return no error: keeps it for done() and in device->fault. */
 static int keep_fault(struct np_device *device, cudaError_t status, const char *what)
@@ -165,10 +166,10 @@ static int cuda_upload(struct np_device *device, void *dst, const void *src, siz
 {
     struct np_cuda *cuda = device->state;
 
-    np_range_push("upload");
+    nvtxRangePushA("upload");
     cudaError_t status =
         cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->streams[NP_STREAM_COPY]);
-    np_range_pop();
+    nvtxRangePop();
     return keep_fault(device, status, "a copy to the GPU");
 }
 
@@ -185,10 +186,10 @@ static int cuda_make_rows(struct np_device *device, const struct np_residents *r
     struct np_cuda *cuda = device->state;
     const struct np_batch_shape *shape = &residents->shape;
 
-    np_range_push("rows");
+    nvtxRangePushA("rows");
     np_cuda_make_rows(cuda->streams[NP_STREAM_COPY], residents->rows, shape->rows, shape->height,
         shape->width, shape->channels, residents->arena, residents->images);
-    np_range_pop();
+    nvtxRangePop();
     return keep_fault(device, cudaPeekAtLastError(), "a kernel that makes rows");
 }
 
@@ -252,6 +253,38 @@ static int cuda_done(struct np_device *device, struct np_event *event, bool wait
         return keep_fault(device, status, "the GPU");
     event->passed_ns = np_cuda_clock_passed_ns(&cuda->clock, event->state);
     return 1;
+}
+
+/* --- captures ------------------------------------------------------------------------------ */
+
+bool np_cuda_graphs(void)
+{
+    const char *graph = getenv("NNPIPE_CUDA_GRAPH");
+
+    return !graph || strcmp(graph, "0") != 0;
+}
+
+int np_cuda_capture(cudaStream_t stream, int (*queue)(void *context, struct np_err *err),
+    void *context, cudaGraphExec_t *ret_exec, struct np_err *err)
+{
+    cudaGraph_t graph = NULL;
+    int code = np_cuda_check(NULL, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+        "to capture a graph", err);
+
+    if (code == 0) {
+        code = queue(context, err);
+        cudaError_t status = cudaStreamEndCapture(stream, &graph);
+        if (code == 0)
+            code = np_cuda_check(NULL, status, "to capture a graph", err);
+    }
+    if (code == 0)
+        code =
+            np_cuda_check(NULL, cudaGraphInstantiate(ret_exec, graph, 0), "to make a graph", err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    if (code < 0)
+        cudaGetLastError();
+    return code;
 }
 
 const struct np_device_ops np_cuda_ops = {

@@ -50,6 +50,16 @@ extern const struct np_plan_ops np_cuda_plan_ops; /* plan_cuda.c */
 int np_cuda_check(
     const struct np_device *device, cudaError_t status, const char *what, struct np_err *err);
 
+/* Captures of calls on a stream as a CUDA graph, which can be launched many times. */
+/* False when NNPIPE_CUDA_GRAPH is 0: nothing may be captured. */
+bool np_cuda_graphs(void);
+/* Captures the calls that queue(context) makes on the stream, without running them. Each library
+ * must have run the same calls once before. Caller destroys *ret_exec. Error: a call cannot be
+ * captured, or there is no memory for the graph; the stream is unchanged, and CUDA's last error
+ * is cleared, so that the same calls can be queued without a graph. */
+int np_cuda_capture(cudaStream_t stream, int (*queue)(void *context, struct np_err *err),
+    void *context, cudaGraphExec_t *ret_exec, struct np_err *err);
+
 /* clock_cuda.c. start: waits for the first anchor. passed: of an event that has passed. */
 int np_cuda_clock_start(struct np_cuda_clock *clock);
 void np_cuda_clock_stop(struct np_cuda_clock *clock);

@@ -1,4 +1,4 @@
-/* See engines_cuda.h. A list in the order of age, and a hash table from keys to places in it. */
+/* See engines_cuda.h. */
 #include "trainer/cuda/engines_cuda.h"
 
 #include <errno.h>
@@ -17,13 +17,6 @@
 #include "loader/base/text.h"
 
 #define LINE (NP_ENGINE_KEY + NP_DNN_ID + 32)
-
-struct np_engines {
-    struct np_engine *list; /* (room), the oldest first */
-    int *places;            /* (2 * room): of a key in list, + 1; 0: free */
-    int n, room;            /* room: a power of 2 */
-    int nr_old;
-};
 
 struct np_engines *np_engines_new(void)
 {
@@ -53,26 +46,11 @@ static int *place_of(const struct np_engines *engines, const char *key)
     return &engines->places[at];
 }
 
-static struct np_engine *find(const struct np_engines *engines, const char *key)
+struct np_engine *np_engines_find(const struct np_engines *engines, const char *key)
 {
     int place = engines->n ? *place_of(engines, key) : 0;
 
     return place ? &engines->list[place - 1] : NULL;
-}
-
-const struct np_engine *np_engines_find(const struct np_engines *engines, const char *key)
-{
-    return find(engines, key);
-}
-
-int np_engines_count(const struct np_engines *engines)
-{
-    return engines->n;
-}
-
-int np_engines_old(const struct np_engines *engines)
-{
-    return engines->nr_old;
 }
 
 static int grow(struct np_engines *engines, struct np_err *err)
@@ -119,14 +97,6 @@ int np_engines_put(
     snprintf(engine.key, sizeof(engine.key), "%s", key);
     snprintf(engine.id, sizeof(engine.id), "%s", id);
     return put(engines, &engine, err);
-}
-
-void np_engines_use(struct np_engines *engines, const char *key)
-{
-    struct np_engine *engine = find(engines, key);
-
-    if (engine)
-        engine->used = true;
 }
 
 /* "plan KEY ID MS", without "plan ". */
@@ -182,28 +152,23 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
     return code;
 }
 
-static int print_engine(const struct np_engine *engine, char out[LINE])
+static void print_engine(const struct np_engine *engine, char out[LINE])
 {
-    return snprintf(out, LINE, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
+    snprintf(out, LINE, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);
 }
 
 void np_engines_print(const struct np_engines *engines, char **text)
 {
-    size_t length = *text ? strlen(*text) : 0, room = length + 1;
-    char line[LINE], *out;
+    char line[LINE];
 
     for (int i = 0; i < engines->n; i++)
-        room += engines->list[i].used ? (size_t)print_engine(&engines->list[i], line) : 0;
-    out = np_alloc(room);
-    if (*text)
-        memcpy(out, *text, length);
-    for (int i = 0; i < engines->n; i++)
         if (engines->list[i].used) {
+            char *before = *text;
+
             print_engine(&engines->list[i], line);
-            length += (size_t)snprintf(out + length, room - length, "%s", line);
+            *text = np_format("%s%s", before, line);
+            np_free(before);
         }
-    np_free(*text);
-    *text = out;
 }
 
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
@@ -227,9 +192,7 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
 
 /* --- the cache file -------------------------------------------------------------------------- */
 
-/* Returns engines-NVIDIA_H200-91900.txt in the user's cache folder, which it creates. np_free.
- * NULL: there is none. */
-static char *cache_path(const struct np_cuda *cuda)
+char *np_engines_path(const struct np_cuda *cuda)
 {
     char *folder = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe"), *path = NULL, name[300];
 
@@ -246,7 +209,7 @@ static char *cache_path(const struct np_cuda *cuda)
 void np_engines_read(struct np_engines *engines, const char *path)
 {
     char line[LINE + 8];
-    FILE *file = fopen(path, "re");
+    FILE *file = path ? fopen(path, "re") : NULL;
 
     while (file && fgets(line, sizeof(line), file))
         if (np_engines_parse(engines, line, NULL) < 0)
@@ -288,9 +251,13 @@ static void write_engines(const struct np_engines *engines, const char *path)
 
 void np_engines_merge(const struct np_engines *engines, const char *path)
 {
-    struct np_engines *all = np_engines_new();
-    int lock = lock_file(path), code = 0;
+    struct np_engines *all;
+    int lock, code = 0;
 
+    if (!path)
+        return;
+    all = np_engines_new();
+    lock = lock_file(path);
     np_engines_read(all, path);
     for (int i = 0; code == 0 && i < engines->n; i++)
         if (engines->list[i].chosen)
@@ -300,22 +267,4 @@ void np_engines_merge(const struct np_engines *engines, const char *path)
     if (lock >= 0)
         close(lock);
     np_engines_free(all);
-}
-
-void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda)
-{
-    char *path = cache_path(cuda);
-
-    if (path)
-        np_engines_read(engines, path);
-    np_free(path);
-}
-
-void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda)
-{
-    char *path = cache_path(cuda);
-
-    if (path)
-        np_engines_merge(engines, path);
-    np_free(path);
 }

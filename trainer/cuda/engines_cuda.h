@@ -21,23 +21,24 @@ struct np_engine {
     bool chosen;        /* by this run */
 };
 
-struct np_engines;
+/* A list in the order of age, and a hash table from keys to places in it. */
+struct np_engines {
+    struct np_engine *list; /* (room), the oldest first */
+    int *places;            /* (2 * room): of a key in list, + 1; 0: free */
+    int n, room;            /* room: a power of 2 */
+    int nr_old; /* parsed choices of an older version, which named a place in a list: ignored */
+};
 struct np_engines *np_engines_new(void);
 void np_engines_free(struct np_engines *engines);
-/* NULL: not known. Valid until the next put, parse or load. */
-const struct np_engine *np_engines_find(const struct np_engines *engines, const char *key);
+/* NULL: not known. Valid until the next put, parse or read. */
+struct np_engine *np_engines_find(const struct np_engines *engines, const char *key);
 /* This run's choice. -ENOMEM. */
 int np_engines_put(
     struct np_engines *engines, const char *key, const char *id, float ms, struct np_err *err);
-/* Marks the key's choice, if known, as used by this network. */
-void np_engines_use(struct np_engines *engines, const char *key);
-int np_engines_count(const struct np_engines *engines);
-/* Parsed choices of an older version, which named a place in a list: ignored. */
-int np_engines_old(const struct np_engines *engines);
 /* Parses lines "plan KEY ID MS"; ignores other lines. Malformed: -EBADMSG. */
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err);
-/* Appends the lines of the choices that this network uses to *text, which grows; caller frees
- * with np_free(). */
+/* Appends the lines of the choices that this network uses to *text, an np_alloc'ed text that it
+ * replaces. */
 void np_engines_print(const struct np_engines *engines, char **text);
 
 /* "conv_conv_+_relu_bf16_256x56x56x64_64x3x3x64_s1_p1_d1_g1". Names rules that change cuDNN's
@@ -45,12 +46,12 @@ void np_engines_print(const struct np_engines *engines, char **text);
 void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, const char *pattern,
     const struct np_dnn_rules *rules, char key[NP_ENGINE_KEY]);
 
-/* Load or save the cache file of this GPU and cuDNN. A file that is missing or cannot be written
- * is not an error: plans are timed again. save: adds this run's choices to the file, which other
- * processes may do too, and drops the oldest beyond NP_ENGINE_MAX. */
-void np_engines_load(struct np_engines *engines, const struct np_cuda *cuda);
-void np_engines_save(const struct np_engines *engines, const struct np_cuda *cuda);
-/* The same of a file by name. */
+/* Returns the cache file of this GPU and cuDNN, engines-NVIDIA_H200-91900.txt in the user's cache
+ * folder, which it creates. np_free. NULL: there is no folder. */
+char *np_engines_path(const struct np_cuda *cuda);
+/* Read a cache file, or add this run's choices to it, which other processes may do too, and drop
+ * the oldest beyond NP_ENGINE_MAX. A path that is NULL, missing or cannot be written is not an
+ * error: plans are timed again. */
 void np_engines_read(struct np_engines *engines, const char *path);
 void np_engines_merge(const struct np_engines *engines, const char *path);
 

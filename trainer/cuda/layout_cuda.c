@@ -9,7 +9,8 @@
 
 /* --- padding the input ----------------------------------------------------------------------- */
 
-int np_cuda_padded(const struct np_graph *graph)
+/* Returns the channels that the input has on the device. */
+static int padded_channels(const struct np_graph *graph)
 {
     const struct np_tensor *input = &graph->tensors[graph->input];
     int c = input->dims[3], unit = input->dtype == NP_F32 ? 4 : 8;
@@ -29,7 +30,7 @@ int np_cuda_padded(const struct np_graph *graph)
 struct np_graph *np_cuda_graph(const struct np_graph *graph)
 {
     struct np_graph *copy = np_graph_copy(graph);
-    int padded = np_cuda_padded(graph);
+    int padded = padded_channels(graph);
 
     if (padded == graph->tensors[graph->input].dims[3])
         return copy;
@@ -68,24 +69,23 @@ static void place(struct np_cuda_layout *layout, const struct np_graph *device, 
     }
 }
 
-int np_cuda_layout_init(struct np_cuda_layout *layout, const struct np_graph *files,
-    const struct np_graph *device, struct np_err *err)
+int np_cuda_layout_init(
+    struct np_cuda_layout *layout, const struct np_graph *files, struct np_err *err)
 {
+    struct np_graph *device = np_cuda_graph(files);
+
     *layout = (struct np_cuda_layout){.files = files};
     layout->offsets = np_alloc_array((size_t)device->nr_tensors, sizeof(*layout->offsets));
     place(layout, device, true);
     layout->nr_convs = layout->nr_params;
     place(layout, device, false);
     layout->decay = np_try_alloc(layout->nr_params / NP_CUDA_CHUNK + 1, err);
-    if (!layout->decay) {
-        np_cuda_layout_fini(layout);
-        return -ENOMEM;
-    }
-    for (int t = 0; t < device->nr_tensors; t++)
+    for (int t = 0; layout->decay && t < device->nr_tensors; t++)
         if (device->tensors[t].role == NP_ROLE_PARAM && device->tensors[t].decay)
             memset(layout->decay + layout->offsets[t] / NP_CUDA_CHUNK, 1,
                 (np_tensor_elements(&device->tensors[t]) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
-    return 0;
+    np_graph_free(device);
+    return layout->decay ? 0 : -ENOMEM;
 }
 
 void np_cuda_layout_fini(struct np_cuda_layout *layout)
@@ -122,7 +122,7 @@ static int channels_on_device(const struct np_cuda_layout *layout, int t)
     for (int n = 0; n < graph->nr_nodes; n++)
         if (graph->nodes[n].op == NP_OP_CONV && graph->nodes[n].ins[1] == t &&
             graph->nodes[n].ins[0] == graph->input)
-            return np_cuda_padded(graph);
+            return padded_channels(graph);
     return graph->tensors[t].dims[1];
 }
 

@@ -17,16 +17,13 @@ struct np_cuda_layout {
     uint8_t *decay;               /* (nr_params / NP_CUDA_CHUNK) does weight decay apply */
 };
 
-/* Returns the channels that the network's input is padded to: 8 halves or 4 floats if only
- * convolutions without groups read it (cuDNN has its fast engines there), otherwise no padding. */
-int np_cuda_padded(const struct np_graph *graph);
-/* Returns a copy of graph with the padding in its shapes; its offsets are not those of the
+/* Returns a copy of graph whose input is padded, to 8 halves or 4 floats, if only convolutions
+ * without groups read it (cuDNN has its fast engines there); its offsets are not those of the
  * files. Caller frees with np_graph_free(). */
 struct np_graph *np_cuda_graph(const struct np_graph *graph);
 
-/* device: np_cuda_graph(files); both have the same tensors under the same numbers. */
-int np_cuda_layout_init(struct np_cuda_layout *layout, const struct np_graph *files,
-    const struct np_graph *device, struct np_err *err);
+int np_cuda_layout_init(
+    struct np_cuda_layout *layout, const struct np_graph *files, struct np_err *err);
 void np_cuda_layout_fini(struct np_cuda_layout *layout);
 /* Copy between a flat array in the files' layout and one in the device's, both on the host;
  * padding becomes 0. */

@@ -10,12 +10,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <nvtx3/nvToolsExt.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/cuda/capture_cuda.h"
 #include "trainer/cuda/plan_memory.h"
-#include "trainer/cuda/range.h"
 #include "trainer/optim.h"
 
 static int add_program(struct np_plan *plan, const struct np_graph *graph,
@@ -31,16 +30,6 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
     return np_cuda_program_new(&parts, graph, &arrays, &rules, ret_program, err);
 }
 
-static int add_layout(
-    const struct np_graph *graph, struct np_cuda_layout *layout, struct np_err *err)
-{
-    struct np_graph *device = np_cuda_graph(graph);
-    const int code = np_cuda_layout_init(layout, graph, device, err);
-
-    np_graph_free(device);
-    return code;
-}
-
 /* Loads the engines of a checkpoint, or for a new run from the cache. */
 static int add_engines(struct np_plan *plan, const char *state, struct np_err *err)
 {
@@ -50,23 +39,27 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
     plan->engines = np_engines_new();
     if (state)
         return np_engines_parse(plan->engines, state, err);
-    if (!retune || strcmp(retune, "1") != 0)
-        np_engines_load(plan->engines, plan->cuda);
+    if (!retune || strcmp(retune, "1") != 0) {
+        char *path = np_engines_path(plan->cuda);
+
+        np_engines_read(plan->engines, path);
+        np_free(path);
+    }
     return 0;
 }
 
 /* Another engine rounds differently: a user who resumes a run must know. */
 static void tell_lost(const struct np_plan *plan, bool resumed)
 {
-    const char *node, *id,
-        *result = resumed ? "chosen anew, and weights may round differently" : "timed anew";
-    int lost = np_cuda_convs_lost(plan->convs, &node, &id), old = np_engines_old(plan->engines);
+    const char *result = resumed ? "chosen anew, and weights may round differently" : "timed anew";
+    const struct np_cuda_convs *convs = plan->convs;
 
-    if (lost > 0)
+    if (convs->nr_lost > 0)
         np_device_note(plan->device,
-            "%s: cuDNN no longer offers the engine %s of the %s (%d of its convolutions): %s", node,
-            id, resumed ? "checkpoint" : "cache", lost, result);
-    if (old > 0)
+            "%s: cuDNN no longer offers the engine %s of the %s (%d of its convolutions): %s",
+            convs->lost_node, convs->lost_id, resumed ? "checkpoint" : "cache", convs->nr_lost,
+            result);
+    if (plan->engines->nr_old > 0)
         np_device_note(plan->device,
             "the %s is of an older version, which did not name engines: they are %s",
             resumed ? "checkpoint" : "cache of engines", result);
@@ -83,8 +76,12 @@ static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
-    if (code == 0 && timed > 0 && !resumed)
-        np_engines_save(plan->engines, plan->cuda);
+    if (code == 0 && timed > 0 && !resumed) {
+        char *path = np_engines_path(plan->cuda);
+
+        np_engines_merge(plan->engines, path);
+        np_free(path);
+    }
     return code == 0 && timed > 0 ? np_cuda_settle_memory(plan, err) : code;
 }
 
@@ -106,9 +103,9 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->f16 = precision == NP_F16;
     plan->graphs = np_cuda_graphs();
     if (train)
-        code = add_layout(train, &plan->train_layout, err);
+        code = np_cuda_layout_init(&plan->train_layout, train, err);
     if (code == 0 && eval)
-        code = add_layout(eval, &plan->eval_layout, err);
+        code = np_cuda_layout_init(&plan->eval_layout, eval, err);
     plan->layout = train ? &plan->train_layout : &plan->eval_layout;
     if (code == 0)
         code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, err);
@@ -234,14 +231,11 @@ static void queue_update(struct np_plan *plan, const float *grads)
 {
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
-    struct np_cuda_program *program = plan->train;
-    enum np_dtype dtype =
-        np_cuda_program_graph(program)->tensors[np_cuda_program_graph(program)->input].dtype;
 
     np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, grads, n, plan->f16, a->numbers,
         plan->norm_scratch);
     np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, a->params, plan->state[0],
-        plan->state[1], grads, plan->decay, (enum np_cuda_dtype)dtype, a->half, n);
+        plan->state[1], grads, plan->decay, plan->train->dtype, a->half, n);
 }
 
 enum kind { STEP, STEP_UPDATE, EVAL };
@@ -292,14 +286,14 @@ static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
                                                        : &plan->step_update;
     int code;
 
-    np_range_push(kind == EVAL ? "nnpipe eval" : "nnpipe step");
+    nvtxRangePushA(kind == EVAL ? "nnpipe eval" : "nnpipe step");
     if (plan->graphs && captured->warm && !captured->exec && !captured->refused)
         try_capture(plan, kind, captured);
     code = captured->exec
                ? np_cuda_plan_check(
                      plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
                : queue_kind(plan, kind, err);
-    np_range_pop();
+    nvtxRangePop();
     captured->warm = true;
     plan->last = kind == EVAL ? plan->eval : plan->train;
     return code;

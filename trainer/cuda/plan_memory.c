@@ -163,10 +163,10 @@ static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64
         (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
 }
 
-static uint64_t max_bytes(
-    const struct np_plan *plan, uint64_t (*bytes)(const struct np_cuda_program *program))
+static uint64_t workspace_bytes(const struct np_plan *plan)
 {
-    return greater(plan->train ? bytes(plan->train) : 0, plan->eval ? bytes(plan->eval) : 0);
+    return greater(plan->train ? np_cuda_program_workspace_bytes(plan->train) : 0,
+        plan->eval ? np_cuda_program_workspace_bytes(plan->eval) : 0);
 }
 
 static int bind(struct np_plan *plan, struct np_err *err)
@@ -182,12 +182,13 @@ static int bind(struct np_plan *plan, struct np_err *err)
 
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
 {
-    uint64_t arena = max_bytes(plan, np_cuda_program_arena_bytes);
+    uint64_t arena = greater(plan->train ? plan->train->memory.arena_bytes : 0,
+        plan->eval ? plan->eval->memory.arena_bytes : 0);
     size_t free_bytes = 0, all = 0;
     struct np_err why = {0};
     int code;
 
-    plan->workspace_bytes = max_bytes(plan, np_cuda_program_workspace_bytes);
+    plan->workspace_bytes = workspace_bytes(plan);
     ask_memory(&free_bytes, &all);
     code = np_cuda_take(plan, plan->workspace_bytes, &plan->workspace, &why);
     if (code == 0)
@@ -203,7 +204,7 @@ int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struc
 /* No queued work uses the workspace: the last trial has ended. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err)
 {
-    uint64_t n = plan->layout->nr_params, bytes = max_bytes(plan, np_cuda_program_workspace_bytes);
+    uint64_t n = plan->layout->nr_params, bytes = workspace_bytes(plan);
     int code = np_cuda_plan_check(plan,
         cudaMemsetAsync(plan->arrays.params, 0, n * sizeof(float), np_cuda_stream(plan)),
         "device memory", err);
@@ -335,21 +336,20 @@ int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct 
 
 int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 {
-    const struct np_graph *graph;
+    const struct np_cuda_program *last = plan->last;
     const struct np_tensor *logits;
     void *f32 = NULL;
     uint64_t n;
     int code;
 
-    if (!plan->last)
+    if (!last)
         return np_err_set(err, -EINVAL, "no batch has been run yet");
-    graph = np_cuda_program_graph(plan->last);
-    logits = &graph->tensors[graph->logits];
+    logits = &last->graph->tensors[last->graph->logits];
     n = np_tensor_elements(logits);
     if ((code = np_cuda_take(plan, n * sizeof(float), &f32, err)) < 0)
         return code;
     np_cuda_cast(np_cuda_stream(plan), (enum np_cuda_dtype)logits->dtype,
-        np_cuda_program_tensor(plan->last, graph->logits), NP_CUDA_F32, f32, n);
+        (const char *)last->arena + last->memory.offsets[last->graph->logits], NP_CUDA_F32, f32, n);
     code = np_cuda_plan_check(plan,
         cudaMemcpyAsync(out, f32, n * sizeof(float), cudaMemcpyDeviceToHost, np_cuda_stream(plan)),
         "a copy", err);
@@ -362,7 +362,6 @@ int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
 {
     struct np_cuda_scaler scaler;
-    char *text = NULL;
     int code = np_cuda_plan_check(plan,
         cudaMemcpyAsync(&scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost,
             np_cuda_stream(plan)),
@@ -370,13 +369,10 @@ int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err
 
     if (code == 0)
         code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
-    if (code == 0 && plan->f16)
-        text = np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good);
-    if (code == 0)
-        np_engines_print(plan->engines, &text);
     if (code < 0)
-        np_free(text);
-    else
-        *ret_text = text;
-    return code;
+        return code;
+    *ret_text = plan->f16 ? np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good)
+                          : np_strdup("");
+    np_engines_print(plan->engines, ret_text);
+    return 0;
 }

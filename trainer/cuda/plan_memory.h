@@ -3,9 +3,7 @@
 #ifndef NP_PLAN_MEMORY_H
 #define NP_PLAN_MEMORY_H
 
-#include "trainer/cuda/conv_cuda.h"
 #include "trainer/cuda/program_cuda.h"
-#include "trainer/plan.h"
 
 /* The first time, a kind of step is queued call by call, so that every library has loaded what
  * it needs; then it is captured. If that fails, it is always queued call by call. */

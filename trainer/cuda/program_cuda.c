@@ -4,8 +4,6 @@
 
 #include <errno.h>
 
-#include "trainer/cuda/calls_cuda.h"
-
 #define MAX_PLANS 12  /* of cuDNN's plans timed for a convolution */
 #define SUM_PLANS 3   /* with sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
@@ -146,11 +144,6 @@ void np_cuda_program_free(struct np_cuda_program *program)
     np_free(program);
 }
 
-uint64_t np_cuda_program_arena_bytes(const struct np_cuda_program *program)
-{
-    return program->memory.arena_bytes;
-}
-
 /* Of one call at a time. */
 static uint64_t call_bytes(const struct np_cuda_program *program)
 {
@@ -231,8 +224,8 @@ static int bind_call(struct np_cuda_program *program, struct np_cuda_call *call,
     if (!call->conv && !call->linear)
         return 0;
     for (int i = 0; i < node->nr_ins; i++)
-        if (i < 2 || call->linear || np_cuda_conv_pattern(call->conv) == NP_CONV_BIAS ||
-            np_cuda_conv_pattern(call->conv) == NP_CONV_BIAS_RELU)
+        if (i < 2 || call->linear || call->conv->shape->pattern == NP_CONV_BIAS ||
+            call->conv->shape->pattern == NP_CONV_BIAS_RELU)
             all[n++] = call->p[i];
     all[n++] = call->p[node->nr_ins];
     if (call->linear)
@@ -294,19 +287,4 @@ int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
             program->arrays.half_grads, NP_CUDA_F32, program->arrays.grads,
             program->arrays.layout->nr_convs);
     return code;
-}
-
-const void *np_cuda_program_tensor(const struct np_cuda_program *program, int t)
-{
-    return (const char *)program->arena + program->memory.offsets[t];
-}
-
-const struct np_graph *np_cuda_program_graph(const struct np_cuda_program *program)
-{
-    return program->graph;
-}
-
-const char *np_cuda_program_call(const struct np_cuda_program *program, int node)
-{
-    return np_cuda_call_name(&program->calls[node]);
 }

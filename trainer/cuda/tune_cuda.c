@@ -8,8 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "trainer/cuda/calls_cuda.h"
-#include "trainer/cuda/capture_cuda.h"
+#include "trainer/cuda/program_cuda.h"
 
 #define NR_TRIALS  3     /* trials; the median counts */
 #define TRIAL_MS   2.0f  /* target length of a trial, with at most */
@@ -170,10 +169,10 @@ static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms,
     int first = -1, fastest = -1, other = -1;
     struct np_err why = {0};
 
-    for (int i = 0; i < np_cuda_conv_plans(conv); i++) {
+    for (int i = 0; i < conv->shape->nr_plans; i++) {
         struct timing timing;
 
-        np_cuda_conv_take(conv, i);
+        conv->shape->taken = i;
         timing = time_run(tuner, call, run_conv, best, &why);
         if (timing.ms < 0)
             continue;
@@ -196,7 +195,7 @@ static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms,
         fastest = first;
         best = first_ms;
     }
-    np_cuda_conv_take(conv, fastest < 0 ? other : fastest);
+    conv->shape->taken = fastest < 0 ? other : fastest;
     *ret_ms = fastest < 0 ? other_ms : best;
     np_cuda_conv_keep(conv);
     return 0;
@@ -210,25 +209,25 @@ static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_e
     int code = 0;
 
     call->sums = false;
-    if (np_cuda_conv_settled(conv))
+    if (conv->shape->settled)
         return 0;
     tuner->timed++;
-    if (np_cuda_conv_plans(conv) > 1) {
+    if (conv->shape->nr_plans > 1) {
         warm_up(tuner, call);
         code = choose(tuner, call, &ms, err);
     } else {
         np_cuda_conv_keep(conv);
     }
-    return code == 0 ? np_engines_put(tuner->engines, np_cuda_conv_key(conv),
-                           np_cuda_conv_taken(conv), ms, err)
-                     : code;
+    return code == 0
+               ? np_engines_put(tuner->engines, conv->shape->key, np_cuda_conv_taken(conv), ms, err)
+               : code;
 }
 
 /* Convolution and statistics as two kernels, or as one? Times both with all that a step queues
  * for them. */
 static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
-    const char *key = np_cuda_conv_key(call->summing);
+    const char *key = call->summing->shape->key;
     struct timing apart, as_one = {.ms = -1};
     float ms;
 
@@ -252,13 +251,13 @@ static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np
 /* With the sums of channels. A choice made before, by this run or an earlier one, stays. */
 static int tune_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
-    const char *key = np_cuda_conv_key(call->summing);
+    const char *key = call->summing->shape->key;
     const struct np_engine *engine = np_engines_find(tuner->engines, key);
     int code = 0;
 
-    call->sums = np_cuda_conv_settled(call->summing) &&
-                 !(engine && strcmp(engine->id, NP_ENGINE_APART) == 0);
-    if (!np_cuda_conv_settled(call->summing))
+    call->sums =
+        call->summing->shape->settled && !(engine && strcmp(engine->id, NP_ENGINE_APART) == 0);
+    if (!call->summing->shape->settled)
         code = choose_sums(tuner, call, err);
     if (code == 0 && !call->sums) {
         np_cuda_conv_free(call->summing);
