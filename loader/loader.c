@@ -77,7 +77,7 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
         return (int)options->depth;
     for (int s = 0; s < 2; s++) {
         mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
-        largest = max(largest, sets[s] ? np_index_max_extent(sets[s]) : 0);
+        largest = max(largest, sets[s] ? sets[s]->max_extent : 0);
     }
     const int64_t usual = (int64_t)(AUTO_DEPTH_BYTES / mean);
     const int64_t worst = (int64_t)(AUTO_BUFFER_BYTES / largest);
@@ -159,7 +159,7 @@ static int open_sets(
             set->files = loader->sets[0].files; /* a split set */
         else if (set->index && !(code = np_files_open(set->index, &loader->files[s], err)))
             set->files = loader->files[s];
-        if (!code && set->index && np_index_root(set->index))
+        if (!code && set->index && set->index->root)
             code = watch_files(loader, s, err);
     }
     return code;
@@ -206,7 +206,7 @@ static int device_bytes(const struct np_loader_config *config, uint64_t memory_b
 {
     const int64_t wanted = config->options->cache_bytes;
     const struct np_index *index = config->train ? config->train : config->eval;
-    const bool one_size = np_index_raw(index)->kind != NP_RAW_NONE;
+    const bool one_size = index->raw.kind != NP_RAW_NONE;
     const uint64_t all = nr_all_samples(config) * np_cache_entry_bytes(config->picture_bytes);
     uint64_t limit = config->device_room / 2;
 

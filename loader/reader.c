@@ -218,7 +218,7 @@ static int submit(struct np_reader *reader, struct np_job *job)
     int code;
 
     job->tried_ns = np_now_ns();
-    if (np_index_root(set->index) && job->own_fd < 0 && (code = open_own(reader, job)))
+    if (set->index->root && job->own_fd < 0 && (code = open_own(reader, job)))
         return code;
     job->read = (struct np_io_read){
         .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
@@ -271,7 +271,7 @@ static int start(struct np_reader *reader, struct np_job *job)
     if (np_row_find(reader->maker, making))
         return 0;
     np_source_locate(index, making->sample, &job->extent);
-    if (!np_index_root(index) && (code = check_size(reader, job)) < 0)
+    if (!index->root && (code = check_size(reader, job)) < 0)
         return code;
     return submit_again(reader, job, 0);
 }
@@ -316,11 +316,10 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
     struct np_err err = {0};
     int n = 0, code;
 
-    if (np_index_root(index))
-        n = snprintf(bad.path, sizeof(bad.path), "%s/", np_index_root(index));
-    else if (np_index_files(index) > (int)job->record.file)
-        n = snprintf(
-            bad.path, sizeof(bad.path), "%s:", np_index_file(index, (int)job->record.file));
+    if (index->root)
+        n = snprintf(bad.path, sizeof(bad.path), "%s/", index->root);
+    else if (index->nr_files > (int)job->record.file)
+        n = snprintf(bad.path, sizeof(bad.path), "%s:", index->paths[job->record.file]);
     if (n < (int)sizeof(bad.path))
         np_index_name(index, job->making.sample, bad.path + n, (int)sizeof(bad.path) - n);
     snprintf(bad.reason, sizeof(bad.reason), "%.255s", reader->why.text);
@@ -340,7 +339,7 @@ static int check_shard(struct np_reader *reader, const struct np_job *job)
     return np_err_set(&reader->why, -ESTALE,
         "%s has changed since the run began, so its samples are no longer the same: restore the "
         "old file, or start a new run",
-        np_index_file(set->index, (int)job->record.file));
+        set->index->paths[job->record.file]);
 }
 
 /* Handles a job's outcome. 1: start the replacement; 0: the row is committed; else the run ends. */
@@ -515,8 +514,8 @@ static size_t max_bytes(const struct np_reader_config *config)
     size_t max = 1;
 
     for (int s = 0; s < 2; s++)
-        if (config->sets[s].index && np_index_max_extent(config->sets[s].index) > max)
-            max = np_index_max_extent(config->sets[s].index);
+        if (config->sets[s].index && config->sets[s].index->max_extent > max)
+            max = config->sets[s].index->max_extent;
     return max < NP_MAX_SAMPLE_BYTES ? max : NP_MAX_SAMPLE_BYTES;
 }
 

@@ -39,8 +39,8 @@ static int new_frame(struct np_row_maker *maker, struct np_err *err)
     for (int s = 0; s < 2; s++) {
         const struct np_index *index = maker->options.sets[s].index;
 
-        if (index && np_index_max_inner(index) > max_bytes)
-            max_bytes = np_index_max_inner(index);
+        if (index && index->max_inner > max_bytes)
+            max_bytes = index->max_inner;
     }
     maker->frame_cap = max_bytes < NP_MAX_SAMPLE_BYTES ? max_bytes : NP_MAX_SAMPLE_BYTES;
     maker->frame = mmap(NULL, maker->frame_cap + BEHIND, PROT_READ | PROT_WRITE,
@@ -129,7 +129,7 @@ static bool find(void *context, struct np_making *making)
         making->checked = true;
         return true;
     }
-    if (np_index_raw(set->index)->kind == NP_RAW_SYNTH) { /* its bytes are its number */
+    if (set->index->raw.kind == NP_RAW_SYNTH) { /* its bytes are its number */
         making->bytes = (const uint8_t *)&making->record->offset;
         making->nr_bytes = making->record->inner_bytes;
         return true;
@@ -239,7 +239,7 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
 
     if (!code)
         code = np_decoder_open(maker->decoder, making->bytes, making->nr_bytes,
-            np_index_raw(set_of(maker, making)->index), &info, err);
+            &set_of(maker, making)->index->raw, &info, err);
     if (!code)
         code = draw(maker, making, info.width, info.height, err);
     if (code)
@@ -287,7 +287,7 @@ static int keep(struct np_row_maker *maker, const struct np_making *making, stru
     const struct np_cached cached = {.data = making->bytes, .bytes = making->nr_bytes};
 
     /* A picture in a file of its own may be edited on purpose: no CRC. */
-    if (making->has_crc && !making->record->has_crc && !np_index_root(set->index))
+    if (making->has_crc && !making->record->has_crc && !set->index->root)
         np_index_set_crc(set->index, making->source, making->crc);
     if (maker->options.cache_decoded)
         return keep_pixels(maker, making, err);

@@ -56,7 +56,7 @@ static int submit(
 
     np_source_locate(bench->index, sample, &one->extent);
     one->own_fd = -1;
-    if (np_index_root(bench->index)) {
+    if (bench->index->root) {
         one->own_fd = open(one->extent.path, O_RDONLY | O_CLOEXEC);
         if (one->own_fd < 0)
             return np_err_set(
@@ -114,7 +114,7 @@ static int read_all(
 static void *io_thread(void *context)
 {
     struct io_bench *bench = context;
-    const size_t bytes = (np_index_max_extent(bench->index) + 4095ul) / 4096 * 4096;
+    const size_t bytes = (bench->index->max_extent + 4095ul) / 4096 * 4096;
     struct one_read *reads = np_alloc_array((size_t)bench->depth, sizeof(*reads));
     void *buffers = np_page_allocator.alloc(NULL, bytes * (size_t)bench->depth + 1);
     struct np_io io = {0};
@@ -158,12 +158,12 @@ static void drop_cache(const struct np_index *index)
 {
     struct np_extent extent;
 
-    for (uint64_t i = 0; np_index_root(index) && i < np_index_samples(index); i++) {
+    for (uint64_t i = 0; index->root && i < np_index_samples(index); i++) {
         np_source_locate(index, i, &extent);
         drop_file(extent.path);
     }
-    for (int i = 0; !np_index_root(index) && i < np_index_files(index); i++)
-        drop_file(np_index_file(index, i));
+    for (int i = 0; !index->root && i < index->nr_files; i++)
+        drop_file(index->paths[i]);
 }
 
 static void run_threads(struct io_bench *bench, int nr_threads)
@@ -222,7 +222,7 @@ static int measure(struct np_bench *bench, struct np_err *err)
     struct np_io probe;
     int code;
 
-    if (np_index_raw(bench->setup.train)->kind == NP_RAW_SYNTH)
+    if (bench->setup.train->raw.kind == NP_RAW_SYNTH)
         return np_err_set(err, -EINVAL, "this set is synthetic: there is no I/O to measure");
     code = np_io_open(&probe, options->io, io.depth, err);
     if (code)

@@ -108,8 +108,8 @@ static struct np_node *class_list(const struct np_index *index)
 {
     struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
 
-    for (int i = 0; i < np_index_classes(index); i++) {
-        struct np_node *name = np_node_scalar(np_index_class(index, i), 0, 0);
+    for (int i = 0; i < index->nr_classes; i++) {
+        struct np_node *name = np_node_scalar(index->classes[i], 0, 0);
         name->quoted = true;
         np_node_add(list, NULL, name);
     }
@@ -135,7 +135,7 @@ static int match_one(const struct named *sorted, const struct np_node *classes,
     const struct np_index *index, int label, const struct naming *naming, int32_t *ret_label,
     struct np_err *err)
 {
-    struct named key = {np_index_class(index, label), 0}, *found;
+    struct named key = {index->classes[label], 0}, *found;
 
     found = bsearch(&key, sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
     if (!found)
@@ -150,7 +150,7 @@ static int match_one(const struct named *sorted, const struct np_node *classes,
 static int match(const struct np_node *classes, const struct np_index *index,
     const struct naming *naming, int32_t **ret_labels, struct np_err *err)
 {
-    int n = np_index_classes(index), code = 0;
+    int n = index->nr_classes, code = 0;
     bool equal = n <= classes->nr_items;
     struct named *sorted = np_try_array((size_t)classes->nr_items + 1, sizeof(*sorted), err);
     int32_t *labels = np_try_array((size_t)n + 1, sizeof(*labels), err);
@@ -190,7 +190,7 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
 static int check_several(
     const struct np_config *config, const struct np_index *train, struct np_err *err)
 {
-    const int n = np_index_classes(train);
+    const int n = train->nr_classes;
 
     if (n > 1)
         return 0;
@@ -201,7 +201,7 @@ static int check_several(
         "folders below the one given (of an archive, below those that all its members share). "
         "Give each class a folder there, or name the folder that holds the class folders with "
         "`match: \"FOLDER/*\"`, or name this one class in a file for data.classes",
-        config->data.train.path ? config->data.train.path : "", np_index_class(train, 0));
+        config->data.train.path ? config->data.train.path : "", train->classes[0]);
 }
 
 /* A checkpoint stores the names in JSON, and a resumed run compares them. */

@@ -18,7 +18,7 @@ static int header_size(const struct np_index *index, const uint8_t *bytes, size_
     int code = np_decoder_new(&decoder, err);
 
     if (code == 0)
-        code = np_decoder_open(decoder, bytes, nr_bytes, np_index_raw(index), &info, err);
+        code = np_decoder_open(decoder, bytes, nr_bytes, &index->raw, &info, err);
     np_decoder_free(decoder);
     if (code == 0) {
         *ret_width = info.width;
@@ -42,7 +42,7 @@ static int sample_size(const struct np_index *index, struct np_fetch *fetch, uin
 
 int np_first_size(const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err)
 {
-    const struct np_raw *raw = np_index_raw(index);
+    const struct np_raw *raw = &index->raw;
     struct np_err first = {0};
     struct np_fetch *fetch = NULL;
     char name[1024] = "";
@@ -75,7 +75,7 @@ int np_check_sizes(
     struct np_fetch *fetch = NULL;
     char name[1024] = "";
 
-    if (np_index_raw(index)->kind != NP_RAW_NONE)
+    if (index->raw.kind != NP_RAW_NONE)
         return 0;
     if ((code = np_fetch_open(index, &fetch, err)) < 0)
         return code;

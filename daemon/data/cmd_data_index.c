@@ -16,12 +16,11 @@ static void tell(
     struct np_json *json = &indexing->ui->object;
 
     np_ui_say(indexing->ui, "%s: %" PRIu64 " samples in %d classes%s%s", what,
-        np_index_samples(index), np_index_classes(index), file ? "; index: " : "",
-        file ? file : "");
+        np_index_samples(index), index->nr_classes, file ? "; index: " : "", file ? file : "");
     np_json_begin(json, "set");
     np_json_text(json, "set", what);
     np_json_int(json, "samples", (int64_t)np_index_samples(index));
-    np_json_int(json, "classes", np_index_classes(index));
+    np_json_int(json, "classes", index->nr_classes);
     np_json_text(json, "file", file);
     np_ui_event(indexing->ui, np_json_end(json));
 }

@@ -16,7 +16,7 @@ struct totals {
 static void list_one(struct np_ui *ui, const char *what, const struct np_index *index, uint64_t i)
 {
     const struct np_record *record = np_index_record(index, i);
-    const char *class_name = record->no_label ? NULL : np_index_class(index, (int)record->label);
+    const char *class_name = record->no_label ? NULL : index->classes[record->label];
     struct np_extent extent;
     char name[NP_MAX_NAME + 1];
 
@@ -62,8 +62,8 @@ static int list_set(
         totals->bytes += np_index_record(index, i)->inner_bytes;
     }
     totals->samples += np_index_samples(index);
-    if (np_index_classes(index) > totals->classes)
-        totals->classes = np_index_classes(index);
+    if (index->nr_classes > totals->classes)
+        totals->classes = index->nr_classes;
     np_index_free(index);
     return 0;
 }

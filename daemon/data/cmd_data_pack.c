@@ -61,8 +61,7 @@ static int packing_open(
     if (!code)
         code = np_fetch_open(packing->index, &packing->fetch, err);
     if (!code)
-        code =
-            np_repacker_new(&pack->repack, np_index_raw(packing->index), &packing->repacker, err);
+        code = np_repacker_new(&pack->repack, &packing->index->raw, &packing->repacker, err);
     if (code)
         packing_close(packing);
     return code;
@@ -122,8 +121,7 @@ static int add_one(struct pack *pack, const struct packing *packing, struct np_p
     uint64_t i, struct np_err *err)
 {
     const struct np_record *record = np_index_record(packing->index, i);
-    const char *class_name =
-        record->no_label ? NULL : np_index_class(packing->index, (int)record->label);
+    const char *class_name = record->no_label ? NULL : packing->index->classes[record->label];
     char name[NP_MAX_NAME + 1];
     struct member member;
     struct np_err why = {0};

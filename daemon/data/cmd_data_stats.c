@@ -129,7 +129,7 @@ static void put_facts(
 {
     np_json_begin(&ui->object, event);
     np_json_int(&ui->object, "samples", (int64_t)stats->samples);
-    np_json_int(&ui->object, "classes", np_index_classes(index));
+    np_json_int(&ui->object, "classes", index->nr_classes);
     np_json_int(&ui->object, "bytes", (int64_t)stats->bytes.sum);
     np_json_int(&ui->object, "bad", (int64_t)stats->bad);
     np_json_int(&ui->object, "unlabelled", (int64_t)stats->unlabelled);
@@ -159,14 +159,14 @@ static void say_channels(const struct stats *stats, char *text, size_t text_byte
 /* A line a class; of many, how they are filled. */
 static void say_classes(struct np_ui *ui, const struct np_index *index, const struct stats *stats)
 {
-    const int classes = np_index_classes(index);
+    const int classes = index->nr_classes;
     struct spread spread = {.min = UINT64_MAX};
 
     for (int c = 0; c < classes; c++) {
         const uint64_t n = stats->of_class[c];
 
         if (classes <= MAX_CLASS_LINES)
-            np_ui_say(ui, "  %8" PRIu64 "  %s", n, np_index_class(index, c));
+            np_ui_say(ui, "  %8" PRIu64 "  %s", n, index->classes[c]);
         spread.min = n < spread.min ? n : spread.min;
         spread.max = n > spread.max ? n : spread.max;
         spread.sum += n;
@@ -185,7 +185,7 @@ static void say_set(struct np_ui *ui, const struct np_data_set *set, const struc
     say_channels(stats, means, sizeof(means), mean);
     say_channels(stats, deviations, sizeof(deviations), deviation);
     np_ui_say(ui, "%s: %" PRIu64 " samples in %d classes, %" PRIu64 " bytes, %" PRIu64 " bad",
-        set->what, stats->samples, np_index_classes(index), stats->bytes.sum, stats->bad);
+        set->what, stats->samples, index->nr_classes, stats->bytes.sum, stats->bad);
     say_spread(ui, "bytes", &stats->bytes, stats->good);
     say_spread(ui, "width", &stats->width, stats->good);
     say_spread(ui, "height", &stats->height, stats->good);
@@ -201,11 +201,11 @@ static void say_set(struct np_ui *ui, const struct np_data_set *set, const struc
 static void put_classes(
     struct np_ui *ui, const char *what, const struct np_index *index, const struct stats *stats)
 {
-    for (int c = 0; c < np_index_classes(index); c++) {
+    for (int c = 0; c < index->nr_classes; c++) {
         np_json_begin(&ui->object, "class");
         np_json_text(&ui->object, "set", what);
         np_json_int(&ui->object, "label", c);
-        np_json_text(&ui->object, "class", np_index_class(index, c));
+        np_json_text(&ui->object, "class", index->classes[c]);
         np_json_int(&ui->object, "samples", (int64_t)stats->of_class[c]);
         np_ui_event(ui, np_json_end(&ui->object));
     }
@@ -224,7 +224,7 @@ static int describe(
     int code = np_data_open(set, &index, err);
 
     if (!code) {
-        stats.of_class = np_try_array((size_t)np_index_classes(index) + 1, sizeof(uint64_t), err);
+        stats.of_class = np_try_array((size_t)index->nr_classes + 1, sizeof(uint64_t), err);
         code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err) : -ENOMEM;
     }
     if (!code) {

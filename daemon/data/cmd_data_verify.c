@@ -43,7 +43,7 @@ static void verify_one(
         return;
     }
     verify->bytes += sample.nr_bytes;
-    if (!record.has_crc && np_index_raw(index)->kind != NP_RAW_SYNTH) {
+    if (!record.has_crc && index->raw.kind != NP_RAW_SYNTH) {
         np_index_set_crc(index, i, np_crc32c(0, sample.bytes, sample.nr_bytes));
         verify->new_crcs++;
     }

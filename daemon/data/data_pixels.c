@@ -29,8 +29,8 @@ int np_data_pixels_get(struct np_data_pixels *pixels, uint64_t sample,
     int code = np_fetch_get(pixels->fetch, sample, &result.bytes, &result.nr_bytes, err);
 
     if (!code)
-        code = np_decoder_open(pixels->decoder, result.bytes, result.nr_bytes,
-            np_index_raw(pixels->index), &info, err);
+        code = np_decoder_open(
+            pixels->decoder, result.bytes, result.nr_bytes, &pixels->index->raw, &info, err);
     if (code)
         return code;
     geometry.right = geometry.scaled_w = geometry.window_w = info.width;

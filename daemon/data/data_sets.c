@@ -251,7 +251,7 @@ void np_data_place(const struct np_index *index, uint64_t sample, char *text, si
     char name[NP_MAX_NAME + 1];
 
     np_source_locate(index, sample, &extent);
-    if (np_index_root(index)) {
+    if (index->root) {
         snprintf(text, text_bytes, "%s", extent.path);
         return;
     }

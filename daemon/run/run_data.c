@@ -174,7 +174,7 @@ static void keep_crcs(const struct np_source_options *options, const struct np_i
 {
     struct np_err unsaved = {0};
 
-    if (index && !np_index_root(index) && np_index_new_crcs(index) > 0)
+    if (index && !index->root && __atomic_load_n(&index->nr_new_crcs, __ATOMIC_RELAXED) > 0)
         np_source_save(options, index, &unsaved);
 }
 

@@ -104,6 +104,8 @@ int np_write_file(
  * allowed to open that. Errors name the file. */
 int np_read_file(
     const char *path, uint64_t max_bytes, char **ret_data, uint64_t *ret_bytes, struct np_err *err);
+/* Reads `bytes` bytes at offset. Returns their number, fewer only at the file's end, or -errno. */
+int64_t np_read_at(int fd, uint64_t offset, void *buffer, size_t bytes);
 int np_make_dirs(const char *path, struct np_err *err); /* mkdir -p */
 
 #endif

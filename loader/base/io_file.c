@@ -313,6 +313,22 @@ int np_read_file(
     return 0;
 }
 
+int64_t np_read_at(int fd, uint64_t offset, void *buffer, size_t bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        const ssize_t got = pread(fd, (char *)buffer + done, bytes - done, (off_t)(offset + done));
+
+        if (got == 0)
+            break;
+        if (got < 0 && errno != EINTR)
+            return -errno;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return (int64_t)done;
+}
+
 int np_make_dirs(const char *path, struct np_err *err)
 {
     char part[PATH_MAX];

@@ -62,7 +62,7 @@ void np_fetch_close(struct np_fetch *fetch)
 static int open_file(
     struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
 {
-    const bool own = np_index_root(fetch->index) != NULL;
+    const bool own = fetch->index->root != NULL;
     struct stat st;
     int code;
 
@@ -99,26 +99,23 @@ static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err
 
 static int read_extent(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
 {
-    size_t done = 0;
+    int64_t got;
     int code = open_file(fetch, fetch->extent.path, record, err);
 
     if (!code && record->bytes == 0)
         return np_err_set(err, -EBADMSG, "is empty");
-
     if (!code)
         code = hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
-    while (!code && done < record->bytes) {
-        const ssize_t got = pread(
-            fetch->fd, fetch->buffer + done, record->bytes - done, (off_t)(record->offset + done));
-
-        if (got < 0 && errno != EINTR)
-            code = np_err_set(err, -errno, "cannot read at offset %llu: %s",
-                (unsigned long long)(record->offset + done), strerror(errno));
-        if (got == 0)
-            code = np_err_set(err, -EBADMSG, "the file ends %zu bytes early", record->bytes - done);
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return code;
+    if (code)
+        return code;
+    got = np_read_at(fetch->fd, record->offset, fetch->buffer, record->bytes);
+    if (got < 0)
+        return np_err_set(err, (int)got, "cannot read at offset %llu: %s",
+            (unsigned long long)record->offset, strerror((int)-got));
+    if (got < (int64_t)record->bytes)
+        return np_err_set(err, -EBADMSG, "the file ends %lld bytes early",
+            (long long)record->bytes - (long long)got);
+    return 0;
 }
 
 static int read_frame(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
@@ -131,7 +128,7 @@ static int read_frame(struct np_fetch *fetch, struct np_record *record, struct n
         fetch->has_frame = false;
         code = read_extent(fetch, record, err);
         if (!code)
-            code = hold(&fetch->frame, &fetch->frame_room, np_index_max_inner(fetch->index), err);
+            code = hold(&fetch->frame, &fetch->frame_room, fetch->index->max_inner, err);
         if (!code)
             code = np_unzstd_frame(fetch->unzstd, fetch->buffer, record->bytes, fetch->frame,
                 fetch->frame_room, &fetch->frame_bytes, err);
@@ -155,13 +152,13 @@ int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_by
     uint32_t crc;
     int code;
 
-    if (np_index_raw(fetch->index)->kind == NP_RAW_SYNTH) {
+    if (fetch->index->raw.kind == NP_RAW_SYNTH) {
         fetch->number = record.offset;
         *ret_bytes = (const uint8_t *)&fetch->number;
         *ret_nr_bytes = sizeof(fetch->number);
         return 0;
     }
-    if (record.inner_bytes == 0 && !np_index_root(fetch->index))
+    if (record.inner_bytes == 0 && !fetch->index->root)
         return np_err_set(err, -EBADMSG, "is empty");
     np_source_locate(fetch->index, sample, &fetch->extent);
     code = record.packing == NP_PACKING_NONE ? read_extent(fetch, &record, err)

@@ -315,7 +315,7 @@ static int add_member(struct shards *shards, const char *name, const void *bytes
     record->file = (uint32_t)shards->nr_shards - 1;
     record->bytes = record->inner_bytes = nr_bytes;
     code = write_member(shards, name, bytes, nr_bytes, record, err);
-    return code ? code : np_scan_add(shards->index, record, shards->options.out, name, err);
+    return code ? code : np_index_add(shards->index, record, name, shards->options.out, err);
 }
 
 /* --- the packer ------------------------------------------------------------------------- */
@@ -460,7 +460,8 @@ int np_packer_add(struct np_packer *packer, const char *class_name, const char *
 {
     struct np_record record = {
         .crc32c = np_crc32c(0, bytes, nr_bytes), .has_crc = 1, .no_label = !class_name};
-    const int label = class_name ? np_scan_class(packer->index, packer->out, class_name, err) : 0;
+    const int label =
+        class_name ? np_index_add_class(packer->index, class_name, packer->out, err) : 0;
     char member[NP_TAR_MAX_NAME + 1];
     int code = label < 0 ? label : 0;
 
@@ -485,9 +486,8 @@ static int stamp(struct np_packer *packer, struct np_err *err)
             code = -ENOMEM;
         else if (stat(path, &st) < 0)
             code = np_err_set(err, -errno, "%s: %s", path, strerror(errno));
-        else if (np_index_add_file(packer->index, path, (uint64_t)st.st_size,
-                     (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec) < 0)
-            code = np_err_set(err, -ENOMEM, "out of memory for the index");
+        else if (np_index_add_file(packer->index, path, &st, err) < 0)
+            code = -ENOMEM;
         np_free(path);
         if (code)
             return code;

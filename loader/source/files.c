@@ -15,15 +15,9 @@
 
 #define SPARE_FDS 512 /* for rings, logs, checkpoints */
 
-/* A shard as it was when it was opened. */
-struct stamp {
-    off_t bytes;
-    struct timespec mtime;
-};
-
 struct np_files {
-    int *fds;             /* (nr_files), -1: not open */
-    struct stamp *stamps; /* (nr_files) */
+    int *fds;                      /* (nr_files), -1: not open */
+    struct np_index_stamp *stamps; /* (nr_files), as they were when opened */
     int nr_files;
 };
 
@@ -37,7 +31,8 @@ void np_files_allow(int nr_files)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int open_file(const char *path, int *ret_fd, struct stamp *ret_stamp, struct np_err *err)
+static int open_file(
+    const char *path, int *ret_fd, struct np_index_stamp *ret_stamp, struct np_err *err)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -50,7 +45,7 @@ static int open_file(const char *path, int *ret_fd, struct stamp *ret_stamp, str
     *ret_fd = fd;
     if (fstat(fd, &st) < 0)
         return np_err_set(err, -errno, "%s: cannot read its size: %s", path, strerror(errno));
-    *ret_stamp = (struct stamp){st.st_size, st.st_mtim};
+    *ret_stamp = np_index_stamp_of(&st);
     return 0;
 }
 
@@ -61,7 +56,7 @@ int np_files_open(const struct np_index *index, struct np_files **ret_files, str
 
     if (!files)
         return -ENOMEM;
-    files->nr_files = np_index_root(index) ? 0 : np_index_files(index);
+    files->nr_files = index->root ? 0 : index->nr_files;
     files->fds = np_try_array((size_t)files->nr_files, sizeof(int), err);
     files->stamps = np_try_array((size_t)files->nr_files, sizeof(*files->stamps), err);
     if (!files->fds || !files->stamps)
@@ -71,7 +66,7 @@ int np_files_open(const struct np_index *index, struct np_files **ret_files, str
     if (!code)
         np_files_allow(files->nr_files);
     for (int i = 0; !code && i < files->nr_files; i++)
-        code = open_file(np_index_file(index, i), &files->fds[i], &files->stamps[i], err);
+        code = open_file(index->paths[i], &files->fds[i], &files->stamps[i], err);
     if (code) {
         np_files_close(files);
         return code;
@@ -103,16 +98,15 @@ bool np_files_changed(const struct np_files *files, uint32_t file)
 
     if (file >= (uint32_t)files->nr_files || fstat(files->fds[file], &st) < 0)
         return false;
-    return st.st_size != files->stamps[file].bytes ||
-           st.st_mtim.tv_sec != files->stamps[file].mtime.tv_sec ||
-           st.st_mtim.tv_nsec != files->stamps[file].mtime.tv_nsec;
+    const struct np_index_stamp now = np_index_stamp_of(&st);
+    return memcmp(&now, &files->stamps[file], sizeof(now)) != 0;
 }
 
 /* --- one sample ---------------------------------------------------------------------------- */
 
 void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent)
 {
-    const char *root = np_index_root(index);
+    const char *root = index->root;
 
     ret_extent->record = np_index_record(index, sample);
     ret_extent->path_buffer[0] = '\0';
@@ -124,10 +118,10 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
                            : room - 1; /* a scan refuses so long a root; an index file may not */
         np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
         ret_extent->path = ret_extent->path_buffer;
-    } else if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+    } else if (index->raw.kind == NP_RAW_SYNTH)
         ret_extent->path = "synth";
     else
-        ret_extent->path = np_index_file(index, (int)ret_extent->record->file);
+        ret_extent->path = index->paths[ret_extent->record->file];
 }
 
 int np_extent_open(const char *path, struct np_record *record)
@@ -163,7 +157,7 @@ bool np_extent_is_bad(const struct np_index *index, int code)
     case EPERM:
     case ELOOP:
     case EISDIR:
-    case ENAMETOOLONG: return stat(np_index_root(index), &st) == 0 && S_ISDIR(st.st_mode);
+    case ENAMETOOLONG: return stat(index->root, &st) == 0 && S_ISDIR(st.st_mode);
     default: return false;
     }
 }

@@ -215,38 +215,6 @@ uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels)
     return XXH64_digest(&state);
 }
 
-int np_index_files(const struct np_index *index)
-{
-    return index->nr_files;
-}
-
-const char *np_index_file(const struct np_index *index, int file)
-{
-    assert(file >= 0 && file < index->nr_files);
-    return index->paths[file];
-}
-
-int np_index_classes(const struct np_index *index)
-{
-    return index->nr_classes;
-}
-
-const char *np_index_class(const struct np_index *index, int label)
-{
-    assert(label >= 0 && label < index->nr_classes);
-    return index->classes[label];
-}
-
-const struct np_raw *np_index_raw(const struct np_index *index)
-{
-    return &index->raw;
-}
-
-const char *np_index_root(const struct np_index *index)
-{
-    return index->root;
-}
-
 int np_index_set_key(struct np_index *index, const char *key, struct np_err *err)
 {
     np_free(index->key);
@@ -254,24 +222,9 @@ int np_index_set_key(struct np_index *index, const char *key, struct np_err *err
     return index->key ? 0 : -ENOMEM;
 }
 
-const char *np_index_key(const struct np_index *index)
-{
-    return index->key;
-}
-
-uint32_t np_index_max_extent(const struct np_index *index)
-{
-    return index->max_extent;
-}
-
 uint32_t np_index_mean_extent(const struct np_index *index)
 {
     return index->nr_samples ? (uint32_t)(index->extents_bytes / index->nr_samples) : 0;
-}
-
-uint32_t np_index_max_inner(const struct np_index *index)
-{
-    return index->max_inner;
 }
 
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
@@ -282,11 +235,6 @@ void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
     /* Release: pairs with the acquire in np_index_get(), which reads this word first. */
     __atomic_or_fetch(&words[7], 1u << 23, __ATOMIC_RELEASE);
     __atomic_add_fetch(&index->nr_new_crcs, 1, __ATOMIC_RELAXED);
-}
-
-uint64_t np_index_new_crcs(const struct np_index *index)
-{
-    return __atomic_load_n(&index->nr_new_crcs, __ATOMIC_RELAXED);
 }
 
 _Static_assert(sizeof(struct np_record) == 32, "the record is the file's");

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include "loader/base/err.h"
 #include "loader/base/io.h"
@@ -30,27 +30,58 @@ struct np_record {
     uint32_t unused : 4;
 };
 
-struct np_index; /* immutable once opened or finished */
+/* The state of a file or folder, to see whether it has changed. */
+struct np_index_stamp {
+    uint64_t bytes, mtime_ns; /* bytes: 0 for a folder */
+};
+static inline struct np_index_stamp np_index_stamp_of(const struct stat *st)
+{
+    return (struct np_index_stamp){S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size,
+        (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec};
+}
 
-/* Building. One thread. Names are copied. Functions that return int return a negative errno:
- * -ENOMEM; -ENAMETOOLONG: a name is longer than NP_MAX_NAME bytes; -E2BIG: a number exceeds its
- * field. */
+/* Immutable once opened or finished, but for the CRCs. Samples are read with the functions below,
+ * which hide those that were left out. */
+struct np_index {
+    char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
+    int nr_files, nr_classes;
+    char *root; /* each sample is a file of its own below it, opened by name; NULL: none is */
+    char *key;  /* np_index_set_key(); NULL: none */
+    struct np_raw raw;
+    uint32_t max_extent, max_inner; /* bytes of the largest extent and decompressed frame */
+    uint64_t nr_new_crcs; /* set since it was built or opened: if any, it is worth saving; atomic */
+
+    /* of index*.c */
+    struct np_record *records; /* (nr_samples) */
+    uint64_t *blocks;          /* (nr_samples / 16, rounded up) */
+    uint8_t *names;
+    uint64_t nr_samples, names_bytes;
+    struct np_index_stamp *stamps; /* (nr_files) */
+    uint64_t extents_bytes;        /* of all samples */
+    void *whole; /* the file's bytes, if it was opened: records, blocks and names point into it */
+    uint32_t *kept; /* (nr_kept): numbers of the visible samples; NULL: all are */
+    uint64_t nr_kept;
+    struct np_index_builder *builder; /* until finished */
+};
+
+/* Building. One thread. Names are copied. path: of the set, for errors. -ENOMEM; -ENAMETOOLONG: a
+ * name is empty or longer than NP_MAX_NAME bytes; -E2BIG: too many samples or classes. */
 #define NP_MAX_NAME    4095
 #define NP_MAX_CLASSES (1 << 22)
 struct np_index *np_index_new(struct np_err *err); /* NULL: out of memory */
-/* Adds a file that holds samples; its size and mtime decide later whether the index is stale.
+/* Adds a file that holds samples, or a folder; its stamp decides later whether the index is stale.
  * Returns its number. */
-int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns);
+int np_index_add_file(
+    struct np_index *index, const char *path, const struct stat *st, struct np_err *err);
 /* Returns the class's number, and adds the class if it is new. np_index_finish() renumbers the
  * classes by name in byte order, as torchvision's ImageFolder does: 1, 10, 2. */
-int np_index_add_class(struct np_index *index, const char *name);
+int np_index_add_class(
+    struct np_index *index, const char *name, const char *path, struct np_err *err);
 /* Class names are decimal numbers (IDX, .cls): np_index_finish() orders them by value. */
 void np_index_set_numbered(struct np_index *index);
 /* Adds a sample; name: the member's path, or for a folder the file's path below `root`. */
-int np_index_add(struct np_index *index, const struct np_record *record, const char *name);
-void np_index_set_raw(struct np_index *index, const struct np_raw *raw);
-/* Each sample is a file of its own below root, opened by name. */
-int np_index_set_root(struct np_index *index, const char *root, struct np_err *err);
+int np_index_add(struct np_index *index, const struct np_record *record, const char *name,
+    const char *path, struct np_err *err);
 /* Sets the label of a sample that was added without one; -1: none. */
 void np_index_set_label(struct np_index *index, uint64_t i, int label);
 /* Sets sample i's extent, if it is not known when the sample is added (its frame is compressed
@@ -75,9 +106,8 @@ int np_index_open(const char *path, const char *key, uid_t owner, struct np_inde
 void np_index_free(struct np_index *index);
 
 /* The key under which the set was listed. The index is never saved under a later one: a shard added
- * meanwhile would be missing from all later runs. NULL: none was set. */
+ * meanwhile would be missing from all later runs. */
 int np_index_set_key(struct np_index *index, const char *key, struct np_err *err);
-const char *np_index_key(const struct np_index *index);
 
 /* Number of samples in no class; *ret_first: the first of them. */
 uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first);
@@ -111,23 +141,10 @@ bool np_index_names_next(struct np_index_names *names); /* false: that was the l
  * old checkpoints have only that. */
 uint64_t np_index_names_sum(const struct np_index *index, const int32_t *labels);
 uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels);
-int np_index_files(const struct np_index *index);
-const char *np_index_file(const struct np_index *index, int file); /* absolute path */
-int np_index_classes(const struct np_index *index);
-const char *np_index_class(const struct np_index *index, int label);
-const struct np_raw *np_index_raw(const struct np_index *index);
-const char *np_index_root(const struct np_index *index); /* NULL: samples lie in shards */
-uint64_t np_index_memory(const struct np_index *index);  /* bytes in use */
-/* Bytes of the largest extent, of the mean one, and of the largest decompressed frame. */
-uint32_t np_index_max_extent(const struct np_index *index);
 uint32_t np_index_mean_extent(const struct np_index *index);
-uint32_t np_index_max_inner(const struct np_index *index);
 /* Sets a record's CRC (first epoch, data verify). Any thread: stores crc32c, then the word of
  * has_crc with release. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
-/* Number of CRCs set since the index was built or opened; if any, it is worth saving. Any
- * thread. */
-uint64_t np_index_new_crcs(const struct np_index *index);
 /* A consistent copy of a record, even while another thread sets its CRC. */
 static inline struct np_record np_record_get(const struct np_record *record)
 {

@@ -23,21 +23,18 @@ struct np_index *np_index_new(struct np_err *err)
     return index;
 }
 
-int np_index_add_file(struct np_index *index, const char *path, uint64_t bytes, uint64_t mtime_ns)
+int np_index_add_file(
+    struct np_index *index, const char *path, const struct stat *st, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const uint64_t n = (uint64_t)index->nr_files;
-    char *copy;
 
     assert(builder && path[0] == '/');
-    if (np_try_grow(&index->stamps, &builder->stamps_cap, n + 1, sizeof(*index->stamps), NULL) ||
-        np_try_grow(&index->paths, &builder->paths_cap, n + 1, sizeof(*index->paths), NULL))
+    if (np_try_grow(&index->stamps, &builder->stamps_cap, n + 1, sizeof(*index->stamps), err) ||
+        np_try_grow(&index->paths, &builder->paths_cap, n + 1, sizeof(*index->paths), err) ||
+        !(index->paths[n] = np_try_strdup(path, err)))
         return -ENOMEM;
-    copy = np_try_strdup(path, NULL);
-    if (!copy)
-        return -ENOMEM;
-    index->stamps[n] = (struct np_index_stamp){bytes, mtime_ns};
-    index->paths[n] = copy;
+    index->stamps[n] = np_index_stamp_of(st);
     return index->nr_files++;
 }
 
@@ -64,7 +61,7 @@ static int find_slot(const struct np_index *index, const char *name)
     }
 }
 
-static int grow_slots(struct np_index *index)
+static int grow_slots(struct np_index *index, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const int nr_slots = builder->nr_slots ? builder->nr_slots * 2 : 64;
@@ -72,7 +69,7 @@ static int grow_slots(struct np_index *index)
 
     if (index->nr_classes * 2 < builder->nr_slots)
         return 0;
-    slots = np_try_array((size_t)nr_slots, sizeof(*slots), NULL);
+    slots = np_try_array((size_t)nr_slots, sizeof(*slots), err);
     if (!slots)
         return -ENOMEM;
     memset(slots, 0xff, (size_t)nr_slots * sizeof(*slots));
@@ -84,28 +81,26 @@ static int grow_slots(struct np_index *index)
     return 0;
 }
 
-int np_index_add_class(struct np_index *index, const char *name)
+int np_index_add_class(
+    struct np_index *index, const char *name, const char *path, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const uint64_t n = (uint64_t)index->nr_classes;
     int slot;
-    char *copy;
 
     if (builder->last_class >= 0 && strcmp(index->classes[builder->last_class], name) == 0)
         return builder->last_class;
-    if (grow_slots(index))
+    if (grow_slots(index, err))
         return -ENOMEM;
     slot = find_slot(index, name);
     if (builder->slots[slot] < 0) {
         if (index->nr_classes >= NP_MAX_CLASSES)
-            return -E2BIG;
+            return np_err_set(
+                err, -E2BIG, "%s: over %d classes: are its folders classes?", path, NP_MAX_CLASSES);
         if (np_try_grow(
-                &index->classes, &builder->classes_cap, n + 1, sizeof(*index->classes), NULL))
+                &index->classes, &builder->classes_cap, n + 1, sizeof(*index->classes), err) ||
+            !(index->classes[n] = np_try_strdup(name, err)))
             return -ENOMEM;
-        copy = np_try_strdup(name, NULL);
-        if (!copy)
-            return -ENOMEM;
-        index->classes[n] = copy;
         builder->slots[slot] = index->nr_classes++;
     }
     builder->last_class = builder->slots[slot];
@@ -122,7 +117,7 @@ static uint8_t *put_varint(uint8_t *to, unsigned value)
 
 /* Codes a name by its difference to the one before. Names in shuffled archives share little at the
  * front but their extension at the end, so both ends count. */
-static int add_name(struct np_index *index, const char *name)
+static int add_name(struct np_index *index, const char *name, const char *path, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const int length = (int)strnlen(name, NP_MAX_NAME + 1);
@@ -133,13 +128,14 @@ static int add_name(struct np_index *index, const char *name)
     uint8_t *to;
 
     if (length == 0 || length > NP_MAX_NAME)
-        return -ENAMETOOLONG;
+        return np_err_set(err, -ENAMETOOLONG, "%s: the name '%.40s...' is empty or over %d bytes",
+            path, name, NP_MAX_NAME);
     while (front < max && name[front] == builder->last_name[front])
         front++;
     while (back < max - front && end[-1 - back] == last_end[-1 - back])
         back++;
     if (np_try_grow(
-            &index->names, &builder->names_cap, index->names_bytes + NP_MAX_NAME + 16, 1, NULL))
+            &index->names, &builder->names_cap, index->names_bytes + NP_MAX_NAME + 16, 1, err))
         return -ENOMEM;
     to = put_varint(index->names + index->names_bytes, (unsigned)front);
     to = put_varint(to, (unsigned)back);
@@ -151,7 +147,8 @@ static int add_name(struct np_index *index, const char *name)
     return 0;
 }
 
-int np_index_add(struct np_index *index, const struct np_record *record, const char *name)
+int np_index_add(struct np_index *index, const struct np_record *record, const char *name,
+    const char *path, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const uint64_t n = index->nr_samples, block = n / NP_INDEX_RESTART;
@@ -159,11 +156,11 @@ int np_index_add(struct np_index *index, const struct np_record *record, const c
     int code;
 
     if (n >= UINT32_MAX)
-        return -E2BIG;
-    if (np_try_grow(&index->records, &builder->records_cap, n + 1, sizeof(*record), NULL) ||
-        np_try_grow(&index->blocks, &builder->blocks_cap, block + 1, sizeof(*index->blocks), NULL))
+        return np_err_set(err, -E2BIG, "%s: over %u samples in one set", path, UINT32_MAX);
+    if (np_try_grow(&index->records, &builder->records_cap, n + 1, sizeof(*record), err) ||
+        np_try_grow(&index->blocks, &builder->blocks_cap, block + 1, sizeof(*index->blocks), err))
         return -ENOMEM;
-    code = add_name(index, name);
+    code = add_name(index, name, path, err);
     if (code)
         return code;
     if (n % NP_INDEX_RESTART == 0)
@@ -202,18 +199,6 @@ void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, ui
     assert(index->builder && i < index->nr_samples);
     index->records[i].offset = offset;
     index->records[i].bytes = bytes;
-}
-
-void np_index_set_raw(struct np_index *index, const struct np_raw *raw)
-{
-    index->raw = *raw;
-}
-
-int np_index_set_root(struct np_index *index, const char *root, struct np_err *err)
-{
-    np_free(index->root);
-    index->root = np_try_strdup(root, err);
-    return index->root ? 0 : -ENOMEM;
 }
 
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes)

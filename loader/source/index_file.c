@@ -190,35 +190,26 @@ static int read_whole(struct reading *reading, struct np_err *err)
 {
     const int fd = open(reading->path, O_RDONLY | O_CLOEXEC);
     struct stat st;
-    uint64_t at = 0;
+    int code = 0;
 
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        const int code = -errno;
-
-        if (fd >= 0)
-            close(fd);
-        return np_err_set(err, code, "%s: %s", reading->path, strerror(-code));
-    }
+    if (fd < 0 || fstat(fd, &st) < 0)
+        code = np_err_set(err, -errno, "%s: %s", reading->path, strerror(errno));
     /* In a folder that others can write to, another user's index could have false labels. */
-    if (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != reading->owner) {
+    else if (st.st_uid != geteuid() && st.st_uid != 0 && st.st_uid != reading->owner)
+        code = np_err_set(err, -ESTALE, "%s: belongs to another user", reading->path);
+    if (!code) {
+        reading->bytes = (uint64_t)st.st_size;
+        if (S_ISREG(st.st_mode) && reading->bytes < MAX_FILE_BYTES) /* not zeroed */
+            reading->whole = aligned_alloc(SECTION_ALIGN, align_up(reading->bytes + 1));
+        if (!reading->whole ||
+            np_read_at(fd, 0, reading->whole, reading->bytes) != (int64_t)reading->bytes)
+            code = damaged(reading, err, "it cannot be read to its end");
+    }
+    if (code)
+        np_free(reading->whole);
+    if (fd >= 0)
         close(fd);
-        return np_err_set(err, -ESTALE, "%s: belongs to another user", reading->path);
-    }
-    reading->bytes = (uint64_t)st.st_size;
-    if (S_ISREG(st.st_mode) && reading->bytes >= sizeof(struct np_index_header) &&
-        reading->bytes < MAX_FILE_BYTES)
-        reading->whole = aligned_alloc(SECTION_ALIGN, align_up(reading->bytes)); /* not zeroed */
-    while (reading->whole && at < reading->bytes) {
-        const ssize_t n = pread(fd, reading->whole + at, reading->bytes - at, (off_t)at);
-
-        if (n == 0 || (n < 0 && errno != EINTR))
-            break;
-        at += n > 0 ? (uint64_t)n : 0;
-    }
-    close(fd);
-    if (!reading->whole || at < reading->bytes)
-        return damaged(reading, err, "it cannot be read to its end");
-    return 0;
+    return code;
 }
 
 /* Header and section CRCs. */
@@ -226,6 +217,8 @@ static int check_frame(struct reading *reading, struct np_err *err)
 {
     struct np_index_header copy;
 
+    if (reading->bytes < sizeof(copy))
+        return damaged(reading, err, "it is truncated");
     memcpy(&copy, reading->whole, sizeof(copy));
     copy.header_crc = 0;
     reading->header = (const void *)reading->whole;
@@ -407,20 +400,26 @@ static int check_fresh(const struct reading *reading, const struct np_index *ind
         if (stat(index->paths[i], &st) < 0)
             return np_err_set(
                 err, -ESTALE, "%s: %s: %s", reading->path, index->paths[i], strerror(errno));
-        if ((S_ISREG(st.st_mode) && (uint64_t)st.st_size != index->stamps[i].bytes) ||
-            (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec !=
-                index->stamps[i].mtime_ns)
+        const struct np_index_stamp now = np_index_stamp_of(&st);
+        if (memcmp(&now, &index->stamps[i], sizeof(now)) != 0)
             return np_err_set(err, -ESTALE, "%s: %s has changed since it was indexed",
                 reading->path, index->paths[i]);
     }
     return 0;
 }
 
-/* All checks that need no other file. */
-static int parse(struct reading *reading, struct np_index *index, struct np_err *err)
+/* Makes the index of reading->whole, which it takes over; all checks that need no other file. */
+static int parse(struct reading *reading, struct np_index **ret_index, struct np_err *err)
 {
-    int code = check_frame(reading, err);
+    struct np_index *index = np_try_alloc(sizeof(*index), err);
+    int code;
 
+    if (!index) {
+        np_free(reading->whole);
+        return -ENOMEM;
+    }
+    index->whole = reading->whole;
+    code = check_frame(reading, err);
     if (!code)
         code = take_tables(reading, index, err);
     if (!code)
@@ -429,6 +428,10 @@ static int parse(struct reading *reading, struct np_index *index, struct np_err 
         code = check_records(reading, index, err);
     if (!code)
         code = check_names(reading, index, err);
+    if (code)
+        np_index_free(index);
+    else
+        *ret_index = index;
     return code;
 }
 
@@ -436,46 +439,26 @@ int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .folder = "/", .whole = whole, .bytes = bytes};
-    struct np_index *index = np_try_alloc(sizeof(*index), err);
-    int code;
 
-    if (!index) {
-        np_free(whole);
-        return -ENOMEM;
-    }
-    index->whole = whole;
-    index->whole_bytes = bytes;
-    code = bytes < sizeof(struct np_index_header) ? damaged(&reading, err, "it is truncated")
-                                                  : parse(&reading, index, err);
-    if (code) {
-        np_index_free(index);
-        return code;
-    }
-    *ret_index = index;
-    return 0;
+    return parse(&reading, ret_index, err);
 }
 
 int np_index_open(
     const char *path, const char *key, uid_t owner, struct np_index **ret_index, struct np_err *err)
 {
     struct reading reading = {.path = path, .owner = owner};
-    struct np_index *index = np_try_alloc(sizeof(*index), err);
-    int code = index ? folder_of(path, "", reading.folder, err) : -ENOMEM;
+    struct np_index *index = NULL;
+    int code = folder_of(path, "", reading.folder, err);
 
     if (!code)
         code = read_whole(&reading, err);
-    if (index) {
-        index->whole = reading.whole;
-        index->whole_bytes = reading.bytes;
-    }
     if (!code)
-        code = parse(&reading, index, err);
+        code = parse(&reading, &index, err);
     if (!code)
         code = check_fresh(&reading, index, key, err);
-    if (code) {
+    if (code)
         np_index_free(index);
-        return code;
-    }
-    *ret_index = index;
-    return 0;
+    else
+        *ret_index = index;
+    return code;
 }

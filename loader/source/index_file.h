@@ -41,11 +41,6 @@ struct np_index_header {
     } sections[NP_NR_SECTIONS];
 };
 
-/* A file as it was when it was scanned. */
-struct np_index_stamp {
-    uint64_t bytes, mtime_ns;
-};
-
 /* The state of building: capacity of the arrays, and the name and class added last. */
 struct np_index_builder {
     size_t records_cap, blocks_cap, names_cap;
@@ -56,27 +51,6 @@ struct np_index_builder {
     int last_class; /* most samples have the class of the one before */
     char last_name[NP_MAX_NAME + 1];
     int last_length;
-};
-
-struct np_index {
-    struct np_record *records; /* (nr_samples) */
-    uint64_t *blocks;          /* (nr_samples / 16, rounded up) */
-    uint8_t *names;
-    uint64_t nr_samples, names_bytes;
-    struct np_index_stamp *stamps; /* (nr_files) */
-    char **paths, **classes;
-    int nr_files, nr_classes;
-    char *root;
-    char *key; /* np_index_set_key(); NULL: none */
-    struct np_raw raw;
-    uint32_t max_extent, max_inner;
-    uint64_t extents_bytes; /* of all samples */
-    void *whole; /* the file's bytes, if it was opened: records, blocks and names point into it */
-    uint64_t whole_bytes;
-    uint64_t nr_new_crcs; /* set since it was opened; atomic */
-    uint32_t *kept;       /* (nr_kept): numbers of the visible samples; NULL: all are */
-    uint64_t nr_kept;
-    struct np_index_builder *builder; /* until finished */
 };
 
 /* Makes an index of a file's bytes (allocated by np_alloc() or malloc(); taken over, also on

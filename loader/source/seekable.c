@@ -11,6 +11,7 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 #define TABLE_MAGIC  0x184D2A5Eu
@@ -28,24 +29,6 @@ static uint8_t *put_u32(uint8_t *at, uint32_t value)
     for (int i = 0; i < 4; i++)
         at[i] = (uint8_t)(value >> 8 * i);
     return at + 4;
-}
-
-static bool read_at(int fd, uint64_t offset, void *buffer, size_t bytes)
-{
-    uint8_t *to = buffer;
-
-    while (bytes) {
-        const ssize_t n = pread(fd, to, bytes, (off_t)offset);
-
-        if (n == 0 || (n < 0 && errno != EINTR))
-            return false;
-        if (n > 0) {
-            to += n;
-            offset += (uint64_t)n;
-            bytes -= (size_t)n;
-        }
-    }
-    return true;
 }
 
 void np_seek_table_free(struct np_seek_table *table)
@@ -112,7 +95,7 @@ int np_seek_table_read(
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     file_bytes = (uint64_t)st.st_size;
     if (file_bytes < 8 + FOOTER_BYTES ||
-        !read_at(fd, file_bytes - FOOTER_BYTES, footer, FOOTER_BYTES) ||
+        np_read_at(fd, file_bytes - FOOTER_BYTES, footer, FOOTER_BYTES) != FOOTER_BYTES ||
         get_u32(footer + 5) != FOOTER_MAGIC)
         return -ENOENT;
     nr_frames = get_u32(footer);
@@ -123,7 +106,7 @@ int np_seek_table_read(
     table = np_try_alloc(sizeof(*table), err);
     if (!whole || !table)
         code = -ENOMEM;
-    else if (!read_at(fd, file_bytes - table_bytes, whole, table_bytes))
+    else if (np_read_at(fd, file_bytes - table_bytes, whole, table_bytes) != (int64_t)table_bytes)
         code = np_err_set(err, -EIO, "%s: its seek table cannot be read", path);
     else if (get_u32(whole) != TABLE_MAGIC || get_u32(whole + 4) != table_bytes - 8)
         code = np_err_set(err, -EBADMSG, "%s: its seek table does not begin where it should", path);
@@ -236,7 +219,7 @@ static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_
     if (reader->number == number)
         return 0;
     reader->number = UINT64_MAX;
-    if (!read_at(reader->fd, frame->offset, reader->frame, frame->bytes))
+    if (np_read_at(reader->fd, frame->offset, reader->frame, frame->bytes) != (int64_t)frame->bytes)
         return np_err_set(err, -EIO, "%s: cannot read the frame at offset %llu", reader->path,
             (unsigned long long)frame->offset);
     got = ZSTD_decompressDCtx(

@@ -64,7 +64,7 @@ static int add_records(struct np_index *index, const char *path, const struct np
                 path, (unsigned long long)(first + i), (unsigned long long)offset, label);
         record.label = (uint32_t)names->labels[label];
         snprintf(name, sizeof(name), "%s/%05llu", slash + 1, (unsigned long long)(first + i));
-        code = np_scan_add(index, &record, path, name, err);
+        code = np_index_add(index, &record, name, path, err);
         if (code)
             return code;
     }
@@ -102,17 +102,16 @@ static int scan_records(struct np_index *index, const char *path, const struct n
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    const struct np_raw raw = {NP_RAW_CHW, 32, 32, 3, 0};
     struct names names;
     struct np_paths paths;
     int code = np_paths_find(options->path, &paths, err);
 
     if (code)
         return code;
-    np_index_set_raw(index, &raw);
+    index->raw = (struct np_raw){NP_RAW_CHW, 32, 32, 3, 0};
     read_names(paths.paths[0], &names);
     for (int i = 0; !code && i < NR_CLASSES; i++) {
-        names.labels[i] = np_scan_class(index, options->path, names.names[i], err);
+        names.labels[i] = np_index_add_class(index, names.names[i], options->path, err);
         code = names.labels[i] < 0 ? names.labels[i] : 0;
     }
     for (int i = 0; !code && i < paths.nr_paths; i++) {

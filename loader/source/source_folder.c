@@ -49,7 +49,7 @@ static int label_of(struct walk *walk)
         return -1;
     memcpy(class_name, from, (size_t)(slash - from));
     class_name[slash - from] = '\0';
-    return np_scan_class(walk->index, walk->root, class_name, walk->err);
+    return np_index_add_class(walk->index, class_name, walk->root, walk->err);
 }
 
 /* n: files found, or entries examined in a folder that is being read. Reports the larger. */
@@ -90,7 +90,7 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
         return label;
     record.no_label = label < 0;
     record.label = label < 0 ? 0 : (uint32_t)label;
-    code = np_scan_add(walk->index, &record, walk->root, walk->name, walk->err);
+    code = np_index_add(walk->index, &record, walk->name, walk->root, walk->err);
     if (np_index_samples(walk->index) % 256 == 0)
         report_count(walk, np_index_samples(walk->index));
     return code;
@@ -116,10 +116,7 @@ static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
             return fail(walk, -ELOOP, "a link leads back to a folder above");
     walk->above[depth].device = st->st_dev;
     walk->above[depth].inode = st->st_ino;
-    if (np_index_add_file(walk->index, folder->path, 0,
-            (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec) < 0)
-        return fail(walk, -ENOMEM, "cannot be listed");
-    return 0;
+    return np_index_add_file(walk->index, folder->path, st, walk->err) < 0 ? -ENOMEM : 0;
 }
 
 /* The subfolders of a folder in order, the next ones being read ahead. */
@@ -238,9 +235,8 @@ static int scan(const struct np_source_options *options, struct np_index *index,
         walk->err = err;
         walk->root = paths.paths[0];
         walk->class_at = np_scan_literal_folders(options->match);
-        code = np_index_set_root(index, walk->root, err);
-        if (!code)
-            code = walk_all(walk);
+        index->root = np_try_strdup(walk->root, err);
+        code = index->root ? walk_all(walk) : -ENOMEM;
     }
     if (!code && walk->nr_skipped && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA,

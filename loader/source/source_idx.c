@@ -89,7 +89,7 @@ static int add_all(struct np_index *index, const struct idx *images, const uint8
         int code;
 
         snprintf(name, sizeof(name), "%05u", i);
-        code = np_scan_add(index, &record, images->path, name, err);
+        code = np_index_add(index, &record, name, images->path, err);
         if (code)
             return code;
         np_source_count(progress, index);
@@ -138,7 +138,7 @@ static int add_classes(struct np_index *index, const struct idx *labels, const u
         char name[8];
 
         snprintf(name, sizeof(name), "%d", i);
-        classes[i] = np_scan_class(index, labels->path, name, err);
+        classes[i] = np_index_add_class(index, name, labels->path, err);
         if (classes[i] < 0)
             return classes[i];
     }
@@ -157,13 +157,10 @@ static int scan_pair(struct np_index *index, struct idx *images, struct idx *lab
     if (!code)
         code = check_images(images, labels, progress, err);
     if (!code) {
-        const struct np_raw raw = {
-            NP_RAW_HWC, (int)images->counts[1], (int)images->counts[2], 1, 0};
-
-        np_index_set_raw(index, &raw);
+        index->raw =
+            (struct np_raw){NP_RAW_HWC, (int)images->counts[1], (int)images->counts[2], 1, 0};
         bytes = np_try_alloc(labels->counts[0], err);
-        if (!bytes)
-            code = -ENOMEM;
+        code = bytes ? 0 : -ENOMEM;
     }
     if (!code)
         code =

@@ -336,7 +336,7 @@ static int save_somewhere(const struct np_source_options *options, const struct 
     np_paths_fini(&paths);
     if (code)
         return code;
-    if (np_index_key(index) && strcmp(np_index_key(index), places.key) != 0)
+    if (index->key && strcmp(index->key, places.key) != 0)
         code = np_err_set(err, -ESTALE,
             "%s: its files have changed since they were listed; the next run lists them again",
             options->path);
@@ -351,7 +351,7 @@ static int save_somewhere(const struct np_source_options *options, const struct 
 int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err)
 {
-    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+    if (index->raw.kind == NP_RAW_SYNTH)
         return 0; /* drawn sets have no index file */
     return save_somewhere(options, index, false, NULL, err);
 }
@@ -359,7 +359,7 @@ int np_source_save(
 int np_source_save_beside(const struct np_source_options *options, const struct np_index *index,
     char **ret_path, struct np_err *err)
 {
-    if (np_index_raw(index)->kind == NP_RAW_SYNTH)
+    if (index->raw.kind == NP_RAW_SYNTH)
         return np_err_set(err, -EINVAL, "a `synth` set has no files, and needs no index");
     return save_somewhere(options, index, true, ret_path, err);
 }

@@ -80,62 +80,33 @@ int np_scan_open(
             folder ? "a folder, not a file; for pictures in class folders use `source: folder`"
                    : "not a file");
     }
-    number = np_index_add_file(index, path, (uint64_t)st.st_size,
-        (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec);
+    number = np_index_add_file(index, path, &st, err);
     if (number < 0) {
         close(fd);
-        return np_err_set(err, number, "%s: out of memory to list it", path);
+        return number;
     }
     *ret_file = (struct np_scan_file){fd, number, (uint64_t)st.st_size};
     return 0;
 }
 
-int np_scan_add(struct np_index *index, const struct np_record *record, const char *path,
-    const char *name, struct np_err *err)
+int64_t np_scan_read_some(const struct np_scan_file *file, const char *path, uint64_t offset,
+    void *buffer, size_t bytes, struct np_err *err)
 {
-    const int code = np_index_add(index, record, name);
+    const int64_t got = np_read_at(file->fd, offset, buffer, bytes);
 
-    if (code == -E2BIG)
-        return np_err_set(err, code, "%s: over %u samples in one set", path, UINT32_MAX);
-    if (code == -ENAMETOOLONG)
-        return np_err_set(err, code, "%s: the name '%.40s...' is empty or over %d bytes", path,
-            name, NP_MAX_NAME);
-    if (code)
-        return np_err_set(err, code, "%s: out of memory to list it", path);
-    return 0;
-}
-
-int np_scan_class(struct np_index *index, const char *path, const char *name, struct np_err *err)
-{
-    const int label = np_index_add_class(index, name);
-
-    if (label == -E2BIG)
-        return np_err_set(
-            err, label, "%s: over %d classes: are its folders classes?", path, NP_MAX_CLASSES);
-    if (label < 0)
-        return np_err_set(err, label, "%s: out of memory to list it", path);
-    return label;
+    if (got < 0)
+        np_err_set(err, (int)got, "%s: cannot read %zu bytes at offset %llu: %s", path, bytes,
+            (unsigned long long)offset, strerror((int)-got));
+    return got;
 }
 
 int np_scan_read(const struct np_scan_file *file, const char *path, uint64_t offset, void *buffer,
     size_t bytes, struct np_err *err)
 {
-    uint8_t *to = buffer;
+    const int64_t got = np_scan_read_some(file, path, offset, buffer, bytes, err);
 
-    while (bytes) {
-        const ssize_t got = pread(file->fd, to, bytes, (off_t)offset);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return np_err_set(err, -errno, "%s: cannot read at offset %llu: %s", path,
-                (unsigned long long)offset, strerror(errno));
-        if (got == 0)
-            return np_err_set(err, -EBADMSG, "%s: ends at offset %llu, %zu bytes early", path,
-                (unsigned long long)offset, bytes);
-        to += got;
-        offset += (uint64_t)got;
-        bytes -= (size_t)got;
-    }
-    return 0;
+    if (got >= 0 && (size_t)got < bytes)
+        return np_err_set(err, -EBADMSG, "%s: ends at offset %llu, %zu bytes early", path,
+            (unsigned long long)(offset + (uint64_t)got), bytes - (size_t)got);
+    return got < 0 ? (int)got : 0;
 }

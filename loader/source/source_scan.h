@@ -31,10 +31,9 @@ struct np_scan_file {
 };
 int np_scan_open(
     struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err);
-/* As np_index_add() and np_index_add_class(); the error names path and name. */
-int np_scan_add(struct np_index *index, const struct np_record *record, const char *path,
-    const char *name, struct np_err *err);
-int np_scan_class(struct np_index *index, const char *path, const char *name, struct np_err *err);
+/* Reads up to `bytes` bytes at offset; returns their number, fewer only at the file's end. */
+int64_t np_scan_read_some(const struct np_scan_file *file, const char *path, uint64_t offset,
+    void *buffer, size_t bytes, struct np_err *err);
 /* Reads `bytes` bytes at offset. -EBADMSG: the file ends before; or the read's -errno. */
 int np_scan_read(const struct np_scan_file *file, const char *path, uint64_t offset, void *buffer,
     size_t bytes, struct np_err *err);

@@ -8,25 +8,24 @@
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
-    const struct np_raw raw = {
-        NP_RAW_SYNTH, (int)options->size, (int)options->size, 3, (uint64_t)options->seed};
     int labels[NP_SYNTH_CLASSES];
 
-    np_index_set_raw(index, &raw);
+    index->raw = (struct np_raw){
+        NP_RAW_SYNTH, (int)options->size, (int)options->size, 3, (uint64_t)options->seed};
     for (int c = 0; c < NP_SYNTH_CLASSES; c++) {
-        labels[c] = np_scan_class(index, "synth", np_synth_names[c], err);
+        labels[c] = np_index_add_class(index, np_synth_names[c], "synth", err);
         if (labels[c] < 0)
             return labels[c];
     }
     for (uint64_t i = 0; i < (uint64_t)options->samples; i++) {
         const struct np_record record = {.offset = i,
             .inner_bytes = sizeof(i),
-            .label = (uint32_t)labels[np_synth_label(raw.seed, i)]};
+            .label = (uint32_t)labels[np_synth_label(index->raw.seed, i)]};
         char name[32];
         int code;
 
         snprintf(name, sizeof(name), "%08llu", (unsigned long long)i);
-        code = np_scan_add(index, &record, "synth", name, err);
+        code = np_index_add(index, &record, name, "synth", err);
         if (code)
             return code;
         np_source_count(progress, index);

@@ -16,22 +16,8 @@ static int64_t read_plain(
     void *context, uint64_t offset, void *buffer, size_t bytes, struct np_err *err)
 {
     const struct np_tar_scan *scan = context;
-    uint8_t *to = buffer;
-    size_t done = 0;
 
-    while (done < bytes) {
-        const ssize_t got = pread(scan->file.fd, to + done, bytes - done, (off_t)(offset + done));
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return np_err_set(err, -errno, "%s: cannot read at offset %llu: %s", scan->path,
-                (unsigned long long)(offset + done), strerror(errno));
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (int64_t)done;
+    return np_scan_read_some(&scan->file, scan->path, offset, buffer, bytes, err);
 }
 
 static int walk(struct np_tar_scan *scan)

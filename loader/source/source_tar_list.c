@@ -65,7 +65,7 @@ static int add(struct np_tar_scan *scan, struct np_record *record, const char *n
 
     record->no_label = label < 0;
     record->label = label < 0 ? 0 : (uint32_t)label;
-    code = np_scan_add(scan->index, record, scan->path, name, scan->err);
+    code = np_index_add(scan->index, record, name, scan->path, scan->err);
     np_source_count(scan->progress, scan->index);
     return code;
 }
@@ -129,7 +129,7 @@ static int end_group(struct np_tar_scan *scan)
         }
         if (group->cls >= 0) {
             snprintf(text, sizeof(text), "%ld", group->cls);
-            label = np_scan_class(scan->index, scan->path, text, scan->err);
+            label = np_index_add_class(scan->index, text, scan->path, scan->err);
             if (label < 0)
                 return label;
         }
@@ -330,7 +330,7 @@ static int label_folders(struct np_tar_scan *scan)
 
         if (slash && slash > from) {
             *slash = '\0';
-            label = np_scan_class(scan->index, scan->options->path, from, scan->err);
+            label = np_index_add_class(scan->index, from, scan->options->path, scan->err);
             *slash = '/'; /* the next name is decoded from this one */
             if (label < 0)
                 return label;
@@ -390,7 +390,7 @@ int np_tar_scan_classes(struct np_tar_scan *scan)
     np_index_set_numbered(scan->index);
     for (long i = 0; i <= scan->max_cls && i < MAX_FILLED; i++) {
         snprintf(text, sizeof(text), "%ld", i);
-        if (np_scan_class(scan->index, scan->options->path, text, scan->err) < 0)
+        if (np_index_add_class(scan->index, text, scan->options->path, scan->err) < 0)
             return -ENOMEM;
     }
     return 0;

@@ -23,7 +23,7 @@ static int class_of(const struct np_index *index, uint64_t sample)
 {
     const struct np_record *record = np_index_record(index, sample);
 
-    return record->no_label ? np_index_classes(index) : (int)record->label;
+    return record->no_label ? index->nr_classes : (int)record->label;
 }
 
 static int larger_remainder(const void *left, const void *right)
@@ -122,7 +122,7 @@ static int by_class(const struct np_index *index, double share, uint64_t seed,
     struct np_split *split, struct np_err *err)
 {
     const uint64_t nr_samples = np_index_samples(index);
-    const int nr_classes = np_index_classes(index) + 1;
+    const int nr_classes = index->nr_classes + 1;
     struct class *classes = np_try_array((size_t)nr_classes, sizeof(*classes), err);
     bool *kept = np_try_array((size_t)nr_samples + 1, sizeof(*kept), err);
     int code = classes && kept ? 0 : -ENOMEM;

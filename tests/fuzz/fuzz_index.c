@@ -37,13 +37,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (uint64_t i = 0; i < np_index_samples(index); i++) {
         const struct np_record record = np_index_get(index, i);
 
-        if (np_index_name(index, i, name, sizeof(name)) < 1 ||
-            record.bytes > np_index_max_extent(index))
+        if (np_index_name(index, i, name, sizeof(name)) < 1 || record.bytes > index->max_extent)
             abort();
-        if (!record.no_label && !np_index_class(index, (int)record.label))
+        if (!record.no_label && !index->classes[record.label])
             abort();
-        if (np_index_raw(index)->kind != NP_RAW_SYNTH && !np_index_root(index) &&
-            !np_index_file(index, (int)record.file))
+        if (index->raw.kind != NP_RAW_SYNTH && !index->root && !index->paths[record.file])
             abort();
     }
     np_index_free(index);

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "loader/base/mem.h"
+
 uint8_t made_byte(uint64_t s, int i)
 {
     return (uint8_t)((s * 2654435761u >> 7) + (unsigned)i * 31 + (unsigned)i * (unsigned)i / 7);
@@ -45,7 +47,7 @@ static void write_plain(struct made_set *set, enum made_kind kind, FILE *file)
 
         snprintf(name, sizeof(name), "c%d/%04d.ppm", s % MADE_CLASSES, s);
         fwrite(bytes, 1, nr_bytes, file);
-        np_index_add(set->index, &record, name);
+        np_index_add(set->index, &record, name, NULL, NULL);
         free(bytes);
     }
 }
@@ -79,7 +81,7 @@ static void write_zstd(struct made_set *set, FILE *file)
             record.inner_bytes = length[k];
             record.packing = NP_PACKING_ZSTD;
             snprintf(name, sizeof(name), "c%d/%04d.ppm", (first + k) % MADE_CLASSES, first + k);
-            np_index_add(set->index, &record, name);
+            np_index_add(set->index, &record, name, NULL, NULL);
         }
         fwrite(packed, 1, packed_bytes, file);
         free(packed);
@@ -89,7 +91,8 @@ static void write_zstd(struct made_set *set, FILE *file)
 
 static void write_folder(struct made_set *set)
 {
-    if (np_index_set_root(set->index, set->dir, NULL))
+    set->index->root = np_try_strdup(set->dir, NULL);
+    if (!set->index->root)
         abort();
     for (int s = 0; s < set->n; s++) {
         char name[32], path[160];
@@ -105,7 +108,7 @@ static void write_folder(struct made_set *set)
             fwrite(bytes, 1, nr_bytes, file);
             fclose(file);
         }
-        np_index_add(set->index, &record, name);
+        np_index_add(set->index, &record, name, NULL, NULL);
         free(bytes);
     }
 }
@@ -114,7 +117,7 @@ static void write_shard(struct made_set *set, enum made_kind kind)
 {
     FILE *file = fopen(set->path, "wb");
 
-    np_index_add_file(set->index, set->path, 0, 0);
+    np_index_add_file(set->index, set->path, &(struct stat){0}, NULL);
     if (!file)
         return;
     if (kind == MADE_ZSTD)
@@ -133,12 +136,12 @@ int made_set(enum made_kind kind, int n, int height, int width, struct made_set 
         return 1;
     snprintf(set.path, sizeof(set.path), "%s/shard", set.dir);
     set.index = np_index_new(NULL);
-    np_index_add_class(set.index, "a");
-    np_index_add_class(set.index, "b");
-    np_index_add_class(set.index, "c");
+    np_index_add_class(set.index, "a", NULL, NULL);
+    np_index_add_class(set.index, "b", NULL, NULL);
+    np_index_add_class(set.index, "c", NULL, NULL);
     if (kind == MADE_RAW)
-        np_index_set_raw(set.index,
-            &(struct np_raw){.kind = NP_RAW_HWC, .height = height, .width = width, .channels = 3});
+        set.index->raw =
+            (struct np_raw){.kind = NP_RAW_HWC, .height = height, .width = width, .channels = 3};
     if (kind == MADE_FOLDER)
         write_folder(&set);
     else

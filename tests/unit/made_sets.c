@@ -149,7 +149,7 @@ const char *sample_text(const struct np_index *index, uint64_t i)
     if (record->no_label)
         snprintf(text, sizeof(text), "%s - -1", name);
     else
-        snprintf(text, sizeof(text), "%s %.200s %u", name,
-            np_index_class(index, (int)record->label), record->label);
+        snprintf(
+            text, sizeof(text), "%s %.200s %u", name, index->classes[record->label], record->label);
     return text;
 }

@@ -265,10 +265,10 @@ Test(setup, classes_are_matched_by_name)
     np_node_add(classes, NULL, np_node_scalar("cat", 0, 0));
     np_node_add(classes, NULL, np_node_scalar("dog", 0, 0));
     np_node_add(classes, NULL, np_node_scalar("owl", 0, 0));
-    np_index_add_file(index, "/x.tar", 10, 0);
-    np_index_add_class(index, "owl");
-    np_index_add_class(index, "dog");
-    np_index_add(index, &record, "a");
+    np_index_add_file(index, "/x.tar", &(struct stat){0}, NULL);
+    np_index_add_class(index, "owl", NULL, NULL);
+    np_index_add_class(index, "dog", NULL, NULL);
+    np_index_add(index, &record, "a", NULL, NULL);
     np_index_finish(index, NULL);
     cr_assert_eq(np_match_classes(classes, index, "data.test", &labels, &err), 0);
     cr_assert(labels && labels[0] == 1 && labels[1] == 2); /* dog, owl */

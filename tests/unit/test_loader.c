@@ -58,7 +58,7 @@ static int auto_depth(int n, uint32_t bytes, uint32_t outlier)
         const uint32_t size = i < n ? bytes : outlier;
         const struct np_record record = {.bytes = size, .inner_bytes = size, .no_label = 1};
 
-        cr_assert_eq(np_index_add(index, &record, "a"), 0);
+        cr_assert_eq(np_index_add(index, &record, "a", NULL, NULL), 0);
     }
     cr_assert_eq(np_index_finish(index, NULL), 0);
     depth = np_loader_auto_depth(&options, index, NULL);

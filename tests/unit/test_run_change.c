@@ -198,8 +198,9 @@ static struct np_index *set_of(const char *name, uint32_t bytes)
     struct np_record one = {.bytes = 8, .inner_bytes = 8},
                      two = {.bytes = bytes, .inner_bytes = bytes};
 
-    if (np_index_add_class(index, "ant") < 0 || np_index_add(index, &one, "a") < 0 ||
-        np_index_add(index, &two, name) < 0 || np_index_finish(index, NULL) < 0)
+    if (np_index_add_class(index, "ant", NULL, NULL) < 0 ||
+        np_index_add(index, &one, "a", NULL, NULL) < 0 ||
+        np_index_add(index, &two, name, NULL, NULL) < 0 || np_index_finish(index, NULL) < 0)
         abort();
     return index;
 }

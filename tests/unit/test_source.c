@@ -113,7 +113,7 @@ Test(source, match_chooses_a_split_of_a_folder)
     put_file(folder, "set/test/eel/1.jpg", "a", 1);
     cr_assert_eq(open_set(folder, "folder", "set", "train/*", NULL, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 2);
-    cr_assert_eq(np_index_classes(index), 2);
+    cr_assert_eq(index->nr_classes, 2);
     cr_assert_str_eq(sample_text(index, 1), "train/dog/1.jpg dog 1");
     np_index_free(index);
     remove_set(folder);
@@ -165,7 +165,7 @@ Test(source, many_folders_are_listed_in_their_order)
     snprintf(path, sizeof(path), "%s/set", folder);
     cr_assert_eq(np_source_open(&options, &progress, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 600);
-    cr_assert_eq(np_index_files(index), 1 + 100 * 4);
+    cr_assert_eq(index->nr_files, 1 + 100 * 4);
     cr_expect_eq(most, 512);
     for (int i = 0; i < 600; i++) {
         const int k = i % 6;
@@ -566,7 +566,7 @@ Test(source, drawn_sets_have_labels_and_no_files)
 
     cr_assert_eq(np_source_open(&options, NULL, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 800);
-    cr_assert_eq(np_index_raw(index)->seed, 3);
+    cr_assert_eq(index->raw.seed, 3);
     for (uint64_t i = 0; i < 800; i++) {
         cr_assert_eq(np_index_record(index, i)->label, (uint32_t)np_synth_label(3, i));
         of_class[np_index_record(index, i)->label]++;

@@ -34,14 +34,14 @@ Test(source_raw, cifar_has_labels_planes_and_names)
     put_file(folder, "batches.meta.txt", names, strlen(names));
     cr_assert_eq(open_set(folder, "cifar10", "data_batch_*.bin", NULL, NULL, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 302);
-    cr_assert_eq(np_index_classes(index), 10);
-    cr_assert_str_eq(np_index_class(index, 0), "bird"); /* classes are in byte order */
+    cr_assert_eq(index->nr_classes, 10);
+    cr_assert_str_eq(index->classes[0], "bird"); /* classes are in byte order */
     cr_assert_str_eq(sample_text(index, 0), "data_batch_1.bin/00000 truck 9");
     cr_assert_str_eq(sample_text(index, 299), "data_batch_1.bin/00299 plane 7");
     cr_assert_str_eq(sample_text(index, 301), "data_batch_2.bin/00001 ship 8");
     cr_assert_eq(np_index_record(index, 299)->offset, 299 * RECORD + 1);
     cr_assert_eq(np_index_record(index, 299)->bytes, 3072);
-    cr_assert_eq(np_index_raw(index)->kind, NP_RAW_CHW);
+    cr_assert_eq(index->raw.kind, NP_RAW_CHW);
     np_index_free(index);
     free(bytes);
     remove_set(folder);
@@ -104,9 +104,9 @@ Test(source_raw, idx_finds_its_labels_beside)
     put_idx(folder, 50, 50);
     cr_assert_eq(open_set(folder, "idx", "t-images-idx3-ubyte", NULL, NULL, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 50);
-    cr_assert_eq(np_index_raw(index)->height, 2);
-    cr_assert_eq(np_index_raw(index)->width, 3);
-    cr_assert_eq(np_index_raw(index)->channels, 1);
+    cr_assert_eq(index->raw.height, 2);
+    cr_assert_eq(index->raw.width, 3);
+    cr_assert_eq(index->raw.channels, 1);
     cr_assert_str_eq(sample_text(index, 4), "00004 1 1");
     cr_assert_eq(np_index_record(index, 4)->offset, 16 + 24);
     np_index_free(index);

@@ -75,7 +75,7 @@ static const char *classes_of(const char *const *members, const char *match)
         const struct np_record *record = np_index_record(index, i);
 
         strcat(text, i ? " " : "");
-        strcat(text, record->no_label ? "-" : np_index_class(index, (int)record->label));
+        strcat(text, record->no_label ? "-" : index->classes[record->label]);
     }
     np_index_free(index);
     tar_free(&tar);
@@ -239,7 +239,7 @@ Test(source_tar, webdataset_groups_give_labels)
     put_tar(folder, "w.tar", &tar);
     cr_assert_eq(open_set(folder, "tar", "w.tar", NULL, NULL, &index, NULL), 0);
     cr_assert_eq(np_index_samples(index), 3);
-    cr_assert_eq(np_index_classes(index), 13); /* a number is its own label */
+    cr_assert_eq(index->nr_classes, 13); /* a number is its own label */
     cr_assert_str_eq(sample_text(index, 0), "a/0001.JPG 12 12");
     cr_assert_str_eq(sample_text(index, 1), "a/0002.jpg 3 3");
     cr_assert_str_eq(sample_text(index, 2), "b/0002.jpg - -1");
@@ -348,7 +348,7 @@ Test(source_tar, gzip_is_unpacked_once_into_the_cache)
     cr_assert_eq(open_set(folder, "tar", "a.tar.gz", NULL, &notes, &index, NULL), 0);
     cr_assert_not_null(strstr(notes.text, "unpacking"));
     cr_assert_eq(np_index_samples(index), 3);
-    cr_assert_not_null(strstr(np_index_file(index, 1), "/cache/nnpipe/unpacked/"));
+    cr_assert_not_null(strstr(index->paths[1], "/cache/nnpipe/unpacked/"));
     np_index_free(index);
     cr_assert_eq(open_set(folder, "tar", "a.tar.gz", NULL, &notes, &index, NULL), 0);
     cr_assert_eq(notes.nr_notes, 0);
@@ -400,7 +400,7 @@ Test(source_tar, seekable_zstd_is_read_in_place)
     cr_assert_eq(np_index_record(index, 0)->packing, NP_PACKING_ZSTD);
     cr_assert_eq(np_index_record(index, 0)->inner_offset, 512);
     cr_assert_eq(np_index_record(index, 0)->inner_bytes, 7);
-    cr_assert_geq(np_index_max_inner(index), 2048); /* the whole frame, not just the sample */
+    cr_assert_geq(index->max_inner, 2048); /* the whole frame, not just the sample */
     np_index_free(index);
     tar_free(&tar);
     remove_set(folder);

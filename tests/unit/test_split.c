@@ -18,10 +18,10 @@ static struct np_index *make(const int *sizes, int nr_classes)
     bool more = true;
     int file;
 
-    file = np_index_add_file(index, "/shard.tar", 1 << 20, 1);
+    file = np_index_add_file(index, "/shard.tar", &(struct stat){.st_size = 1 << 20}, NULL);
     for (int c = 0; c < nr_classes; c++) {
         snprintf(name, sizeof(name), "class-%02d", c);
-        np_index_add_class(index, name);
+        np_index_add_class(index, name, NULL, NULL);
     }
     for (int k = 0; more; k++) {
         more = false;
@@ -35,7 +35,7 @@ static struct np_index *make(const int *sizes, int nr_classes)
                 continue;
             more = true;
             snprintf(name, sizeof(name), "c%d/%d.jpg", c, k);
-            cr_assert_eq(np_index_add(index, &record, name), 0);
+            cr_assert_eq(np_index_add(index, &record, name, NULL, NULL), 0);
         }
     }
     cr_assert_eq(np_index_finish(index, NULL), 0);
