@@ -1,6 +1,5 @@
-/* The drain thread: forty times a second it takes the spans from the tracks' rings, encodes them
- * (trace_encode.c) and writes them. It writes whole packets, so that a killed process leaves a valid
- * trace. */
+/* The drain thread: takes the spans from the tracks' rings forty times a second, encodes them
+ * (trace_encode.c) and writes them in whole packets, so that a killed process leaves a valid trace. */
 #include "daemon/analysis/trace.h"
 
 #include <errno.h>
@@ -44,7 +43,6 @@ struct np_trace {
     struct np_trace_file file;
     pthread_t thread;
     bool running; /* the owner's */
-    struct np_trace_end end;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -53,8 +51,8 @@ struct np_trace {
     int batch;                  /* under lock */
 
     /* drain thread only */
-    struct np_trace_buffer out;
-    uint64_t written; /* whole packets in the file */
+    uint8_t *bytes, *at; /* (BUFFER_BYTES); the end of the packets in it */
+    uint64_t written;    /* whole packets in the file */
     uint64_t flushed_ns;
     struct np_trace_sums sums;
     uint64_t pending;              /* of its spans, those in the buffer */
@@ -86,10 +84,11 @@ static int write_all(int fd, const uint8_t *bytes, size_t nr)
 /* Drops the whole buffer if it does not fit, so that the file stays valid. */
 static int flush(struct np_trace *trace)
 {
-    const int code = write_all(trace->fd, trace->out.bytes, trace->out.nr);
+    const size_t nr = (size_t)(trace->at - trace->bytes);
+    const int code = write_all(trace->fd, trace->bytes, nr);
 
     if (code == 0) {
-        trace->written += trace->out.nr;
+        trace->written += nr;
     } else {
         if (ftruncate(trace->fd, (off_t)trace->written) == 0)
             lseek(trace->fd, (off_t)trace->written, SEEK_SET);
@@ -97,7 +96,7 @@ static int flush(struct np_trace *trace)
         trace->sums.left += trace->pending;
     }
     trace->pending = 0;
-    trace->out.nr = 0;
+    trace->at = trace->bytes;
     return code;
 }
 
@@ -107,15 +106,16 @@ static void flush_or_end(struct np_trace *trace)
         trace->code = flush(trace);
 }
 
-/* Is there room for another packet? */
+/* May one more call of np_trace_*() write its packets? */
 static bool has_room(struct np_trace *trace)
 {
     if (trace->code < 0)
         return false;
-    if (trace->out.room - trace->out.nr < NP_TRACE_MAX)
+    if (trace->at + NP_TRACE_MAX > trace->bytes + BUFFER_BYTES)
         flush_or_end(trace);
     return trace->code == 0 &&
-           trace->written + trace->out.nr + NP_TRACE_MAX + TAIL_BYTES <= trace->limit;
+           trace->written + (uint64_t)(trace->at - trace->bytes) + NP_TRACE_MAX + TAIL_BYTES <=
+               trace->limit;
 }
 
 /* --- spans --------------------------------------------------------------------------------------- */
@@ -137,8 +137,8 @@ static void begin_track(struct np_trace *trace, const struct np_spans *spans, st
         return;
     const struct np_spans *shown = first_of_name(spans);
 
-    np_trace_track(&trace->out, &trace->file, np_spans_number(spans), np_spans_number(shown),
-        np_spans_name(shown), np_spans_tid(shown));
+    trace->at = np_trace_track(trace->at, &trace->file, np_spans_number(spans),
+        np_spans_number(shown), np_spans_name(shown), np_spans_tid(shown));
     track->begun = true;
 }
 
@@ -153,7 +153,7 @@ static void count_images(struct np_trace *trace, uint64_t end_ns, int batch)
     if (end_ns - trace->rate_ns < GAUGE_NS)
         return;
     if (has_room(trace))
-        np_trace_gauge(&trace->out, NP_TRACE_RATE, end_ns,
+        trace->at = np_trace_gauge(trace->at, NP_TRACE_RATE, end_ns,
             (double)trace->rate_images * 1e9 / (double)(end_ns - trace->rate_ns));
     trace->rate_ns = end_ns;
     trace->rate_images = 0;
@@ -167,7 +167,7 @@ static void write_span(struct np_trace *trace, const struct np_spans *spans, str
         trace->sums.left++;
         return;
     }
-    np_trace_span(&trace->out, np_spans_number(spans), span);
+    trace->at = np_trace_span(trace->at, np_spans_number(spans), span);
     trace->sums.spans++;
     trace->pending++;
 }
@@ -181,7 +181,8 @@ static void note_gap(struct np_trace *trace, const struct np_spans *spans, struc
         return;
     trace->sums.dropped += dropped - track->dropped;
     if (track->begun && has_room(trace))
-        np_trace_gap(&trace->out, np_spans_number(spans), track->end_ns, dropped - track->dropped);
+        trace->at = np_trace_gap(
+            trace->at, np_spans_number(spans), track->end_ns, dropped - track->dropped);
     track->dropped = dropped;
 }
 
@@ -220,12 +221,12 @@ static void gauge_ready(struct np_trace *trace, int ready)
     if (ready == trace->ready && now_ns - trace->ready_ns < GAUGE_NS)
         return;
     if (has_room(trace))
-        np_trace_gauge(&trace->out, NP_TRACE_READY, now_ns, ready);
+        trace->at = np_trace_gauge(trace->at, NP_TRACE_READY, now_ns, ready);
     trace->ready = ready;
     trace->ready_ns = now_ns;
 }
 
-/* Sleeps a tick; false: stop. ret_ready: batches in the ring, -1: no ring. */
+/* Sleeps a tick. True: this tick is the last. *ret_ready: batches in the ring, -1: no ring. */
 static bool next_tick(struct np_trace *trace, int *ret_ready, int *ret_batch)
 {
     const uint64_t then_ns = np_now_ns() + TICK_NS;
@@ -239,20 +240,20 @@ static bool next_tick(struct np_trace *trace, int *ret_ready, int *ret_batch)
     *ret_ready = trace->ring ? np_ring_full(trace->ring) : -1;
     *ret_batch = trace->batch;
     pthread_mutex_unlock(&trace->lock);
-    return !stops;
+    return stops;
 }
 
 static void *drain_main(void *context)
 {
     struct np_trace *trace = context;
-    bool goes_on = true;
+    bool stops;
     int ready, batch;
 
     pthread_setname_np(pthread_self(), "trace");
     /* On Linux this changes the calling thread only. A failure is ignored. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
-    while (goes_on) {
-        goes_on = next_tick(trace, &ready, &batch);
+    do {
+        stops = next_tick(trace, &ready, &batch);
         drain(trace, batch);
         if (ready >= 0)
             gauge_ready(trace, ready);
@@ -260,7 +261,7 @@ static void *drain_main(void *context)
             trace->flushed_ns = np_now_ns();
             flush_or_end(trace);
         }
-    }
+    } while (!stops);
     return NULL;
 }
 
@@ -317,7 +318,7 @@ static int open_file(struct np_trace *trace, struct np_err *err)
             err, -errno, "%s: the trace cannot be written: %s", trace->path, strerror(errno));
     /* Merged traces must not share a track. */
     trace->file = (struct np_trace_file){.uuid = (now_ns << 14 | 1) & INT64_MAX, .pid = getpid()};
-    np_trace_head(&trace->out, &trace->file, now_ns, boot_ns());
+    trace->at = np_trace_head(trace->at, &trace->file, now_ns, boot_ns());
     trace->ready = -1;
     return 0;
 }
@@ -336,11 +337,10 @@ int np_trace_open(
     trace->limit = limit;
     trace->path = np_strdup(path);
     trace->tracks = np_tracks_new(err);
-    trace->out.bytes = np_try_alloc(BUFFER_BYTES, err);
-    trace->out.room = BUFFER_BYTES;
+    trace->bytes = trace->at = np_try_alloc(BUFFER_BYTES, err);
     trace->tracks_seen = np_try_array(MAX_TRACKS, sizeof(*trace->tracks_seen), err);
     trace->chunk = np_alloc_array(CHUNK, sizeof(*trace->chunk));
-    if (!trace->tracks || !trace->out.bytes || !trace->tracks_seen)
+    if (!trace->tracks || !trace->bytes || !trace->tracks_seen)
         code = -ENOMEM;
     if (code == 0)
         code = open_file(trace, err);
@@ -384,9 +384,10 @@ void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
 {
     stop(trace);
     flush_or_end(trace);
-    /* A full disk may have room for this little by now. */
-    np_trace_tail(&trace->out, np_now_ns(), &trace->sums);
+    /* A full disk may have space for this little by now. */
+    trace->at = np_trace_tail(trace->at, np_now_ns(), &trace->sums);
     const int code = flush(trace);
+
     if (trace->code == 0)
         trace->code = code;
     if (close(trace->fd) < 0 && trace->code == 0)
@@ -427,7 +428,7 @@ void np_trace_free(struct np_trace *trace)
     if (trace->fd >= 0)
         close(trace->fd);
     np_tracks_free(trace->tracks);
-    np_free(trace->out.bytes);
+    np_free(trace->bytes);
     np_free(trace->tracks_seen);
     np_free(trace->chunk);
     np_free(trace->path);

@@ -1,4 +1,6 @@
-/* See trace_encode.h. The tables below name the field numbers. */
+/* See trace_encode.h. Every encoder writes at a pointer and returns the end of its bytes. The pointer is a
+ * local variable everywhere: stored in a struct, it would be read again after each byte, because for the
+ * compiler that byte may have changed it. */
 #include "daemon/analysis/trace_encode.h"
 
 #include <assert.h>
@@ -8,7 +10,7 @@
 
 #include "loader/base/stat.h"
 
-/* Fields of messages, by number. */
+/* The fields of each message, by number, and the values of some. */
 enum { TRACE_PACKET = 1 };
 enum {
     PACKET_CLOCKS = 6,
@@ -36,249 +38,213 @@ enum {
 enum { SLICE_BEGIN = 1, SLICE_END = 2, INSTANT = 3, COUNTER = 4 };
 enum { ANNOTATION_NAME_IID = 1, ANNOTATION_UINT = 3, ANNOTATION_NAME = 10 };
 enum { INTERNED_EVENT_NAME = 2, INTERNED_ANNOTATION_NAME = 3, INTERNED_IID = 1, INTERNED_NAME = 2 };
-enum {
-    TRACK_UUID = 1,
-    TRACK_NAME = 2,
-    TRACK_PROCESS = 3,
-    TRACK_THREAD = 4,
-    TRACK_PARENT = 5,
-    TRACK_COUNTER = 8,
-};
+enum { TRACK_UUID = 1, TRACK_NAME, TRACK_PROCESS, TRACK_THREAD, TRACK_PARENT, TRACK_COUNTER = 8 };
 enum { PROCESS_PID = 1, PROCESS_NAME = 6, THREAD_PID = 1, THREAD_TID = 2, THREAD_NAME = 5 };
 enum { COUNTER_UNIT = 6 };
 
 /* Sequence numbers: the process, each counter, then the tracks. uuids have the same order. */
 enum { SEQUENCE_FILE = 1, SEQUENCE_GAUGE, SEQUENCE_TRACK = SEQUENCE_GAUGE + NP_NR_TRACE_GAUGES };
 
-/* Names by number. */
+static const char *const gauges[NP_NR_TRACE_GAUGES][2] = {/* name, unit */
+    [NP_TRACE_READY] = {"batches ready", "batches"},
+    [NP_TRACE_RATE] = {"images per second", "img/s"}};
+
+/* Interned names of annotations, by number. */
 enum { BATCH = 1, ROW, BYTES };
 static const char *const annotation_names[] = {[BATCH] = "batch", [ROW] = "row", [BYTES] = "bytes"};
 
-/* --- encoding ------------------------------------------------------------------------------------ */
+/* --- fields -------------------------------------------------------------------------------------- */
 
-static void varint(struct np_trace_buffer *out, uint64_t value)
+static inline uint8_t *varint(uint8_t *at, uint64_t value)
 {
     for (; value >= 0x80; value >>= 7)
-        out->bytes[out->nr++] = (uint8_t)(value | 0x80);
-    out->bytes[out->nr++] = (uint8_t)value;
+        *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at;
 }
 
-static void number(struct np_trace_buffer *out, int field, uint64_t value)
+static inline uint8_t *number(uint8_t *at, int field, uint64_t value)
 {
-    varint(out, (uint64_t)field << 3);
-    varint(out, value);
+    return varint(varint(at, (uint64_t)field << 3), value);
 }
 
-static void fixed(struct np_trace_buffer *out, int field, uint64_t bits)
+static inline uint8_t *fixed(uint8_t *at, int field, uint64_t bits)
 {
-    varint(out, (uint64_t)field << 3 | 1);
+    at = varint(at, (uint64_t)field << 3 | 1);
     for (int i = 0; i < 8; i++)
-        out->bytes[out->nr++] = (uint8_t)(bits >> (8 * i));
+        *at++ = (uint8_t)(bits >> (8 * i));
+    return at;
 }
 
-static void text(struct np_trace_buffer *out, int field, const char *text_)
+static uint8_t *text(uint8_t *at, int field, const char *text_)
 {
     const size_t bytes = strnlen(text_, 63);
 
-    varint(out, (uint64_t)field << 3 | 2);
-    varint(out, bytes);
-    memcpy(out->bytes + out->nr, text_, bytes);
-    out->nr += bytes;
+    at = varint(varint(at, (uint64_t)field << 3 | 2), bytes);
+    memcpy(at, text_, bytes);
+    return at + bytes;
 }
 
-/* Begins a nested message. Its length takes one byte; if it needs two, end() moves the message. */
-static size_t begin(struct np_trace_buffer *out, int field)
+/* Begins a nested message, whose length takes one byte before its contents. */
+static inline uint8_t *begin(uint8_t *at, int field)
 {
-    varint(out, (uint64_t)field << 3 | 2);
-    return out->nr++;
+    return varint(at, (uint64_t)field << 3 | 2) + 1;
 }
 
-static void end(struct np_trace_buffer *out, size_t at)
+/* Ends the message whose contents begin at `inside`; moves them if the length needs two bytes. */
+static inline uint8_t *end(uint8_t *at, uint8_t *inside)
 {
-    const size_t bytes = out->nr - at - 1;
+    const size_t bytes = (size_t)(at - inside);
 
     assert(bytes < 1 << 14);
-    if (bytes < 0x80) {
-        out->bytes[at] = (uint8_t)bytes;
-        return;
-    }
-    memmove(out->bytes + at + 2, out->bytes + at + 1, bytes);
-    out->bytes[at] = (uint8_t)(bytes | 0x80);
-    out->bytes[at + 1] = (uint8_t)(bytes >> 7);
-    out->nr++;
+    inside[-1] = (uint8_t)bytes;
+    if (bytes < 0x80)
+        return at;
+    memmove(inside + 1, inside, bytes);
+    inside[-1] |= 0x80;
+    inside[0] = (uint8_t)(bytes >> 7);
+    return at + 1;
 }
 
-static size_t begin_packet(struct np_trace_buffer *out, int sequence, int flags)
-{
-    assert(
-        out->room - out->nr >= NP_TRACE_MAX / 2); /* a call's packets are two large ones at most */
-    const size_t packet = begin(out, TRACE_PACKET);
+/* A packet and the message in it, both not ended yet: their contents. */
+struct open_packet {
+    uint8_t *packet, *message;
+};
 
-    number(out, PACKET_SEQUENCE, (uint64_t)sequence);
-    number(out, PACKET_FLAGS, (uint64_t)flags);
-    return packet;
+static inline uint8_t *end_both(uint8_t *at, const struct open_packet *open)
+{
+    return end(end(at, open->message), open->packet);
 }
 
-static size_t begin_event(
-    struct np_trace_buffer *out, int sequence, uint64_t now_ns, int type, size_t *ret_event)
+static inline uint8_t *begin_packet(uint8_t *at, int sequence, int flags, uint8_t **ret_packet)
 {
-    const size_t packet = begin_packet(out, sequence, FLAG_NEEDS_STATE);
-
-    number(out, PACKET_TIMESTAMP, now_ns);
-    *ret_event = begin(out, PACKET_EVENT);
-    number(out, EVENT_TYPE, (uint64_t)type);
-    return packet;
+    at = *ret_packet = begin(at, TRACE_PACKET);
+    at = number(at, PACKET_SEQUENCE, (uint64_t)sequence);
+    return number(at, PACKET_FLAGS, (uint64_t)flags);
 }
 
 /* --- sequences and tracks ------------------------------------------------------------------------ */
 
-static uint64_t uuid_of(const struct np_trace_file *file, int sequence)
+static uint8_t *intern(uint8_t *at, int field, int iid, const char *name)
 {
-    return file->uuid + (uint64_t)sequence - SEQUENCE_FILE;
+    uint8_t *const inside = begin(at, field);
+
+    return end(text(number(inside, INTERNED_IID, (uint64_t)iid), INTERNED_NAME, name), inside);
 }
 
-static void intern(struct np_trace_buffer *out, int field, int iid, const char *name)
+static uint8_t *intern_names(uint8_t *at)
 {
-    const size_t at = begin(out, field);
+    uint8_t *const inside = at = begin(at, PACKET_INTERNED);
 
-    number(out, INTERNED_IID, (uint64_t)iid);
-    text(out, INTERNED_NAME, name);
-    end(out, at);
-}
+    for (int kind = 0; kind < NP_NR_SPANS; kind++) {
+        const bool part = kind >= NP_SPAN_PART;
+        char name[64];
 
-static void name_kind(int kind, char *name, size_t room)
-{
-    if (kind >= NP_SPAN_PART)
-        snprintf(name, room, "%s, a part", np_stage_names[kind - NP_SPAN_PART]);
-    else
-        snprintf(name, room, "%s",
-            kind < NP_SPAN_STATE     ? np_stage_names[kind]
+        snprintf(name, sizeof(name), "%s%s",
+            part                     ? np_stage_names[kind - NP_SPAN_PART]
+            : kind < NP_SPAN_STATE   ? np_stage_names[kind]
             : kind < NP_SPAN_COMPUTE ? np_state_names[kind - NP_SPAN_STATE]
-                                     : "compute");
-}
-
-/* Begins a sequence: its clock, its track, and its table of names. */
-static void begin_sequence(struct np_trace_buffer *out, int sequence, uint64_t uuid, bool has_names)
-{
-    const size_t packet = begin_packet(out, sequence, FLAG_STATE_CLEARED);
-    size_t at = begin(out, PACKET_DEFAULTS), in;
-
-    in = begin(out, DEFAULTS_EVENT);
-    number(out, EVENT_TRACK, uuid);
-    end(out, in);
-    number(out, DEFAULTS_CLOCK, MONOTONIC);
-    end(out, at);
-    if (has_names) {
-        at = begin(out, PACKET_INTERNED);
-        for (int kind = 0; kind < NP_NR_SPANS; kind++) {
-            char name[32];
-
-            name_kind(kind, name, sizeof(name));
-            intern(out, INTERNED_EVENT_NAME, kind + 1, name);
-        }
-        for (int i = BATCH; i <= BYTES; i++)
-            intern(out, INTERNED_ANNOTATION_NAME, i, annotation_names[i]);
-        end(out, at);
+                                     : "compute",
+            part ? ", a part" : "");
+        at = intern(at, INTERNED_EVENT_NAME, kind + 1, name);
     }
-    end(out, packet);
+    for (int i = BATCH; i <= BYTES; i++)
+        at = intern(at, INTERNED_ANNOTATION_NAME, i, annotation_names[i]);
+    return end(at, inside);
 }
 
-static size_t begin_track(
-    struct np_trace_buffer *out, int sequence, uint64_t uuid, uint64_t parent, size_t *ret_packet)
+/* Begins a sequence (its clock, its track, and for spans its table of names) and the description of the
+ * track, which end_both() ends. shown: the sequence whose uuid it has. name NULL: the process. */
+static uint8_t *begin_track(uint8_t *at, const struct np_trace_file *file, int sequence, int shown,
+    const char *name, struct open_packet *ret_open)
 {
-    *ret_packet = begin_packet(out, sequence, FLAG_NEEDS_STATE);
-    const size_t track = begin(out, PACKET_TRACK);
+    const uint64_t uuid = file->uuid + (uint64_t)(shown - SEQUENCE_FILE);
+    uint8_t *packet, *defaults, *event;
 
-    number(out, TRACK_UUID, uuid);
-    if (parent)
-        number(out, TRACK_PARENT, parent);
-    return track;
+    at = begin_packet(at, sequence, FLAG_STATE_CLEARED, &packet);
+    at = defaults = begin(at, PACKET_DEFAULTS);
+    at = event = begin(at, DEFAULTS_EVENT);
+    at = end(number(at, EVENT_TRACK, uuid), event);
+    at = end(number(at, DEFAULTS_CLOCK, MONOTONIC), defaults);
+    at = end(sequence >= SEQUENCE_TRACK ? intern_names(at) : at, packet);
+    at = begin_packet(at, sequence, FLAG_NEEDS_STATE, &ret_open->packet);
+    at = ret_open->message = begin(at, PACKET_TRACK);
+    at = number(at, TRACK_UUID, uuid);
+    return name ? text(number(at, TRACK_PARENT, file->uuid), TRACK_NAME, name) : at;
 }
 
-static void clock_at(struct np_trace_buffer *out, int id, uint64_t ns)
+static uint8_t *clock_at(uint8_t *at, int id, uint64_t ns)
 {
-    const size_t at = begin(out, CLOCKS_CLOCK);
+    uint8_t *const inside = begin(at, CLOCKS_CLOCK);
 
-    number(out, CLOCK_ID, (uint64_t)id);
-    number(out, CLOCK_TIMESTAMP, ns);
-    end(out, at);
+    return end(number(number(inside, CLOCK_ID, (uint64_t)id), CLOCK_TIMESTAMP, ns), inside);
 }
 
-static void clocks(struct np_trace_buffer *out, uint64_t now_ns, uint64_t boot_ns)
+uint8_t *np_trace_head(
+    uint8_t *at, const struct np_trace_file *file, uint64_t now_ns, uint64_t boot_ns)
 {
-    const size_t packet = begin_packet(out, SEQUENCE_FILE, 0), at = begin(out, PACKET_CLOCKS);
+    uint8_t *packet, *about;
+    struct open_packet open;
 
-    clock_at(out, MONOTONIC, now_ns);
-    clock_at(out, BOOTTIME, boot_ns);
-    number(out, CLOCKS_PRIMARY, MONOTONIC);
-    end(out, at);
-    end(out, packet);
+    at = begin_packet(at, SEQUENCE_FILE, 0, &packet);
+    at = about = begin(at, PACKET_CLOCKS);
+    at = clock_at(clock_at(at, MONOTONIC, now_ns), BOOTTIME, boot_ns);
+    at = end(end(number(at, CLOCKS_PRIMARY, MONOTONIC), about), packet);
+
+    at = begin_track(at, file, SEQUENCE_FILE, SEQUENCE_FILE, NULL, &open);
+    at = about = begin(at, TRACK_PROCESS);
+    at = text(number(at, PROCESS_PID, (uint64_t)file->pid), PROCESS_NAME, "nnpipe");
+    at = end_both(end(at, about), &open);
+    for (int i = 0; i < NP_NR_TRACE_GAUGES; i++) {
+        const int sequence = SEQUENCE_GAUGE + i;
+
+        at = begin_track(at, file, sequence, sequence, gauges[i][0], &open);
+        at = about = begin(at, TRACK_COUNTER);
+        at = end_both(end(text(at, COUNTER_UNIT, gauges[i][1]), about), &open);
+    }
+    return at;
 }
 
-static void gauge_track(struct np_trace_buffer *out, const struct np_trace_file *file, int sequence,
-    const char *name, const char *unit)
+uint8_t *np_trace_track(uint8_t *at, const struct np_trace_file *file, int number_, int shown,
+    const char *name, int tid)
 {
-    const uint64_t uuid = uuid_of(file, sequence);
-    size_t packet, track, at;
+    struct open_packet open;
+    uint8_t *about;
 
-    begin_sequence(out, sequence, uuid, false);
-    track = begin_track(out, sequence, uuid, file->uuid, &packet);
-    text(out, TRACK_NAME, name);
-    at = begin(out, TRACK_COUNTER);
-    text(out, COUNTER_UNIT, unit);
-    end(out, at);
-    end(out, track);
-    end(out, packet);
-}
-
-void np_trace_head(struct np_trace_buffer *out, const struct np_trace_file *file, uint64_t now_ns,
-    uint64_t boot_ns)
-{
-    size_t packet, track, at;
-
-    clocks(out, now_ns, boot_ns);
-    begin_sequence(out, SEQUENCE_FILE, file->uuid, false);
-    track = begin_track(out, SEQUENCE_FILE, file->uuid, 0, &packet);
-    at = begin(out, TRACK_PROCESS);
-    number(out, PROCESS_PID, (uint64_t)file->pid);
-    text(out, PROCESS_NAME, "nnpipe");
-    end(out, at);
-    end(out, track);
-    end(out, packet);
-    gauge_track(out, file, SEQUENCE_GAUGE + NP_TRACE_READY, "batches ready", "batches");
-    gauge_track(out, file, SEQUENCE_GAUGE + NP_TRACE_RATE, "images per second", "img/s");
-}
-
-void np_trace_track(struct np_trace_buffer *out, const struct np_trace_file *file, int number_,
-    int shown, const char *name, int tid)
-{
-    const int sequence = SEQUENCE_TRACK + number_;
-    const uint64_t uuid = uuid_of(file, SEQUENCE_TRACK + shown);
-    size_t packet, track, at;
-
-    begin_sequence(out, sequence, uuid, true);
-    track = begin_track(out, sequence, uuid, file->uuid, &packet);
-    text(out, TRACK_NAME, name);
+    at = begin_track(at, file, SEQUENCE_TRACK + number_, SEQUENCE_TRACK + shown, name, &open);
     if (tid) {
-        at = begin(out, TRACK_THREAD);
-        number(out, THREAD_PID, (uint64_t)file->pid);
-        number(out, THREAD_TID, (uint64_t)tid);
-        text(out, THREAD_NAME, name);
-        end(out, at);
+        at = about = begin(at, TRACK_THREAD);
+        at = number(number(at, THREAD_PID, (uint64_t)file->pid), THREAD_TID, (uint64_t)tid);
+        at = end(text(at, THREAD_NAME, name), about);
     }
-    end(out, track);
-    end(out, packet);
+    return end_both(at, &open);
 }
 
 /* --- events -------------------------------------------------------------------------------------- */
 
-static void annotate_by_name(struct np_trace_buffer *out, const char *name, uint64_t value)
+/* Begins a packet with an event of a type; end_both() ends them. */
+static inline uint8_t *begin_event(
+    uint8_t *at, int sequence, uint64_t now_ns, int type, struct open_packet *ret_open)
 {
-    const size_t at = begin(out, EVENT_ANNOTATION);
+    at = begin_packet(at, sequence, FLAG_NEEDS_STATE, &ret_open->packet);
+    at = number(at, PACKET_TIMESTAMP, now_ns);
+    at = ret_open->message = begin(at, PACKET_EVENT);
+    return number(at, EVENT_TYPE, (uint64_t)type);
+}
 
-    text(out, ANNOTATION_NAME, name);
-    number(out, ANNOTATION_UINT, value);
-    end(out, at);
+static inline uint8_t *annotate(uint8_t *at, int iid, uint64_t value)
+{
+    uint8_t *const inside = begin(at, EVENT_ANNOTATION);
+
+    at = number(inside, ANNOTATION_NAME_IID, (uint64_t)iid);
+    return end(number(at, ANNOTATION_UINT, value), inside);
+}
+
+static uint8_t *annotate_by_name(uint8_t *at, const char *name, uint64_t value)
+{
+    uint8_t *const inside = begin(at, EVENT_ANNOTATION);
+
+    return end(number(text(inside, ANNOTATION_NAME, name), ANNOTATION_UINT, value), inside);
 }
 
 /* An arrow connects a batch's first row, its copy and its step. */
@@ -289,117 +255,53 @@ static bool flows(const struct np_span *span)
                span->kind == NP_STAGE_STEP || span->kind == NP_SPAN_COMPUTE);
 }
 
-/* For speed, spans are written through a local pointer: for the compiler a byte stored through out->bytes
- * might change out->nr. No part of a span has 128 bytes. */
-static uint8_t *quick_varint(uint8_t *at, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        *at++ = (uint8_t)(value | 0x80);
-    *at++ = (uint8_t)value;
-    return at;
-}
-
-static uint8_t *quick_annotate(uint8_t *at, int iid, uint64_t value)
-{
-    uint8_t *bytes = at + 1;
-
-    at[0] = EVENT_ANNOTATION << 3 | 2;
-    at[2] = ANNOTATION_NAME_IID << 3;
-    at[3] = (uint8_t)iid;
-    at[4] = ANNOTATION_UINT << 3;
-    at = quick_varint(at + 5, value);
-    *bytes = (uint8_t)(at - bytes - 1);
-    return at;
-}
-
-/* Writes a packet up to the event's type; the caller sets the lengths of packet and event. */
-static uint8_t *quick_event(
-    uint8_t *at, int sequence, uint64_t now_ns, int type, uint8_t **ret_packet, uint8_t **ret_event)
-{
-    *at++ = TRACE_PACKET << 3 | 2;
-    *ret_packet = at++;
-    *at++ = PACKET_SEQUENCE << 3;
-    at = quick_varint(at, (uint64_t)sequence);
-    *at++ = PACKET_FLAGS << 3;
-    *at++ = FLAG_NEEDS_STATE;
-    *at++ = PACKET_TIMESTAMP << 3;
-    at = quick_varint(at, now_ns);
-    *at++ = PACKET_EVENT << 3 | 2;
-    *ret_event = at++;
-    *at++ = EVENT_TYPE << 3;
-    *at++ = (uint8_t)type;
-    return at;
-}
-
-static uint8_t *quick_end(uint8_t *at, uint8_t *packet, uint8_t *event)
-{
-    *event = (uint8_t)(at - event - 1);
-    *packet = (uint8_t)(at - packet - 1);
-    return at;
-}
-
-static uint8_t *quick_flow(uint8_t *at, uint64_t flow)
-{
-    at = quick_varint(at, EVENT_FLOW << 3 | 1);
-    for (int i = 0; i < 8; i++)
-        *at++ = (uint8_t)(flow >> (8 * i));
-    return at;
-}
-
-void np_trace_span(struct np_trace_buffer *out, int number_, const struct np_span *span)
+uint8_t *np_trace_span(uint8_t *at, int number_, const struct np_span *span)
 {
     const int sequence = SEQUENCE_TRACK + number_;
-    uint8_t *at = out->bytes + out->nr, *packet, *event;
+    struct open_packet open;
 
-    assert(out->room - out->nr >= NP_TRACE_MAX);
-    at = quick_event(at, sequence, span->start_ns, SLICE_BEGIN, &packet, &event);
-    *at++ = EVENT_NAME_IID << 3;
-    *at++ = (uint8_t)(span->kind + 1);
+    at = begin_event(at, sequence, span->start_ns, SLICE_BEGIN, &open);
+    at = number(at, EVENT_NAME_IID, span->kind + 1u);
     if (span->batch != NP_SPAN_NO_BATCH)
-        at = quick_annotate(at, BATCH, span->batch);
+        at = annotate(at, BATCH, span->batch);
     if (span->row != NP_SPAN_NO_ROW)
-        at = quick_annotate(at, ROW, span->row);
+        at = annotate(at, ROW, span->row);
     if (span->bytes)
-        at = quick_annotate(at, BYTES, span->bytes);
+        at = annotate(at, BYTES, span->bytes);
     if (flows(span))
-        at = quick_flow(at, span->batch + 1); /* 0 is none */
-    at = quick_end(at, packet, event);
-    at = quick_event(at, sequence, span->start_ns + span->ns, SLICE_END, &packet, &event);
-    at = quick_end(at, packet, event);
-    out->nr = (size_t)(at - out->bytes);
+        at = fixed(at, EVENT_FLOW, span->batch + 1); /* 0 is none */
+    at = end_both(at, &open);
+    at = begin_event(at, sequence, span->start_ns + span->ns, SLICE_END, &open);
+    return end_both(at, &open);
 }
 
-void np_trace_gap(struct np_trace_buffer *out, int number_, uint64_t now_ns, uint64_t nr_dropped)
+uint8_t *np_trace_gap(uint8_t *at, int number_, uint64_t now_ns, uint64_t nr_dropped)
 {
-    size_t event, packet = begin_event(out, SEQUENCE_TRACK + number_, now_ns, INSTANT, &event);
+    struct open_packet open;
 
-    text(out, EVENT_NAME, "spans dropped");
-    annotate_by_name(out, "dropped", nr_dropped);
-    end(out, event);
-    end(out, packet);
+    at = begin_event(at, SEQUENCE_TRACK + number_, now_ns, INSTANT, &open);
+    at = text(at, EVENT_NAME, "spans dropped");
+    return end_both(annotate_by_name(at, "dropped", nr_dropped), &open);
 }
 
-void np_trace_gauge(
-    struct np_trace_buffer *out, enum np_trace_gauge gauge, uint64_t now_ns, double value)
+uint8_t *np_trace_gauge(uint8_t *at, enum np_trace_gauge gauge, uint64_t now_ns, double value)
 {
-    const int sequence = SEQUENCE_GAUGE + (int)gauge;
-    size_t event, packet = begin_event(out, sequence, now_ns, COUNTER, &event);
+    struct open_packet open;
     uint64_t bits;
 
     memcpy(&bits, &value, sizeof(bits));
-    fixed(out, EVENT_DOUBLE, bits);
-    end(out, event);
-    end(out, packet);
+    at = begin_event(at, SEQUENCE_GAUGE + (int)gauge, now_ns, COUNTER, &open);
+    return end_both(fixed(at, EVENT_DOUBLE, bits), &open);
 }
 
-void np_trace_tail(struct np_trace_buffer *out, uint64_t now_ns, const struct np_trace_sums *sums)
+uint8_t *np_trace_tail(uint8_t *at, uint64_t now_ns, const struct np_trace_sums *sums)
 {
-    size_t event, packet = begin_event(out, SEQUENCE_FILE, now_ns, INSTANT, &event);
+    struct open_packet open;
 
-    text(out, EVENT_NAME, "end of trace");
-    annotate_by_name(out, "spans", sums->spans);
-    annotate_by_name(out, "dropped, ring full", sums->dropped);
-    annotate_by_name(out, "left out, file full", sums->left);
-    end(out, event);
-    end(out, packet);
+    at = begin_event(at, SEQUENCE_FILE, now_ns, INSTANT, &open);
+    at = text(at, EVENT_NAME, "end of trace");
+    at = annotate_by_name(at, "spans", sums->spans);
+    at = annotate_by_name(at, "dropped, ring full", sums->dropped);
+    at = annotate_by_name(at, "left out, file full", sums->left);
+    return end_both(at, &open);
 }

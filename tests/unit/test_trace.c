@@ -93,11 +93,6 @@ static int count(const uint8_t *bytes, size_t nr, bool *ret_bad)
     return packets;
 }
 
-static void use_buffer(struct np_trace_buffer *out, uint8_t *bytes, size_t room)
-{
-    *out = (struct np_trace_buffer){.bytes = bytes, .room = room};
-}
-
 /* --- the encoder --------------------------------------------------------------------------------- */
 
 Test(trace, a_span_is_two_packets_byte_for_byte)
@@ -123,12 +118,10 @@ Test(trace, a_span_is_two_packets_byte_for_byte)
         .batch = 300,
         .row = 7,
         .bytes = 2 << 20};
-    uint8_t bytes[NP_TRACE_MAX];
-    struct np_trace_buffer out;
+    uint8_t bytes[NP_TRACE_MAX], *end;
 
-    use_buffer(&out, bytes, sizeof(bytes));
-    np_trace_span(&out, 0, &span);
-    cr_assert_eq(out.nr, sizeof(want));
+    end = np_trace_span(bytes, 0, &span);
+    cr_assert_eq(end - bytes, (ptrdiff_t)sizeof(want));
     cr_assert_eq(memcmp(bytes, want, sizeof(want)), 0);
 }
 
@@ -139,13 +132,11 @@ Test(trace, a_span_of_no_batch_has_no_annotations)
         .kind = NP_STAGE_STEP,
         .batch = NP_SPAN_NO_BATCH,
         .row = NP_SPAN_NO_ROW};
-    uint8_t bytes[NP_TRACE_MAX];
-    struct np_trace_buffer out;
+    uint8_t bytes[NP_TRACE_MAX], *end;
     struct field packet, event, field;
 
-    use_buffer(&out, bytes, sizeof(bytes));
-    np_trace_span(&out, 0, &span);
-    cr_assert(find((struct wire){bytes, bytes + out.nr, false}, 1, &packet));
+    end = np_trace_span(bytes, 0, &span);
+    cr_assert(find((struct wire){bytes, end, false}, 1, &packet));
     cr_assert(find(packet.in, 11, &event));
     cr_assert(!find(event.in, 4, &field) && !find(event.in, 47, &field));
     cr_assert_eq(number_of(event.in, 10), NP_STAGE_STEP + 1u);
@@ -163,25 +154,23 @@ Test(trace, no_call_appends_more_than_it_may)
         .bytes = UINT64_MAX};
     const struct np_trace_sums sums = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     char name[400];
-    uint8_t bytes[2 * NP_TRACE_MAX];
-    struct np_trace_buffer out;
+    uint8_t bytes[2 * NP_TRACE_MAX], *end = NULL;
     bool bad;
 
     memset(name, 'n', sizeof(name));
     name[sizeof(name) - 1] = 0;
     for (int call = 0; call < 6; call++) {
-        use_buffer(&out, bytes, sizeof(bytes));
         switch (call) {
-        case 0: np_trace_head(&out, &file, UINT64_MAX, UINT64_MAX); break;
-        case 1: np_trace_track(&out, &file, 4095, 4095, name, INT32_MAX); break;
-        case 2: np_trace_span(&out, 4095, &span); break;
-        case 3: np_trace_gap(&out, 4095, UINT64_MAX, UINT64_MAX); break;
-        case 4: np_trace_gauge(&out, NP_TRACE_RATE, UINT64_MAX, -1e300); break;
-        case 5: np_trace_tail(&out, UINT64_MAX, &sums); break;
+        case 0: end = np_trace_head(bytes, &file, UINT64_MAX, UINT64_MAX); break;
+        case 1: end = np_trace_track(bytes, &file, 4095, 4095, name, INT32_MAX); break;
+        case 2: end = np_trace_span(bytes, 4095, &span); break;
+        case 3: end = np_trace_gap(bytes, 4095, UINT64_MAX, UINT64_MAX); break;
+        case 4: end = np_trace_gauge(bytes, NP_TRACE_RATE, UINT64_MAX, -1e300); break;
+        case 5: end = np_trace_tail(bytes, UINT64_MAX, &sums); break;
         }
-        cr_assert_gt(out.nr, 0u);
-        cr_assert_leq(out.nr, NP_TRACE_MAX);
-        cr_assert_gt(count(bytes, out.nr, &bad), 0);
+        cr_assert_gt(end, bytes);
+        cr_assert_leq(end - bytes, NP_TRACE_MAX);
+        cr_assert_gt(count(bytes, (size_t)(end - bytes), &bad), 0);
         cr_assert(!bad);
     }
 }
@@ -189,15 +178,13 @@ Test(trace, no_call_appends_more_than_it_may)
 Test(trace, a_track_names_its_thread_and_its_spans)
 {
     const struct np_trace_file file = {.uuid = 1000, .pid = 42};
-    uint8_t bytes[NP_TRACE_MAX];
-    struct np_trace_buffer out;
+    uint8_t bytes[NP_TRACE_MAX], *end;
     struct wire trace;
     struct field packet, interned, name, track, thread, field;
     int kind = 0;
 
-    use_buffer(&out, bytes, sizeof(bytes));
-    np_trace_track(&out, &file, 2, 0, "reader 0", 43);
-    trace = (struct wire){bytes, bytes + out.nr, false};
+    end = np_trace_track(bytes, &file, 2, 0, "reader 0", 43);
+    trace = (struct wire){bytes, end, false};
     cr_assert(next(&trace, &packet));
     cr_assert_eq(number_of(packet.in, 13), 1u); /* the state begins */
     cr_assert(find(packet.in, 12, &interned));
