@@ -6,12 +6,11 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
-#include "trainer/cpu/kernels_find.h"
+#include "trainer/cpu/kernels_check.h"
 
 struct interp_call {
-    const struct np_kernel *kernel;
-    void *state, *scratch, *shared, **partials;
-    struct np_needs needs;
+    struct np_prepared made;
+    void *scratch, *shared, **partials;
     struct np_operands operands;
 };
 
@@ -32,18 +31,18 @@ static int prepare(struct interp *interp, int n, bool reference)
 {
     const struct np_op_node *node = &interp->graph->nodes[n];
     struct interp_call *call = &interp->calls[n];
-    int code = np_kernel_find(interp->graph, node, interp->chunk_rows, reference, &call->kernel,
-        &call->state, &call->needs, NULL);
+    int code =
+        np_kernel_find(interp->graph, node, interp->chunk_rows, reference, NULL, &call->made, NULL);
 
     if (code < 0) {
         interp->missing = np_op_names[node->op];
         return code;
     }
-    call->scratch = np_alloc(call->needs.scratch_bytes + 1);
-    call->shared = np_alloc(call->needs.shared_bytes + 1);
+    call->scratch = np_alloc(call->made.needs.scratch_bytes + 1);
+    call->shared = np_alloc(call->made.needs.shared_bytes + 1);
     call->partials = calloc((size_t)interp->nr_lanes, sizeof(void *));
     for (int lane = 0; lane < interp->nr_lanes; lane++)
-        call->partials[lane] = np_alloc(call->needs.partial_bytes + 1);
+        call->partials[lane] = np_alloc(call->made.needs.partial_bytes + 1);
     for (int i = 0; i < node->nr_ins; i++)
         call->operands.ptr[i] = interp->memory[node->ins[i]];
     for (int o = 0; o < node->nr_outs; o++)
@@ -80,8 +79,8 @@ void interp_fini(struct interp *interp)
     for (int n = 0; n < interp->graph->nr_nodes; n++) {
         struct interp_call *call = &interp->calls[n];
 
-        if (call->kernel && call->kernel->free)
-            call->kernel->free(call->state);
+        if (call->made.kernel && call->made.kernel->free)
+            call->made.kernel->free(call->made.state);
         for (int lane = 0; call->partials && lane < interp->nr_lanes; lane++)
             np_free(call->partials[lane]);
         free(call->partials);
@@ -117,7 +116,7 @@ static void run_lane(
             .partial = call->partials[lane],
             .shared = call->shared};
 
-        call->kernel->run(call->state, &run);
+        call->made.kernel->run(call->made.state, &run);
     }
 }
 
@@ -125,11 +124,11 @@ static void run_call(struct interp *interp, int n, const struct np_step_info *in
 {
     struct interp_call *call = &interp->calls[n];
 
-    if (call->kernel->begin)
-        call->kernel->begin(call->state, &call->operands, call->shared);
+    if (call->made.kernel->begin)
+        call->made.kernel->begin(call->made.state, &call->operands, call->shared);
     for (int lane = 0; lane < interp->nr_lanes; lane++)
         run_lane(interp, call, info, lane);
-    for (int part = 0; part < 3 && call->kernel->finish; part++) {
+    for (int part = 0; part < 3 && call->made.kernel->finish; part++) {
         struct np_finish finish = {.operands = &call->operands,
             .info = info,
             .partials = call->partials,
@@ -138,7 +137,7 @@ static void run_call(struct interp *interp, int n, const struct np_step_info *in
             .part = part,
             .nr_parts = 3};
 
-        call->kernel->finish(call->state, &finish);
+        call->made.kernel->finish(call->made.state, &finish);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
-#include "trainer/cpu/kernels_find.h"
+#include "trainer/cpu/kernels_check.h"
 
 void kernel_case_init(struct kernel_case *the_case, enum np_op op, int batch)
 {
@@ -124,19 +124,21 @@ void kernel_case_absent(struct kernel_case *the_case)
 static int run(struct kernel_case *the_case, bool reference, int lanes, int chunk)
 {
     const struct np_graph *graph = the_case->graph;
-    const struct np_kernel *kernel;
-    struct np_needs needs;
+    struct np_prepared made;
     struct np_operands operands;
     const struct np_step_info info = {.step = 3, .loss_scale = 0.125f};
-    void *state, *scratch, *shared, *partials[8],
+    void *scratch, *shared, *partials[8],
         **data = reference ? the_case->reference : the_case->tested;
     struct np_err err = {0};
     int code;
 
     memcpy(operands.ptr, data, sizeof(operands.ptr));
-    code = np_kernel_find(graph, &graph->nodes[0], chunk, reference, &kernel, &state, &needs, &err);
+    code = np_kernel_find(graph, &graph->nodes[0], chunk, reference, NULL, &made, &err);
     if (code < 0)
         return code;
+    const struct np_kernel *kernel = made.kernel;
+    const struct np_needs needs = made.needs;
+    void *state = made.state;
     if (!reference)
         the_case->kernel = kernel->name;
     scratch = np_alloc(needs.scratch_bytes + 1);

@@ -7,7 +7,7 @@
 #include "loader/base/mem.h"
 #include "tests/kernel/kernel_case.h"
 #include "tests/test.h"
-#include "trainer/cpu/kernels_find.h"
+#include "trainer/cpu/kernels_check.h"
 #include "trainer/cpu/kernels_ref.h"
 
 struct shape {
@@ -79,24 +79,23 @@ static double error_of(const struct kernel_case *the_case, const struct np_kerne
 }
 
 /* Every row of the table that takes the node; the number of those, or -1. */
-static int rows_pass(
-    const struct kernel_case *the_case, const struct np_kernel *const *table, double most)
+static int rows_pass(const struct kernel_case *the_case, const struct np_kernel *table, double most)
 {
     const struct np_op_node *node = &the_case->graph->nodes[0];
     const struct np_tensor *first =
         &the_case->graph->tensors[node->op == NP_OP_CONV_DGRAD ? node->outs[0] : node->ins[0]];
     int n = 0;
 
-    for (; *table; table++) {
-        if ((*table)->op != node->op || (*table)->dtype != first->dtype)
+    for (; table->name; table++) {
+        if (table->op != node->op || table->dtype != first->dtype)
             continue;
         for (int rows = 1; rows <= 3; rows += 2) {
-            double error = error_of(the_case, *table, rows);
+            double error = error_of(the_case, table, rows);
 
             n += error >= 0;
             if (error == -1 || error <= most)
                 continue;
-            fprintf(stderr, "%s, %d rows: off by %g\n", (*table)->name, rows, error);
+            fprintf(stderr, "%s, %d rows: off by %g\n", table->name, rows, error);
             return -1;
         }
     }
@@ -105,10 +104,12 @@ static int rows_pass(
 
 static bool tables_pass(struct kernel_case *the_case)
 {
+    const enum np_op op = the_case->graph->nodes[0].op;
+    const bool linear = op == NP_OP_LINEAR || op == NP_OP_LINEAR_DGRAD || op == NP_OP_LINEAR_WGRAD;
     /* Whole numbers: the reference's sums are exact. */
     bool good = rows_pass(the_case, np_kernels_ref, 0) == 2 &&
-                rows_pass(the_case, np_kernels_onednn, 1e-6) >= 2 &&
-                rows_pass(the_case, np_kernels_cpu, NP_KERNEL_ERROR / 4) >= 0;
+                rows_pass(the_case, linear ? np_kernels_linear : np_kernels_onednn, 1e-6) >= 2 &&
+                rows_pass(the_case, np_kernels_winograd, NP_KERNEL_ERROR / 4) >= 0;
 
     kernel_case_fini(the_case);
     return good;
@@ -205,11 +206,10 @@ static void spoiled_finish(void *state, const struct np_finish *finish)
 }
 
 static const struct np_kernel spoiled[] = {
-    {"planted conv", NP_OP_CONV, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_ref_free},
-    {"planted dgrad", NP_OP_CONV_DGRAD, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL,
-        np_ref_free},
+    {"planted conv", NP_OP_CONV, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free},
+    {"planted dgrad", NP_OP_CONV_DGRAD, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free},
     {"planted wgrad", NP_OP_CONV_WGRAD, NP_F32, spoiled_prepare, NULL, np_ref_conv_wgrad,
-        spoiled_finish, np_ref_free}};
+        spoiled_finish, np_free}};
 
 static bool is_found(const struct np_kernel *kernel, enum np_dtype dtype, enum plant plant)
 {
@@ -339,33 +339,31 @@ Test(check, a_wrong_kernel_is_skipped_for_the_next_one)
 {
     struct np_plan_options options = {.note = hear};
     struct np_checked *checked = np_checked_new(&options);
-    const struct np_kernel *first, *second;
+    struct np_prepared first, second;
     struct np_kernel same = spoiled[0];
-    struct np_needs needs;
     struct np_err err = {0};
     struct kernel_case the_case;
-    void *state;
     bool found;
 
     make_conv(&the_case, &shapes[3], NP_OP_CONV, NP_BF16);
-    cr_assert_eq(np_kernel_find_right(the_case.graph, kernel_case_node(&the_case), 2, checked,
-                     &first, &state, &needs, &err),
+    cr_assert_eq(np_kernel_find(
+                     the_case.graph, kernel_case_node(&the_case), 2, false, checked, &first, &err),
         0);
-    first->free(state);
+    first.kernel->free(first.state);
     cr_assert_str_empty(said);
     np_checked_free(checked);
     checked = np_checked_new(&options);
-    same.name = first->name;
+    same.name = first.kernel->name;
     planted = OFF_BY_A_UNIT;
     cr_assert_eq(usable(checked, &the_case, &same, &found), 0);
-    cr_assert_eq(np_kernel_find_right(the_case.graph, kernel_case_node(&the_case), 2, checked,
-                     &second, &state, &needs, &err),
+    cr_assert_eq(np_kernel_find(
+                     the_case.graph, kernel_case_node(&the_case), 2, false, checked, &second, &err),
         0);
-    second->free(state);
-    cr_assert_str_neq(second->name, first->name);
-    np_checked_say(checked, kernel_case_node(&the_case), first, second);
+    second.kernel->free(second.state);
+    cr_assert_str_neq(second.kernel->name, first.kernel->name);
+    np_checked_say(checked, kernel_case_node(&the_case), first.kernel, second.kernel);
     cr_assert_not_null(strstr(said, "layer 'node'"));
-    cr_assert_not_null(strstr(said, first->name));
+    cr_assert_not_null(strstr(said, first.kernel->name));
     np_checked_free(checked);
     kernel_case_fini(&the_case);
 }

@@ -10,7 +10,7 @@
 #include "tests/kernel/kernel_draws.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
-#include "trainer/cpu/kernels_find.h"
+#include "trainer/cpu/kernels_check.h"
 
 #define BATCH          5
 #define LOSS_TOLERANCE 2e-6
@@ -304,14 +304,12 @@ static int slow_nodes(const char *path, const struct np_graph *graph)
     int n = 0;
 
     for (int i = 0; i < graph->nr_nodes; i++) {
-        const struct np_kernel *kernel = NULL;
-        struct np_needs needs;
+        struct np_prepared made = {NULL};
         struct np_err err = {0};
-        void *state;
 
-        if (np_kernel_find(graph, &graph->nodes[i], 2, false, &kernel, &state, &needs, &err) == 0)
-            kernel->free(state);
-        if (kernel && strncmp(kernel->name, "reference", 9) != 0)
+        if (np_kernel_find(graph, &graph->nodes[i], 2, false, NULL, &made, &err) == 0)
+            made.kernel->free(made.state);
+        if (made.kernel && strncmp(made.kernel->name, "reference", 9) != 0)
             continue;
         fprintf(
             stderr, "%s: %s '%s'\n", path, np_op_names[graph->nodes[i].op], graph->nodes[i].name);

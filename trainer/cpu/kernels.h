@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 
+#include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
 /* A call's operands in the order of enum np_op: ins, then outs. NULL: absent. */
@@ -64,9 +65,17 @@ struct np_kernel {
     void (*free)(void *state);
 };
 
-extern const struct np_kernel *const np_kernels_ref[];    /* NULL-ended */
-extern const struct np_kernel *const np_kernels_onednn[]; /* in order of preference */
-extern const struct np_kernel *const np_kernels_cpu[]; /* own AVX2 kernels, where oneDNN has none */
+/* The lists of rows; a row without a name ends each. The reference supports every node. */
+extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool[],
+    np_kernels_winograd[], np_kernels_dropout[], np_kernels_loss[], np_kernels_onednn[],
+    np_kernels_linear[], np_kernels_ref[];
+
+/* The rows of an operation in f32 and bf16. */
+#define NP_KERNEL_ROWS(name_, op_, prepare_, begin_, run_, finish_)                                \
+    {name_ " f32", op_, NP_F32, prepare_, begin_, run_, finish_, np_free},                         \
+    {                                                                                              \
+        name_ " bf16", op_, NP_BF16, prepare_, begin_, run_, finish_, np_free                      \
+    }
 
 /* bf16 <-> f32, round to nearest even. */
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n);

@@ -1,6 +1,6 @@
 /* Checks the kernels of convolutions and linear layers against plain sums before a plan uses
  * them: a library's kernel may be silently wrong for some shapes on some CPUs.
- * np_kernel_find_right() skips such kernels. Internal to the CPU device. */
+ * np_kernel_find() skips such kernels. Internal to the CPU device. */
 #ifndef NP_KERNELS_CHECK_H
 #define NP_KERNELS_CHECK_H
 
@@ -44,5 +44,18 @@ void np_checked_say(const struct np_checked *checked, const struct np_op_node *n
     const struct np_kernel *wrong, const struct np_kernel *instead);
 /* Returns a line with oneDNN's version and vectors, then a line per wrong kernel. np_free. */
 char *np_checked_state(const struct np_checked *checked);
+
+/* A kernel that is ready for a node; its caller ends it with kernel->free(state). */
+struct np_prepared {
+    const struct np_kernel *kernel; /* NULL: none was found */
+    void *state;
+    struct np_needs needs;
+};
+/* Prepares the first row of the lists that supports the node; reference: of np_kernels_ref alone.
+ * checked (NULL: nothing is checked): a convolution's or linear layer's kernel that gives wrong
+ * numbers for the node's shape is skipped, and reported through options->note when it is found. */
+int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    bool reference, struct np_checked *checked, struct np_prepared *ret_prepared,
+    struct np_err *err);
 
 #endif

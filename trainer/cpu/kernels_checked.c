@@ -1,4 +1,5 @@
-/* The list of kernels that were checked. See kernels_check.h. */
+/* Finds kernels, and the list of those that were checked. See kernels_check.h. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -138,6 +139,41 @@ int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel
     return !wrong;
 }
 
+char *np_checked_state(const struct np_checked *checked)
+{
+    size_t bytes = 128, at;
+
+    for (int i = 0; i < checked->nr; i++)
+        bytes += checked->entries[i].wrong ? MAX_KEY + 8 : 0;
+    char *text = np_alloc(bytes);
+    write_with(text, bytes);
+    at = strlen(text);
+    for (int i = 0; i < checked->nr; i++)
+        if (checked->entries[i].wrong)
+            at += (size_t)snprintf(text + at, bytes - at, "\nwrong %s", checked->entries[i].key);
+    return text;
+}
+
+/* --- finding ------------------------------------------------------------------------------- */
+
+/* In order of preference; the reference supports every node. */
+static const struct np_kernel *const lists[] = {np_kernels_cpu, np_kernels_bn, np_kernels_pool,
+    np_kernels_winograd, np_kernels_dropout, np_kernels_loss, np_kernels_onednn, np_kernels_linear,
+    np_kernels_ref};
+enum { NR_LISTS = sizeof(lists) / sizeof(*lists), REFERENCE = NR_LISTS - 1 };
+
+/* Returns the dtype that selects the row: that of the node's activations. */
+static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)
+{
+    for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
+        int t = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
+
+        if (t >= 0 && graph->tensors[t].role == NP_ROLE_ACTIVATION)
+            return graph->tensors[t].dtype;
+    }
+    return NP_F32;
+}
+
 void np_checked_say(const struct np_checked *checked, const struct np_op_node *node,
     const struct np_kernel *wrong, const struct np_kernel *instead)
 {
@@ -153,17 +189,39 @@ void np_checked_say(const struct np_checked *checked, const struct np_op_node *n
     checked->note(checked->context, text);
 }
 
-char *np_checked_state(const struct np_checked *checked)
+int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    bool reference, struct np_checked *checked, struct np_prepared *ret_prepared,
+    struct np_err *err)
 {
-    size_t bytes = 128, at;
+    const struct np_kernel *wrong = NULL;
+    enum np_dtype dtype = dtype_of(graph, node);
 
-    for (int i = 0; i < checked->nr; i++)
-        bytes += checked->entries[i].wrong ? MAX_KEY + 8 : 0;
-    char *text = np_alloc(bytes);
-    write_with(text, bytes);
-    at = strlen(text);
-    for (int i = 0; i < checked->nr; i++)
-        if (checked->entries[i].wrong)
-            at += (size_t)snprintf(text + at, bytes - at, "\nwrong %s", checked->entries[i].key);
-    return text;
+    for (int l = reference ? REFERENCE : 0; l < NR_LISTS; l++)
+        for (const struct np_kernel *row = lists[l]; row->name; row++) {
+            int code = 1;
+            bool found = false;
+
+            if (row->op != node->op || row->dtype != dtype)
+                continue;
+            if (checked && l < REFERENCE && np_kernel_checkable(node->op))
+                code = np_checked_usable(checked, row, graph, node, max_rows, &found, err);
+            if (found)
+                wrong = row;
+            if (code > 0)
+                code = row->prepare(
+                    graph, node, max_rows, &ret_prepared->state, &ret_prepared->needs, err);
+            else if (code == 0)
+                continue;
+            if (code == -ENOTSUP)
+                continue;
+            if (code == 0)
+                ret_prepared->kernel = row;
+            if (code == 0 && wrong)
+                np_checked_say(checked, node, wrong, row);
+            return code;
+        }
+    return np_err_set(err, -ENOTSUP, "the CPU has no kernel for %s in %s", np_op_names[node->op],
+        dtype == NP_F32    ? "f32"
+        : dtype == NP_BF16 ? "bf16"
+                           : "f16");
 }

@@ -47,7 +47,7 @@ int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct n
     return 0;
 }
 
-int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,
+int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
     struct np_cpu *cpu = np_alloc(sizeof(*cpu));
@@ -57,21 +57,9 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
         np_free(cpu);
         return code;
     }
-    *ret_needs =
-        (struct np_needs){.scratch_bytes = (size_t)nr_tiles * (size_t)cpu->tile * sizeof(float)};
+    *ret_needs = (struct np_needs){.scratch_bytes = 5 * (size_t)cpu->tile * sizeof(float)};
     *ret_state = cpu;
     return 0;
-}
-
-void np_cpu_free(void *state)
-{
-    np_free(state);
-}
-
-static int plain_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
-    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
-{
-    return np_cpu_prepare(graph, node, 2, ret_state, ret_needs, err);
 }
 
 /* --- input --------------------------------------------------------------------------------- */
@@ -292,41 +280,17 @@ static void concat_run(void *state, const struct np_run *run)
     }
 }
 
-#define CONCAT(name_, op_)                                                                         \
-    static const struct np_kernel row_##name_##_f32 = {                                            \
-        "cpu " #name_ " f32", op_, NP_F32, concat_prepare, NULL, concat_run, NULL, np_cpu_free};   \
-    static const struct np_kernel row_##name_##_bf16 = {                                           \
-        "cpu " #name_ " bf16", op_, NP_BF16, concat_prepare, NULL, concat_run, NULL, np_cpu_free};
-CONCAT(concat, NP_OP_CONCAT)
-CONCAT(concat_dgrad, NP_OP_CONCAT_DGRAD)
+/* --- the list ------------------------------------------------------------------------------ */
 
-/* --- the table ----------------------------------------------------------------------------- */
-
-#define ROW(name_, op_, run_)                                                                      \
-    static const struct np_kernel row_##name_##_f32 = {                                            \
-        "cpu " #name_ " f32", op_, NP_F32, plain_prepare, NULL, run_, NULL, np_cpu_free};          \
-    static const struct np_kernel row_##name_##_bf16 = {                                           \
-        "cpu " #name_ " bf16", op_, NP_BF16, plain_prepare, NULL, run_, NULL, np_cpu_free};
-ROW(input, NP_OP_INPUT, input_run)
-ROW(relu, NP_OP_RELU, elements_run)
-ROW(relu_dgrad, NP_OP_RELU_DGRAD, elements_run)
-ROW(add, NP_OP_ADD, elements_run)
-ROW(flatten, NP_OP_FLATTEN, flatten_run)
-ROW(flatten_dgrad, NP_OP_FLATTEN_DGRAD, flatten_run)
-
-const struct np_kernel *const np_kernels_cpu[] = {&row_input_f32, &row_input_bf16, &row_relu_f32,
-    &row_relu_bf16, &row_relu_dgrad_f32, &row_relu_dgrad_bf16, &row_add_f32, &row_add_bf16,
-    &row_flatten_f32, &row_flatten_bf16, &row_flatten_dgrad_f32, &row_flatten_dgrad_bf16,
-    &np_cpu_bn_stats_f32, &np_cpu_bn_stats_bf16, &np_cpu_bn_apply_f32, &np_cpu_bn_apply_bf16,
-    &np_cpu_bn_eval_f32, &np_cpu_bn_eval_bf16, &np_cpu_bn_reduce_f32, &np_cpu_bn_reduce_bf16,
-    &np_cpu_bn_dgrad_f32, &np_cpu_bn_dgrad_bf16, &np_cpu_maxpool_f32, &np_cpu_maxpool_bf16,
-    &np_cpu_maxpool_dgrad_f32, &np_cpu_maxpool_dgrad_bf16, &np_cpu_global_avgpool_f32,
-    &np_cpu_global_avgpool_bf16, &np_cpu_global_avgpool_dgrad_f32,
-    &np_cpu_global_avgpool_dgrad_bf16, &np_cpu_winograd_f32, &np_cpu_winograd_dgrad_f32,
-    &np_cpu_winograd_wgrad_f32, &np_cpu_winograd_bf16, &np_cpu_winograd_dgrad_bf16,
-    &np_cpu_winograd_wgrad_bf16, &np_cpu_avgpool_f32, &np_cpu_avgpool_bf16,
-    &np_cpu_avgpool_dgrad_f32, &np_cpu_avgpool_dgrad_bf16, &np_cpu_dropout_f32,
-    &np_cpu_dropout_bf16, &np_cpu_dropout_dgrad_f32, &np_cpu_dropout_dgrad_bf16,
-    &np_cpu_cross_entropy_f32, &np_cpu_cross_entropy_bf16, &np_cpu_cross_entropy_dgrad_f32,
-    &np_cpu_cross_entropy_dgrad_bf16, &row_concat_f32, &row_concat_bf16, &row_concat_dgrad_f32,
-    &row_concat_dgrad_bf16, NULL};
+const struct np_kernel np_kernels_cpu[] = {
+    NP_KERNEL_ROWS("cpu input", NP_OP_INPUT, np_cpu_prepare, NULL, input_run, NULL),
+    NP_KERNEL_ROWS("cpu relu", NP_OP_RELU, np_cpu_prepare, NULL, elements_run, NULL),
+    NP_KERNEL_ROWS("cpu relu_dgrad", NP_OP_RELU_DGRAD, np_cpu_prepare, NULL, elements_run, NULL),
+    NP_KERNEL_ROWS("cpu add", NP_OP_ADD, np_cpu_prepare, NULL, elements_run, NULL),
+    NP_KERNEL_ROWS("cpu flatten", NP_OP_FLATTEN, np_cpu_prepare, NULL, flatten_run, NULL),
+    NP_KERNEL_ROWS(
+        "cpu flatten_dgrad", NP_OP_FLATTEN_DGRAD, np_cpu_prepare, NULL, flatten_run, NULL),
+    NP_KERNEL_ROWS("cpu concat", NP_OP_CONCAT, concat_prepare, NULL, concat_run, NULL),
+    NP_KERNEL_ROWS("cpu concat_dgrad", NP_OP_CONCAT_DGRAD, concat_prepare, NULL, concat_run, NULL),
+    {NULL},
+};

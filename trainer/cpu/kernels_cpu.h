@@ -23,10 +23,9 @@ struct np_cpu {
 /* Fills the facts from a node; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27
  * channels. */
 int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node);
-/* A prepare that allocates a struct np_cpu and needs `nr_tiles` tiles of floats as scratch. */
-int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int nr_tiles,
+/* A prepare that makes a struct np_cpu and needs five tiles of floats as scratch. */
+int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
-void np_cpu_free(void *state);
 
 /* out (n) = max(in, 0) of f32 (half: bf16); a NaN stays one. out may be in. */
 void np_cpu_relu(bool half, void *out, const void *in, size_t n);
@@ -43,22 +42,15 @@ static inline size_t np_cpu_row(const struct np_cpu *cpu) /* of the first input 
     return (size_t)cpu->h * (size_t)cpu->w * (size_t)cpu->c;
 }
 
+static inline size_t np_cpu_out_row(const struct np_cpu *cpu) /* of the first output, with c */
+{
+    return (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;
+}
+
 /* Element `i` of an activation. */
 static inline void *np_cpu_at(const struct np_cpu *cpu, void *data, size_t i)
 {
     return data ? (char *)data + i * (cpu->half ? sizeof(uint16_t) : sizeof(float)) : NULL;
 }
-
-extern const struct np_kernel np_cpu_bn_stats_f32, np_cpu_bn_stats_bf16, np_cpu_bn_apply_f32,
-    np_cpu_bn_apply_bf16, np_cpu_bn_eval_f32, np_cpu_bn_eval_bf16, np_cpu_bn_reduce_f32,
-    np_cpu_bn_reduce_bf16, np_cpu_bn_dgrad_f32, np_cpu_bn_dgrad_bf16, np_cpu_maxpool_f32,
-    np_cpu_maxpool_bf16, np_cpu_maxpool_dgrad_f32, np_cpu_maxpool_dgrad_bf16,
-    np_cpu_global_avgpool_f32, np_cpu_global_avgpool_bf16, np_cpu_global_avgpool_dgrad_f32,
-    np_cpu_global_avgpool_dgrad_bf16, np_cpu_winograd_f32, np_cpu_winograd_dgrad_f32,
-    np_cpu_winograd_wgrad_f32, np_cpu_winograd_bf16, np_cpu_winograd_dgrad_bf16,
-    np_cpu_winograd_wgrad_bf16, np_cpu_avgpool_f32, np_cpu_avgpool_bf16, np_cpu_avgpool_dgrad_f32,
-    np_cpu_avgpool_dgrad_bf16, np_cpu_dropout_f32, np_cpu_dropout_bf16, np_cpu_dropout_dgrad_f32,
-    np_cpu_dropout_dgrad_bf16, np_cpu_cross_entropy_f32, np_cpu_cross_entropy_bf16,
-    np_cpu_cross_entropy_dgrad_f32, np_cpu_cross_entropy_dgrad_bf16;
 
 #endif

@@ -366,7 +366,7 @@ static void dgrad_run(void *state, const struct np_run *run)
 static int bn_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    int code = np_cpu_prepare(graph, node, 5, ret_state, ret_needs, err);
+    int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
 
     if (code == 0 && (node->op == NP_OP_BN_STATS || node->op == NP_OP_BN_REDUCE)) {
         struct np_cpu *cpu = *ret_state;
@@ -376,13 +376,11 @@ static int bn_prepare(const struct np_graph *graph, const struct np_op_node *nod
     return code;
 }
 
-#define ROW(name_, op_, run_, finish_)                                                             \
-    const struct np_kernel np_cpu_##name_##_f32 = {                                                \
-        "cpu " #name_ " f32", op_, NP_F32, bn_prepare, NULL, run_, finish_, np_cpu_free};          \
-    const struct np_kernel np_cpu_##name_##_bf16 = {                                               \
-        "cpu " #name_ " bf16", op_, NP_BF16, bn_prepare, NULL, run_, finish_, np_cpu_free};
-ROW(bn_stats, NP_OP_BN_STATS, stats_run, stats_finish)
-ROW(bn_apply, NP_OP_BN_APPLY, apply_run, NULL)
-ROW(bn_eval, NP_OP_BN_EVAL, apply_run, NULL)
-ROW(bn_reduce, NP_OP_BN_REDUCE, reduce_run, reduce_finish)
-ROW(bn_dgrad, NP_OP_BN_DGRAD, dgrad_run, NULL)
+const struct np_kernel np_kernels_bn[] = {
+    NP_KERNEL_ROWS("cpu bn_stats", NP_OP_BN_STATS, bn_prepare, NULL, stats_run, stats_finish),
+    NP_KERNEL_ROWS("cpu bn_apply", NP_OP_BN_APPLY, bn_prepare, NULL, apply_run, NULL),
+    NP_KERNEL_ROWS("cpu bn_eval", NP_OP_BN_EVAL, bn_prepare, NULL, apply_run, NULL),
+    NP_KERNEL_ROWS("cpu bn_reduce", NP_OP_BN_REDUCE, bn_prepare, NULL, reduce_run, reduce_finish),
+    NP_KERNEL_ROWS("cpu bn_dgrad", NP_OP_BN_DGRAD, bn_prepare, NULL, dgrad_run, NULL),
+    {NULL},
+};

@@ -135,16 +135,9 @@ static void dropout_run(void *state, const struct np_run *run)
     }
 }
 
-static int dropout_prepare(const struct np_graph *graph, const struct np_op_node *node,
-    int max_rows, void **ret_state, struct np_needs *ret_needs, struct np_err *err)
-{
-    return np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
-}
-
-#define ROW(name_, op_)                                                                            \
-    const struct np_kernel np_cpu_##name_##_f32 = {                                                \
-        "cpu " #name_ " f32", op_, NP_F32, dropout_prepare, NULL, dropout_run, NULL, np_cpu_free}; \
-    const struct np_kernel np_cpu_##name_##_bf16 = {"cpu " #name_ " bf16", op_, NP_BF16,           \
-        dropout_prepare, NULL, dropout_run, NULL, np_cpu_free};
-ROW(dropout, NP_OP_DROPOUT)
-ROW(dropout_dgrad, NP_OP_DROPOUT_DGRAD)
+const struct np_kernel np_kernels_dropout[] = {
+    NP_KERNEL_ROWS("cpu dropout", NP_OP_DROPOUT, np_cpu_prepare, NULL, dropout_run, NULL),
+    NP_KERNEL_ROWS(
+        "cpu dropout_dgrad", NP_OP_DROPOUT_DGRAD, np_cpu_prepare, NULL, dropout_run, NULL),
+    {NULL},
+};

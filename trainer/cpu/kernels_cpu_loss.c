@@ -178,7 +178,7 @@ static void loss_dgrad_run(void *state, const struct np_run *run)
 static int loss_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
+    int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
 
     if (code == 0) { /* a row of logits and one of gradients, where they are bf16 */
         struct np_cpu *cpu = *ret_state;
@@ -188,10 +188,9 @@ static int loss_prepare(const struct np_graph *graph, const struct np_op_node *n
     return code;
 }
 
-#define ROW(name_, op_, run_)                                                                      \
-    const struct np_kernel np_cpu_##name_##_f32 = {                                                \
-        "cpu " #name_ " f32", op_, NP_F32, loss_prepare, NULL, run_, NULL, np_cpu_free};           \
-    const struct np_kernel np_cpu_##name_##_bf16 = {                                               \
-        "cpu " #name_ " bf16", op_, NP_BF16, loss_prepare, NULL, run_, NULL, np_cpu_free};
-ROW(cross_entropy, NP_OP_CROSS_ENTROPY, loss_run)
-ROW(cross_entropy_dgrad, NP_OP_CROSS_ENTROPY_DGRAD, loss_dgrad_run)
+const struct np_kernel np_kernels_loss[] = {
+    NP_KERNEL_ROWS("cpu cross_entropy", NP_OP_CROSS_ENTROPY, loss_prepare, NULL, loss_run, NULL),
+    NP_KERNEL_ROWS("cpu cross_entropy_dgrad", NP_OP_CROSS_ENTROPY_DGRAD, loss_prepare, NULL,
+        loss_dgrad_run, NULL),
+    {NULL},
+};

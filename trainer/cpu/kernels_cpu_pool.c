@@ -96,19 +96,6 @@ NP_LOOP_HALF(max_picture, (void *out, uint8_t *argmax, const void *x, const stru
         }
 }
 
-static void maxpool_run(void *state, const struct np_run *run)
-{
-    struct np_cpu *cpu = state;
-    struct windows g = windows_of(cpu, false);
-    size_t row = np_cpu_row(cpu), out_row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
-    uint8_t *argmax = cpu->nr_outs > 1 ? run->operands->ptr[2] : NULL;
-
-    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
-        max_picture(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], r * out_row),
-            argmax ? argmax + r * out_row : NULL, np_cpu_at(cpu, run->operands->ptr[0], r * row),
-            &g);
-}
-
 /* dx (f32, zeroed) += dy at each window's maximum. */
 NP_LOOP_HALF(max_scatter,
     (float *dx, const void *dy, const uint8_t *argmax, const struct windows *g),
@@ -169,15 +156,23 @@ NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), 
         }
 }
 
-static void avgpool_run(void *state, const struct np_run *run)
+/* Max or average pool. */
+static void window_run(void *state, const struct np_run *run)
 {
     struct np_cpu *cpu = state;
-    struct windows g = windows_of(cpu, false);
-    size_t row = np_cpu_row(cpu), out_row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+    const struct windows g = windows_of(cpu, false);
+    const size_t row = np_cpu_row(cpu), out_row = np_cpu_out_row(cpu);
+    uint8_t *argmax = cpu->nr_outs > 1 ? run->operands->ptr[2] : NULL;
 
-    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
-        mean_picture(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], r * out_row),
-            np_cpu_at(cpu, run->operands->ptr[0], r * row), &g);
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
+        const void *x = np_cpu_at(cpu, run->operands->ptr[0], r * row);
+        void *out = np_cpu_at(cpu, run->operands->ptr[1], r * out_row);
+
+        if (cpu->op == NP_OP_MAXPOOL)
+            max_picture(cpu->half, out, argmax ? argmax + r * out_row : NULL, x, &g);
+        else
+            mean_picture(cpu->half, out, x, &g);
+    }
 }
 
 /* dx (f32, zeroed) += each window's share of dy. */
@@ -204,15 +199,17 @@ NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g),
         }
 }
 
-/* dx of rows, summed in f32. argmax: of a max pool. */
-static void dgrad_run(struct np_cpu *cpu, const struct np_run *run, void *dx, const uint8_t *argmax)
+/* dx of rows of a max or average pool, summed in f32. */
+static void dgrad_run(void *state, const struct np_run *run)
 {
+    struct np_cpu *cpu = state;
     const struct windows g = windows_of(cpu, true);
-    const size_t dy_row = np_cpu_row(cpu), row = (size_t)(cpu->out_h * cpu->out_w * cpu->c);
+    const size_t dy_row = np_cpu_row(cpu), row = np_cpu_out_row(cpu);
+    const uint8_t *argmax = cpu->op == NP_OP_MAXPOOL_DGRAD ? run->operands->ptr[1] : NULL;
 
     for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++) {
         const void *dy = np_cpu_at(cpu, run->operands->ptr[0], r * dy_row);
-        void *out = np_cpu_at(cpu, dx, r * row);
+        void *out = np_cpu_at(cpu, run->operands->ptr[cpu->nr_ins], r * row);
         float *sum = cpu->half ? run->scratch : out;
 
         memset(sum, 0, row * sizeof(float));
@@ -223,16 +220,6 @@ static void dgrad_run(struct np_cpu *cpu, const struct np_run *run, void *dx, co
         if (cpu->half)
             np_bf16_from_f32(out, sum, row);
     }
-}
-
-static void maxpool_dgrad_run(void *state, const struct np_run *run)
-{
-    dgrad_run(state, run, run->operands->ptr[2], run->operands->ptr[1]);
-}
-
-static void avgpool_dgrad_run(void *state, const struct np_run *run)
-{
-    dgrad_run(state, run, run->operands->ptr[1], NULL);
 }
 
 /* --- global average ------------------------------------------------------------------------ */
@@ -298,25 +285,24 @@ static void global_dgrad_run(void *state, const struct np_run *run)
 static int pool_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    int code = np_cpu_prepare(graph, node, 0, ret_state, ret_needs, err);
+    int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
 
     if (code == 0) { /* a picture in f32; sums are rounded to bf16 at the end */
         struct np_cpu *cpu = *ret_state;
-        size_t row = (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;
 
-        ret_needs->scratch_bytes = cpu->half ? row * sizeof(float) : 0;
+        ret_needs->scratch_bytes = cpu->half ? np_cpu_out_row(cpu) * sizeof(float) : 0;
     }
     return code;
 }
 
-#define ROW(name_, op_, run_)                                                                      \
-    const struct np_kernel np_cpu_##name_##_f32 = {                                                \
-        "cpu " #name_ " f32", op_, NP_F32, pool_prepare, NULL, run_, NULL, np_cpu_free};           \
-    const struct np_kernel np_cpu_##name_##_bf16 = {                                               \
-        "cpu " #name_ " bf16", op_, NP_BF16, pool_prepare, NULL, run_, NULL, np_cpu_free};
-ROW(maxpool, NP_OP_MAXPOOL, maxpool_run)
-ROW(maxpool_dgrad, NP_OP_MAXPOOL_DGRAD, maxpool_dgrad_run)
-ROW(avgpool, NP_OP_AVGPOOL, avgpool_run)
-ROW(avgpool_dgrad, NP_OP_AVGPOOL_DGRAD, avgpool_dgrad_run)
-ROW(global_avgpool, NP_OP_GLOBAL_AVGPOOL, global_run)
-ROW(global_avgpool_dgrad, NP_OP_GLOBAL_AVGPOOL_DGRAD, global_dgrad_run)
+const struct np_kernel np_kernels_pool[] = {
+    NP_KERNEL_ROWS("cpu maxpool", NP_OP_MAXPOOL, pool_prepare, NULL, window_run, NULL),
+    NP_KERNEL_ROWS("cpu maxpool_dgrad", NP_OP_MAXPOOL_DGRAD, pool_prepare, NULL, dgrad_run, NULL),
+    NP_KERNEL_ROWS("cpu avgpool", NP_OP_AVGPOOL, pool_prepare, NULL, window_run, NULL),
+    NP_KERNEL_ROWS("cpu avgpool_dgrad", NP_OP_AVGPOOL_DGRAD, pool_prepare, NULL, dgrad_run, NULL),
+    NP_KERNEL_ROWS(
+        "cpu global_avgpool", NP_OP_GLOBAL_AVGPOOL, pool_prepare, NULL, global_run, NULL),
+    NP_KERNEL_ROWS("cpu global_avgpool_dgrad", NP_OP_GLOBAL_AVGPOOL_DGRAD, pool_prepare, NULL,
+        global_dgrad_run, NULL),
+    {NULL},
+};

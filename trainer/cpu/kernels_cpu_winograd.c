@@ -283,12 +283,11 @@ static void wgrad_finish(void *state, const struct np_finish *finish)
     }
 }
 
-#define ROWS(type_, dtype_)                                                                        \
-    const struct np_kernel np_cpu_winograd_##type_ = {"cpu winograd " #type_, NP_OP_CONV, dtype_,  \
-        winograd_prepare, winograd_begin, data_run, NULL, np_cpu_free};                            \
-    const struct np_kernel np_cpu_winograd_dgrad_##type_ = {"cpu winograd dgrad " #type_,          \
-        NP_OP_CONV_DGRAD, dtype_, winograd_prepare, winograd_begin, data_run, NULL, np_cpu_free};  \
-    const struct np_kernel np_cpu_winograd_wgrad_##type_ = {"cpu winograd wgrad " #type_,          \
-        NP_OP_CONV_WGRAD, dtype_, winograd_prepare, NULL, wgrad_run, wgrad_finish, np_cpu_free};
-ROWS(f32, NP_F32)
-ROWS(bf16, NP_BF16)
+const struct np_kernel np_kernels_winograd[] = {
+    NP_KERNEL_ROWS("cpu winograd", NP_OP_CONV, winograd_prepare, winograd_begin, data_run, NULL),
+    NP_KERNEL_ROWS(
+        "cpu winograd dgrad", NP_OP_CONV_DGRAD, winograd_prepare, winograd_begin, data_run, NULL),
+    NP_KERNEL_ROWS(
+        "cpu winograd wgrad", NP_OP_CONV_WGRAD, winograd_prepare, NULL, wgrad_run, wgrad_finish),
+    {NULL},
+};

@@ -492,26 +492,28 @@ static void wgrad_finish(void *state, const struct np_finish *finish)
     memcpy(dbias, (char *)sum + conv->weight_bytes, np_md_bytes(np_md_get(&conv->bias)));
 }
 
-#define CONV(row_, name_, dtype_, prepare_)                                                        \
-    static const struct np_kernel row_ = {"onednn conv " name_, NP_OP_CONV, dtype_, prepare_,      \
-        conv_begin, conv_run, NULL, conv_free};                                                    \
-    static const struct np_kernel row_##_dgrad = {"onednn conv dgrad " name_, NP_OP_CONV_DGRAD,    \
-        dtype_, prepare_, conv_begin, conv_run, NULL, conv_free};
-#define WGRAD(row_, name_, dtype_, prepare_)                                                       \
-    static const struct np_kernel row_##_wgrad = {"onednn conv wgrad " name_, NP_OP_CONV_WGRAD,    \
-        dtype_, prepare_, NULL, conv_run, wgrad_finish, conv_free};
-CONV(f32, "f32", NP_F32, own_prepare)
-WGRAD(f32, "f32", NP_F32, own_prepare)
-CONV(bf16, "bf16", NP_BF16, own_prepare)
-CONV(bf16_by_f32, "bf16 by f32", NP_BF16, by_f32_prepare)
-/* Never oneDNN's bf16 kernels for gradients of weights: 2.6.3's gave inf for 3x3 windows of
- * stride 1 and padding 1 over pictures 1 and 2 pixels wide (8 of 700 random shapes). */
-WGRAD(bf16_by_f32, "bf16 by f32", NP_BF16, by_f32_prepare)
+#define CONV(name_, dtype_, prepare_)                                                              \
+    {"onednn conv " name_, NP_OP_CONV, dtype_, prepare_, conv_begin, conv_run, NULL, conv_free},   \
+    {                                                                                              \
+        "onednn conv dgrad " name_, NP_OP_CONV_DGRAD, dtype_, prepare_, conv_begin, conv_run,      \
+            NULL, conv_free                                                                        \
+    }
+#define WGRAD(name_, dtype_, prepare_)                                                             \
+    {                                                                                              \
+        "onednn conv wgrad " name_, NP_OP_CONV_WGRAD, dtype_, prepare_, NULL, conv_run,            \
+            wgrad_finish, conv_free                                                                \
+    }
 
-const struct np_kernel *const np_kernels_onednn[] = {&f32, &f32_dgrad, &f32_wgrad, &bf16,
-    &bf16_dgrad, &bf16_by_f32, &bf16_by_f32_dgrad, &bf16_by_f32_wgrad, &np_onednn_linear_f32,
-    &np_onednn_linear_dgrad_f32, &np_onednn_linear_wgrad_f32, &np_onednn_linear_bf16,
-    &np_onednn_linear_dgrad_bf16, &np_onednn_linear_wgrad_bf16, NULL};
+const struct np_kernel np_kernels_onednn[] = {
+    CONV("f32", NP_F32, own_prepare),
+    WGRAD("f32", NP_F32, own_prepare),
+    CONV("bf16", NP_BF16, own_prepare),
+    CONV("bf16 by f32", NP_BF16, by_f32_prepare),
+    /* Never oneDNN's bf16 kernels for gradients of weights: 2.6.3's gave inf for 3x3 windows of
+     * stride 1 and padding 1 over pictures 1 and 2 pixels wide (8 of 700 random shapes). */
+    WGRAD("bf16 by f32", NP_BF16, by_f32_prepare),
+    {NULL},
+};
 
 unsigned np_onednn_isa(void)
 {

@@ -52,11 +52,6 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
     return 0;
 }
 
-static void linear_free(void *state)
-{
-    np_free(state);
-}
-
 /* c (m, n) = a (m, k) b (k, n); ta, tb: a, b are stored transposed. A failure means lack of
  * memory. */
 static void product(char ta, char tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
@@ -166,12 +161,11 @@ static void wgrad_finish(void *state, const struct np_finish *finish)
     }
 }
 
-#define LINEAR(type_, dtype_)                                                                      \
-    const struct np_kernel np_onednn_linear_##type_ = {"onednn linear " #type_, NP_OP_LINEAR,      \
-        dtype_, linear_prepare, NULL, linear_run, NULL, linear_free};                              \
-    const struct np_kernel np_onednn_linear_dgrad_##type_ = {"onednn linear dgrad " #type_,        \
-        NP_OP_LINEAR_DGRAD, dtype_, linear_prepare, NULL, linear_run, NULL, linear_free};          \
-    const struct np_kernel np_onednn_linear_wgrad_##type_ = {"onednn linear wgrad " #type_,        \
-        NP_OP_LINEAR_WGRAD, dtype_, linear_prepare, NULL, wgrad_run, wgrad_finish, linear_free};
-LINEAR(f32, NP_F32)
-LINEAR(bf16, NP_BF16)
+const struct np_kernel np_kernels_linear[] = {
+    NP_KERNEL_ROWS("onednn linear", NP_OP_LINEAR, linear_prepare, NULL, linear_run, NULL),
+    NP_KERNEL_ROWS(
+        "onednn linear dgrad", NP_OP_LINEAR_DGRAD, linear_prepare, NULL, linear_run, NULL),
+    NP_KERNEL_ROWS(
+        "onednn linear wgrad", NP_OP_LINEAR_WGRAD, linear_prepare, NULL, wgrad_run, wgrad_finish),
+    {NULL},
+};

@@ -53,11 +53,6 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     return 0;
 }
 
-void np_ref_free(void *state)
-{
-    np_free(state);
-}
-
 void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out)
 {
     size_t first = n * (size_t)finish->part / (size_t)finish->nr_parts;
@@ -435,44 +430,37 @@ static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
 
 /* --- the table ----------------------------------------------------------------------------- */
 
-#define ROW(op_, run_, finish_)                                                                    \
-    static const struct np_kernel f32_##op_ = {                                                    \
-        "reference f32", NP_OP_##op_, NP_F32, np_ref_prepare, NULL, run_, finish_, np_ref_free};   \
-    static const struct np_kernel bf16_##op_ = {                                                   \
-        "reference bf16", NP_OP_##op_, NP_BF16, np_ref_prepare, NULL, run_, finish_, np_ref_free};
-#define ROWS                                                                                       \
-    X(INPUT, ref_input, NULL)                                                                      \
-    X(CONV, np_ref_conv, NULL)                                                                     \
-    X(CONV_DGRAD, np_ref_conv_dgrad, NULL)                                                         \
-    X(CONV_WGRAD, np_ref_conv_wgrad, np_ref_wgrad_finish)                                          \
-    X(BN_STATS, ref_bn_stats, ref_bn_stats_finish)                                                 \
-    X(BN_APPLY, ref_bn_apply, NULL)                                                                \
-    X(BN_EVAL, ref_bn_apply, NULL)                                                                 \
-    X(BN_REDUCE, ref_bn_reduce, ref_bn_reduce_finish)                                              \
-    X(BN_DGRAD, ref_bn_dgrad, NULL)                                                                \
-    X(RELU, ref_relu, NULL)                                                                        \
-    X(RELU_DGRAD, ref_relu_dgrad, NULL)                                                            \
-    X(MAXPOOL, np_ref_maxpool, NULL)                                                               \
-    X(MAXPOOL_DGRAD, np_ref_maxpool_dgrad, NULL)                                                   \
-    X(AVGPOOL, np_ref_avgpool, NULL)                                                               \
-    X(AVGPOOL_DGRAD, np_ref_avgpool_dgrad, NULL)                                                   \
-    X(GLOBAL_AVGPOOL, np_ref_global_avgpool, NULL)                                                 \
-    X(GLOBAL_AVGPOOL_DGRAD, np_ref_global_avgpool_dgrad, NULL)                                     \
-    X(LINEAR, np_ref_linear, NULL)                                                                 \
-    X(LINEAR_DGRAD, np_ref_linear_dgrad, NULL)                                                     \
-    X(LINEAR_WGRAD, np_ref_linear_wgrad, np_ref_wgrad_finish)                                      \
-    X(DROPOUT, ref_dropout, NULL)                                                                  \
-    X(DROPOUT_DGRAD, ref_dropout, NULL)                                                            \
-    X(FLATTEN, ref_flatten, NULL)                                                                  \
-    X(FLATTEN_DGRAD, ref_flatten, NULL)                                                            \
-    X(ADD, ref_add, NULL)                                                                          \
-    X(CONCAT, ref_concat, NULL)                                                                    \
-    X(CONCAT_DGRAD, ref_concat, NULL)                                                              \
-    X(CROSS_ENTROPY, ref_cross_entropy, NULL)                                                      \
-    X(CROSS_ENTROPY_DGRAD, ref_cross_entropy_dgrad, NULL)
-
-#define X ROW
-ROWS
-#undef X
-#define X(op_, run_, finish_) &f32_##op_, &bf16_##op_,
-    const struct np_kernel *const np_kernels_ref[] = {ROWS NULL};
+#define ROWS(op_, run_, finish_)                                                                   \
+    NP_KERNEL_ROWS("reference", NP_OP_##op_, np_ref_prepare, NULL, run_, finish_)
+const struct np_kernel np_kernels_ref[] = {
+    ROWS(INPUT, ref_input, NULL),
+    ROWS(CONV, np_ref_conv, NULL),
+    ROWS(CONV_DGRAD, np_ref_conv_dgrad, NULL),
+    ROWS(CONV_WGRAD, np_ref_conv_wgrad, np_ref_wgrad_finish),
+    ROWS(BN_STATS, ref_bn_stats, ref_bn_stats_finish),
+    ROWS(BN_APPLY, ref_bn_apply, NULL),
+    ROWS(BN_EVAL, ref_bn_apply, NULL),
+    ROWS(BN_REDUCE, ref_bn_reduce, ref_bn_reduce_finish),
+    ROWS(BN_DGRAD, ref_bn_dgrad, NULL),
+    ROWS(RELU, ref_relu, NULL),
+    ROWS(RELU_DGRAD, ref_relu_dgrad, NULL),
+    ROWS(MAXPOOL, np_ref_maxpool, NULL),
+    ROWS(MAXPOOL_DGRAD, np_ref_maxpool_dgrad, NULL),
+    ROWS(AVGPOOL, np_ref_avgpool, NULL),
+    ROWS(AVGPOOL_DGRAD, np_ref_avgpool_dgrad, NULL),
+    ROWS(GLOBAL_AVGPOOL, np_ref_global_avgpool, NULL),
+    ROWS(GLOBAL_AVGPOOL_DGRAD, np_ref_global_avgpool_dgrad, NULL),
+    ROWS(LINEAR, np_ref_linear, NULL),
+    ROWS(LINEAR_DGRAD, np_ref_linear_dgrad, NULL),
+    ROWS(LINEAR_WGRAD, np_ref_linear_wgrad, np_ref_wgrad_finish),
+    ROWS(DROPOUT, ref_dropout, NULL),
+    ROWS(DROPOUT_DGRAD, ref_dropout, NULL),
+    ROWS(FLATTEN, ref_flatten, NULL),
+    ROWS(FLATTEN_DGRAD, ref_flatten, NULL),
+    ROWS(ADD, ref_add, NULL),
+    ROWS(CONCAT, ref_concat, NULL),
+    ROWS(CONCAT_DGRAD, ref_concat, NULL),
+    ROWS(CROSS_ENTROPY, ref_cross_entropy, NULL),
+    ROWS(CROSS_ENTROPY_DGRAD, ref_cross_entropy_dgrad, NULL),
+    {NULL},
+};

@@ -63,7 +63,6 @@ static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float v
 /* Fills the facts that every prepare needs; rows of the table differ only in partial_floats. */
 int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
-void np_ref_free(void *state);
 /* Sums lanes' partials (n floats each) in lane order into out. */
 void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out);
 

@@ -4,6 +4,7 @@
 #include "trainer/cpu/program.h"
 
 #include <assert.h>
+#include <errno.h>
 
 #include "loader/base/mem.h"
 
@@ -12,9 +13,7 @@
 
 struct call {
     const struct np_op_node *node;
-    const struct np_kernel *kernel;
-    void *state;
-    struct np_needs needs;
+    struct np_prepared made;
     struct np_operands operands;
     void *shared;
     size_t partial_at; /* in its lane's sums */
@@ -144,37 +143,17 @@ static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_no
     return np_tensor_elements(&graph->tensors[node->outs[0]]) * sizeof(float) > read / 2;
 }
 
-/* Selects the kernels of a program. */
-struct taste {
-    bool reference;
-    struct np_checked *checked; /* NULL: the first rows of the tables */
-};
-
-static int find_kernel(const struct np_program *program, struct call *call, int rows,
-    const struct taste *taste, struct np_err *err)
+static int prepare_call(struct np_program *program, struct call *call, int rows, bool reference,
+    struct np_checked *checked, struct np_err *err)
 {
-    if (taste->checked)
-        return np_kernel_find_right(program->graph, call->node, rows, taste->checked, &call->kernel,
-            &call->state, &call->needs, err);
-    return np_kernel_find(program->graph, call->node, rows, taste->reference, &call->kernel,
-        &call->state, &call->needs, err);
-}
+    const size_t *shared_bytes = &call->made.needs.shared_bytes;
+    int code =
+        np_kernel_find(program->graph, call->node, rows, reference, checked, &call->made, err);
 
-static int prepare_call(struct np_program *program, struct call *call, const struct group *group,
-    int lane_rows, const struct taste *taste, struct np_err *err)
-{
-    int rows = group->chunk_rows, code;
-
-    call->whole_lane = wants_whole_lane(program->graph, call->node, rows);
-    if (call->whole_lane)
-        rows = lane_rows;
-    code = find_kernel(program, call, rows, taste, err);
-    if (code < 0)
-        return np_err_context(err, "layer '%s'", call->node->name ? call->node->name : "?");
     call->partials = np_alloc_array((size_t)program->nr_lanes, sizeof(void *));
-    if (call->needs.shared_bytes && !(call->shared = np_try_alloc(call->needs.shared_bytes, err)))
-        return np_err_context(err, "layer '%s'", call->node->name);
-    return 0;
+    if (code == 0 && *shared_bytes && !(call->shared = np_try_alloc(*shared_bytes, err)))
+        code = -ENOMEM;
+    return code < 0 ? np_err_context(err, "layer '%s'", call->node->name) : 0;
 }
 
 /* Lanes' sums live as long as their group: groups share one block of memory per lane. */
@@ -188,7 +167,8 @@ static int place_partials(struct np_program *program, struct np_err *err)
 
         for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
             program->calls[c].partial_at = bytes;
-            bytes += (program->calls[c].needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
+            bytes +=
+                (program->calls[c].made.needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
         }
         max = bytes > max ? bytes : max;
     }
@@ -201,21 +181,26 @@ static int place_partials(struct np_program *program, struct np_err *err)
     return 0;
 }
 
-static int prepare_calls(struct np_program *program, const struct taste *taste, struct np_err *err)
+static int prepare_calls(
+    struct np_program *program, bool reference, struct np_checked *checked, struct np_err *err)
 {
-    int lane_rows = (program->graph->batch + program->nr_lanes - 1) / program->nr_lanes;
+    const struct np_graph *graph = program->graph;
+    int lane_rows = (graph->batch + program->nr_lanes - 1) / program->nr_lanes;
     size_t scratch_bytes = 1;
 
     for (int g = 0; g < program->nr_groups; g++) {
         const struct group *group = &program->groups[g];
 
         for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
-            int code = prepare_call(program, &program->calls[c], group, lane_rows, taste, err);
+            struct call *call = &program->calls[c];
 
+            call->whole_lane = wants_whole_lane(graph, call->node, group->chunk_rows);
+            int code = prepare_call(program, call, call->whole_lane ? lane_rows : group->chunk_rows,
+                reference, checked, err);
             if (code < 0)
                 return code;
-            if (program->calls[c].needs.scratch_bytes > scratch_bytes)
-                scratch_bytes = program->calls[c].needs.scratch_bytes;
+            if (call->made.needs.scratch_bytes > scratch_bytes)
+                scratch_bytes = call->made.needs.scratch_bytes;
         }
     }
     for (int t = 0; t < np_pool_threads(program->pool); t++)
@@ -228,7 +213,6 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
     struct np_program **ret_program, struct np_err *err)
 {
-    const struct taste taste = {options->reference, checked};
     struct np_program *program = np_alloc(sizeof(*program));
     size_t n = (size_t)graph->nr_nodes;
     int *when = np_alloc_array(n + 1, sizeof(*when)), code;
@@ -248,7 +232,7 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
         program->calls[c].node = &graph->nodes[c];
     make_groups(program, when);
     np_memory_plan(graph, when, &program->memory);
-    code = prepare_calls(program, &taste, err);
+    code = prepare_calls(program, options->reference, checked, err);
     if (code == 0)
         code = place_partials(program, err);
     if (code == 0)
@@ -266,8 +250,8 @@ void np_program_free(struct np_program *program)
     for (int c = 0; c < program->nr_calls; c++) {
         struct call *call = &program->calls[c];
 
-        if (call->kernel && call->kernel->free)
-            call->kernel->free(call->state);
+        if (call->made.kernel)
+            call->made.kernel->free(call->made.state);
         np_free(call->partials);
         np_free(call->shared);
     }
@@ -347,8 +331,8 @@ static void begin_call(void *context, int item, int thread)
     struct np_program *program = context;
     struct call *call = &program->calls[item];
 
-    if (call->kernel->begin)
-        call->kernel->begin(call->state, &call->operands, call->shared);
+    if (call->made.kernel->begin)
+        call->made.kernel->begin(call->made.state, &call->operands, call->shared);
 }
 
 static void run_rows(struct np_program *program, struct call *call, int lane, int thread,
@@ -363,7 +347,7 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
         .partial = call->partials[lane],
         .shared = call->shared};
 
-    call->kernel->run(call->state, &run);
+    call->made.kernel->run(call->made.state, &run);
 }
 
 /* Runs calls first..end of the group, chunk by chunk. */
@@ -427,13 +411,13 @@ static void finish_part(void *context, int part, int thread)
         .part = part,
         .nr_parts = job->nr_parts};
 
-    job->call->kernel->finish(job->call->state, &finish);
+    job->call->made.kernel->finish(job->call->made.state, &finish);
 }
 
 /* A lower bound of the bytes that finish() reads or writes. */
 static uint64_t finish_bytes(const struct np_program *program, const struct call *call)
 {
-    uint64_t bytes = call->needs.partial_bytes;
+    uint64_t bytes = call->made.needs.partial_bytes;
 
     for (int o = 0; o < call->node->nr_outs; o++)
         bytes += np_tensor_elements(&program->graph->tensors[call->node->outs[o]]) * sizeof(float);
@@ -445,7 +429,7 @@ static void finish_group(struct np_program *program, const struct group *group)
     for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
         struct finish_job job = {program, &program->calls[c], 1};
 
-        if (!job.call->kernel->finish)
+        if (!job.call->made.kernel->finish)
             continue;
         if (finish_bytes(program, job.call) > FINISH_IN_PLACE)
             job.nr_parts = np_pool_threads(program->pool);

@@ -3,7 +3,7 @@
 #ifndef NP_PROGRAM_H
 #define NP_PROGRAM_H
 
-#include "trainer/cpu/kernels_find.h"
+#include "trainer/cpu/kernels_check.h"
 #include "trainer/plan.h"
 #include "trainer/cpu/pool.h"
 
