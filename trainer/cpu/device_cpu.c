@@ -7,7 +7,6 @@
 #include "loader/base/clock.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
-#include "trainer/cpu/kernels_onednn.h"
 #include "trainer/optim.h"
 #include "trainer/cpu/program.h"
 #include "trainer/cpu/simd.h"
@@ -15,7 +14,6 @@
 static int cpu_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
 {
-    device->pinned = np_page_allocator;
     device->auto_precision = np_vectors_used() == NP_AVX512_BF16 ? NP_BF16 : NP_F32;
     return 0;
 }
@@ -36,7 +34,7 @@ static void cpu_close(struct np_device *device)
 /* Calls return when the work is done: no stream ever has work left. */
 static void cpu_record(struct np_device *device, enum np_which stream, struct np_event *event)
 {
-    event->mark = np_now_ns(); /* nothing is ever pending */
+    event->mark = np_now_ns();
 }
 
 static void cpu_follow(struct np_device *device, enum np_which stream, const struct np_event *event)
@@ -60,59 +58,97 @@ const struct np_device_ops np_device_cpu = {
 
 /* --- the plan ------------------------------------------------------------------------------ */
 
+enum { TRAIN, EVAL, NR_SIDES };
+enum { NR_ARRAYS = NP_ARRAY_GRADS + 1 };
+
+struct side {               /* NULL: the plan has no such graph */
+    struct np_graph *graph; /* fused copy */
+    struct np_program *program;
+};
+
 struct np_plan {
     struct np_pool *pool;
-    struct np_graph *train, *eval; /* fused copies; train NULL: evaluation only */
-    struct np_program *train_program, *eval_program;
+    struct side sides[NR_SIDES];
     struct np_checked *checked; /* kernels that are wrong here; NULL: the reference runs */
     void *arena;                /* shared: only one program runs at a time */
-    uint64_t nr_params, nr_buffers;
-    float *params, *buffers, *grads, *state[2];
-    float *sum;                  /* of gradients over an accumulation; NULL: none yet */
-    bool summing;                /* sum holds batches that have not been applied yet */
-    double *block_sums;          /* squares, one a NP_NORM_BLOCK */
-    struct np_metrics metrics;   /* since the last metrics(), without the newest batch */
-    struct np_metrics newest;    /* of the newest batch */
-    const struct np_graph *last; /* whose logits are in the arena */
-    const struct np_program *last_program;
+    float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
+    uint64_t elements[NR_ARRAYS];
+    float *sum;                   /* of gradients over an accumulation; NULL: none yet */
+    bool summing;                 /* sum holds batches that have not been applied yet */
+    double *block_sums;           /* squares, one a NP_NORM_BLOCK */
+    int nr_blocks;                /* of the parameters */
+    struct np_metrics metrics;    /* since the last metrics(), without the newest batch */
+    struct np_metrics newest;     /* of the newest batch */
+    const struct side *last;      /* whose logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
 };
 
-static void plan_free(struct np_plan *plan);
-
 static const struct np_fusions fusions = {
     .bn_relu = true, .bn_add_relu = true, .conv_relu = true, .linear_relu = true, .add_relu = true};
 
-static int add_program(struct np_plan *plan, const struct np_graph *graph,
-    const struct np_plan_options *options, struct np_graph **ret_graph,
-    struct np_program **ret_program, struct np_err *err)
+static int add_side(struct np_plan *plan, const struct np_graph *graph,
+    const struct np_plan_options *options, struct side *side, struct np_err *err)
 {
-    const struct np_arrays arrays = {plan->params, plan->buffers, plan->grads};
+    const struct np_arrays arrays = {plan->arrays[NP_ARRAY_PARAMS], plan->arrays[NP_ARRAY_BUFFERS],
+        plan->arrays[NP_ARRAY_GRADS]};
 
-    *ret_graph = np_graph_copy(graph);
-    np_fuse(*ret_graph, &fusions);
+    if (!graph)
+        return 0;
+    side->graph = np_graph_copy(graph);
+    np_fuse(side->graph, &fusions);
     return np_program_new(
-        *ret_graph, options, plan->pool, &arrays, plan->checked, ret_program, err);
+        side->graph, options, plan->pool, &arrays, plan->checked, &side->program, err);
 }
 
 static int add_arrays(
     struct np_plan *plan, const struct np_graph *graph, bool training, struct np_err *err)
 {
-    const uint64_t n = graph->nr_params;
     bool all = true;
 
-    plan->nr_params = n;
-    plan->nr_buffers = graph->nr_buffers;
-    all &= (plan->params = np_try_array(n, sizeof(float), err)) != NULL;
-    all &= (plan->buffers = np_try_array(graph->nr_buffers, sizeof(float), err)) != NULL;
-    if (training) {
-        all &= (plan->grads = np_try_array(n, sizeof(float), err)) != NULL;
-        all &= (plan->state[0] = np_try_array(n, sizeof(float), err)) != NULL;
-        all &= (plan->block_sums = np_try_array(
-                    (n + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK, sizeof(double), err)) != NULL;
+    plan->nr_blocks = (int)((graph->nr_params + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK);
+    for (int i = 0; i < NR_ARRAYS; i++) {
+        plan->elements[i] = i == NP_ARRAY_BUFFERS ? graph->nr_buffers : graph->nr_params;
+        if (training ? i != NP_ARRAY_STATE1 : i <= NP_ARRAY_BUFFERS)
+            all &= (plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err)) != NULL;
     }
+    if (training)
+        all &=
+            (plan->block_sums = np_try_array((size_t)plan->nr_blocks, sizeof(double), err)) != NULL;
     return all ? 0 : np_err_context(err, "the network's parameters");
+}
+
+static int add_arena(struct np_plan *plan, struct np_err *err)
+{
+    uint64_t max = 0;
+
+    for (int i = 0; i < NR_SIDES; i++)
+        if (plan->sides[i].program && np_program_arena_bytes(plan->sides[i].program) > max)
+            max = np_program_arena_bytes(plan->sides[i].program);
+    if (!(plan->arena = np_try_alloc(max, err)))
+        return np_err_context(err, "the network's activations");
+    for (int i = 0; i < NR_SIDES; i++)
+        if (plan->sides[i].program)
+            np_program_set_arena(plan->sides[i].program, plan->arena);
+    return 0;
+}
+
+static void plan_free(struct np_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; i < NR_SIDES; i++) {
+        np_program_free(plan->sides[i].program);
+        np_graph_free(plan->sides[i].graph);
+    }
+    np_pool_free(plan->pool);
+    np_checked_free(plan->checked);
+    np_free(plan->arena);
+    for (int i = 0; i < NR_ARRAYS; i++)
+        np_free(plan->arrays[i]);
+    np_free(plan->sum);
+    np_free(plan->block_sums);
+    np_free(plan);
 }
 
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
@@ -120,61 +156,25 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     struct np_err *err)
 {
     struct np_plan *plan = np_alloc(sizeof(*plan));
-    uint64_t arena_bytes = 0;
-    int code;
 
     if (!options->reference)
         plan->checked = np_checked_new(options);
-    code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
+    int code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
     if (code == 0)
         code = add_arrays(plan, train ? train : eval, train != NULL, err);
-    if (code == 0 && train)
-        code = add_program(plan, train, options, &plan->train, &plan->train_program, err);
-    if (code == 0 && eval)
-        code = add_program(plan, eval, options, &plan->eval, &plan->eval_program, err);
-    if (code < 0)
-        goto out;
-    if (plan->checked)
+    if (code == 0)
+        code = add_side(plan, train, options, &plan->sides[TRAIN], err);
+    if (code == 0)
+        code = add_side(plan, eval, options, &plan->sides[EVAL], err);
+    if (code == 0 && plan->checked)
         np_checked_settle(plan->checked);
-    if (train)
-        arena_bytes = np_program_arena_bytes(plan->train_program);
-    if (eval && np_program_arena_bytes(plan->eval_program) > arena_bytes)
-        arena_bytes = np_program_arena_bytes(plan->eval_program);
-    plan->arena = np_try_alloc(arena_bytes, err);
-    if (!plan->arena) {
-        code = np_err_context(err, "the network's activations");
-        goto out;
-    }
-    if (train)
-        np_program_set_arena(plan->train_program, plan->arena);
-    if (eval)
-        np_program_set_arena(plan->eval_program, plan->arena);
-    *ret_plan = plan;
-out:
+    if (code == 0)
+        code = add_arena(plan, err);
     if (code < 0)
         plan_free(plan);
+    else
+        *ret_plan = plan;
     return code;
-}
-
-static void plan_free(struct np_plan *plan)
-{
-    if (!plan)
-        return;
-    np_program_free(plan->train_program);
-    np_program_free(plan->eval_program);
-    np_graph_free(plan->train);
-    np_graph_free(plan->eval);
-    np_pool_free(plan->pool);
-    np_checked_free(plan->checked);
-    np_free(plan->arena);
-    np_free(plan->params);
-    np_free(plan->buffers);
-    np_free(plan->grads);
-    np_free(plan->sum);
-    np_free(plan->state[0]);
-    np_free(plan->state[1]);
-    np_free(plan->block_sums);
-    np_free(plan);
 }
 
 /* Counts the newest batch among the older ones. */
@@ -191,12 +191,12 @@ static void settle(struct np_plan *plan)
 
 /* Adds the batch's losses: rows in order, in double, so that the sum is the same on every
  * machine. */
-static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
-    const struct np_program *program, const int32_t *labels)
+static void add_metrics(struct np_plan *plan, const struct side *side, const int32_t *labels)
 {
-    const float *loss = np_program_tensor(program, graph->loss);
-    const float *correct = np_program_tensor(program, graph->correct);
-    const float *top5 = np_program_tensor(program, graph->top5);
+    const struct np_graph *graph = side->graph;
+    const float *loss = np_program_tensor(side->program, graph->loss);
+    const float *correct = np_program_tensor(side->program, graph->correct);
+    const float *top5 = np_program_tensor(side->program, graph->top5);
 
     settle(plan);
     for (int row = 0; row < graph->batch; row++) {
@@ -207,25 +207,20 @@ static void add_metrics(struct np_plan *plan, const struct np_graph *graph,
         plan->newest.correct += correct[row] != 0;
         plan->newest.top5 += top5[row] != 0;
     }
-    plan->last = graph;
-    plan->last_program = program;
+    plan->last = side;
 }
 
 /* sum += grads; an item is a block. */
 static void sum_block(void *context, int item, int thread)
 {
     struct np_plan *plan = context;
+    const float *grads = plan->arrays[NP_ARRAY_GRADS];
     uint64_t first = (uint64_t)item * NP_NORM_BLOCK, end = first + NP_NORM_BLOCK;
 
-    if (end > plan->nr_params)
-        end = plan->nr_params;
+    if (end > plan->elements[NP_ARRAY_GRADS])
+        end = plan->elements[NP_ARRAY_GRADS];
     for (uint64_t i = first; i < end; i++)
-        plan->sum[i] = plan->summing ? plan->sum[i] + plan->grads[i] : plan->grads[i];
-}
-
-static int nr_blocks(const struct np_plan *plan)
-{
-    return (int)((plan->nr_params + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK);
+        plan->sum[i] = plan->summing ? plan->sum[i] + grads[i] : grads[i];
 }
 
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
@@ -235,36 +230,42 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 
     /* This batch's gradients are kept apart from the sum: batchnorm's backward reads them. */
     if (accumulate && !plan->sum &&
-        !(plan->sum = np_try_array(plan->nr_params, sizeof(float), err)))
+        !(plan->sum = np_try_array(plan->elements[NP_ARRAY_GRADS], sizeof(float), err)))
         return np_err_context(err, "the sum of gradients");
     if (!accumulate)
         plan->summing = false; /* drops a sum that was never used */
     else if (!plan->summing) {
-        np_pool_run(plan->pool, nr_blocks(plan), sum_block, plan); /* of the first batch */
+        np_pool_run(plan->pool, plan->nr_blocks, sum_block, plan); /* of the first batch */
         plan->summing = true;
     }
-    np_program_run(plan->train_program, images, labels, &info);
+    np_program_run(plan->sides[TRAIN].program, images, labels, &info);
     if (accumulate)
-        np_pool_run(plan->pool, nr_blocks(plan), sum_block, plan);
-    add_metrics(plan, plan->train, plan->train_program, labels);
+        np_pool_run(plan->pool, plan->nr_blocks, sum_block, plan);
+    add_metrics(plan, &plan->sides[TRAIN], labels);
     return 0;
+}
+
+/* The gradients of the next update. */
+static float *grads_of(const struct np_plan *plan)
+{
+    return plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
 }
 
 static void square_block(void *context, int item, int thread)
 {
     struct np_plan *plan = context;
-    const float *grads = plan->summing ? plan->sum : plan->grads;
-    uint64_t first = (uint64_t)item * NP_NORM_BLOCK, n = plan->nr_params - first;
+    uint64_t first = (uint64_t)item * NP_NORM_BLOCK, n = plan->elements[NP_ARRAY_GRADS] - first;
 
-    plan->block_sums[item] = np_square_sum(grads + first, n < NP_NORM_BLOCK ? n : NP_NORM_BLOCK);
+    plan->block_sums[item] =
+        np_square_sum(grads_of(plan) + first, n < NP_NORM_BLOCK ? n : NP_NORM_BLOCK);
 }
 
 static double grad_norm(struct np_plan *plan)
 {
     double sum = 0;
 
-    np_pool_run(plan->pool, nr_blocks(plan), square_block, plan);
-    for (int i = 0; i < nr_blocks(plan); i++)
+    np_pool_run(plan->pool, plan->nr_blocks, square_block, plan);
+    for (int i = 0; i < plan->nr_blocks; i++)
         sum += plan->block_sums[i];
     return sqrt(sum);
 }
@@ -272,27 +273,28 @@ static double grad_norm(struct np_plan *plan)
 static void update_tensor(void *context, int item, int thread)
 {
     struct np_plan *plan = context;
-    const struct np_tensor *tensor = &plan->train->tensors[item];
-    uint64_t at = tensor->offset, n;
+    const struct np_tensor *tensor = &plan->sides[TRAIN].graph->tensors[item];
+    const uint64_t at = tensor->offset, n = np_tensor_elements(tensor);
 
     if (tensor->role != NP_ROLE_PARAM)
         return;
-    n = np_tensor_elements(tensor);
-    const float *grads = (plan->summing ? plan->sum : plan->grads) + at;
+    float *params = plan->arrays[NP_ARRAY_PARAMS] + at, *state = plan->arrays[NP_ARRAY_STATE0] + at;
 
     if (plan->hyper->decoupled)
-        np_adamw_update(plan->params + at, plan->state[0] + at, plan->state[1] + at, grads, n,
+        np_adamw_update(params, state, plan->arrays[NP_ARRAY_STATE1] + at, grads_of(plan) + at, n,
             plan->hyper, plan->grad_scale, tensor->decay);
     else
-        np_sgd_update(plan->params + at, plan->hyper->momentum != 0 ? plan->state[0] + at : NULL,
-            grads, n, plan->hyper, plan->grad_scale, tensor->decay);
+        np_sgd_update(params, plan->hyper->momentum != 0 ? state : NULL, grads_of(plan) + at, n,
+            plan->hyper, plan->grad_scale, tensor->decay);
 }
 
 static int second_state(struct np_plan *plan, struct np_err *err)
 {
-    if (!plan->state[1])
-        plan->state[1] = np_try_array(plan->nr_params, sizeof(float), err);
-    return plan->state[1] ? 0 : np_err_context(err, "AdamW's second state");
+    float **state = &plan->arrays[NP_ARRAY_STATE1];
+
+    if (!*state)
+        *state = np_try_array(plan->elements[NP_ARRAY_STATE1], sizeof(float), err);
+    return *state ? 0 : np_err_context(err, "AdamW's second state");
 }
 
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
@@ -305,7 +307,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         plan->newest.grad_norm = grad_norm(plan);
         plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }
-    np_pool_run(plan->pool, plan->train->nr_tensors, update_tensor, plan);
+    np_pool_run(plan->pool, plan->sides[TRAIN].graph->nr_tensors, update_tensor, plan);
     plan->summing = false;
     return 0;
 }
@@ -315,8 +317,8 @@ static int plan_eval(
 {
     const struct np_step_info info = {.step = 0, .loss_scale = 1};
 
-    np_program_run(plan->eval_program, images, labels, &info);
-    add_metrics(plan, plan->eval, plan->eval_program, labels);
+    np_program_run(plan->sides[EVAL].program, images, labels, &info);
+    add_metrics(plan, &plan->sides[EVAL], labels);
     return 0;
 }
 
@@ -330,46 +332,39 @@ static int plan_metrics(
     return 0;
 }
 
-/* Returns a flat array and its length; NULL if the plan has none. */
-static float *array_of(struct np_plan *plan, int array, uint64_t *ret_n)
+/* Finds an array; makes AdamW's second state when it is first needed. */
+static int find_array(
+    struct np_plan *plan, int array, float **ret_array, size_t *ret_bytes, struct np_err *err)
 {
-    *ret_n = array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->nr_params;
-    switch (array) {
-    case NP_ARRAY_PARAMS: return plan->params;
-    case NP_ARRAY_BUFFERS: return plan->buffers;
-    case NP_ARRAY_STATE0: return plan->state[0];
-    case NP_ARRAY_STATE1: return plan->state[1];
-    case NP_ARRAY_GRADS: return plan->summing ? plan->sum : plan->grads;
-    default: return NULL;
-    }
+    if (array == NP_ARRAY_STATE1 && plan->sides[TRAIN].graph && second_state(plan, err) < 0)
+        return -ENOMEM;
+    *ret_array = array == NP_ARRAY_GRADS ? grads_of(plan) : plan->arrays[array];
+    *ret_bytes = plan->elements[array] * sizeof(float);
+    if (!*ret_array)
+        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
+    return 0;
 }
 
 static int plan_read(struct np_plan *plan, int array, float *out, struct np_err *err)
 {
-    uint64_t n;
-    const float *from;
+    float *from;
+    size_t bytes;
+    int code = find_array(plan, array, &from, &bytes, err);
 
-    if (array == NP_ARRAY_STATE1 && plan->train && second_state(plan, err) < 0)
-        return -ENOMEM;
-    from = array_of(plan, array, &n);
-    if (!from)
-        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
-    memcpy(out, from, n * sizeof(float));
-    return 0;
+    if (code == 0)
+        memcpy(out, from, bytes);
+    return code;
 }
 
 static int plan_write(struct np_plan *plan, int array, const float *in, struct np_err *err)
 {
-    uint64_t n;
     float *to;
+    size_t bytes;
+    int code = find_array(plan, array, &to, &bytes, err);
 
-    if (array == NP_ARRAY_STATE1 && plan->train && second_state(plan, err) < 0)
-        return -ENOMEM;
-    to = array_of(plan, array, &n);
-    if (!to)
-        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
-    memcpy(to, in, n * sizeof(float));
-    return 0;
+    if (code == 0)
+        memcpy(to, in, bytes);
+    return code;
 }
 
 static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
@@ -378,32 +373,18 @@ static int plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
     return 0;
 }
 
-static float half_to_float(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &word, sizeof(value));
-    return value;
-}
-
 static int plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 {
-    const struct np_tensor *tensor;
-    const void *from;
-    uint64_t n;
-
     if (!plan->last)
         return np_err_set(err, -EINVAL, "no batch has been run yet");
-    tensor = &plan->last->tensors[plan->last->logits];
-    from = np_program_tensor(plan->last_program, plan->last->logits);
-    n = np_tensor_elements(tensor);
-    if (tensor->dtype == NP_F32) {
-        memcpy(out, from, n * sizeof(float));
-        return 0;
-    }
-    for (uint64_t i = 0; i < n; i++)
-        out[i] = half_to_float(((const uint16_t *)from)[i]);
+    const int logits = plan->last->graph->logits;
+    const struct np_tensor *tensor = &plan->last->graph->tensors[logits];
+    const void *from = np_program_tensor(plan->last->program, logits);
+
+    if (tensor->dtype == NP_F32)
+        memcpy(out, from, np_tensor_elements(tensor) * sizeof(float));
+    else
+        np_f32_from_bf16(out, from, np_tensor_elements(tensor));
     return 0;
 }
 

@@ -77,7 +77,12 @@ extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool
         name_ " bf16", op_, NP_BF16, prepare_, begin_, run_, finish_, np_free                      \
     }
 
-/* bf16 <-> f32, round to nearest even. */
+/* Rounding depends on these: oneDNN's version ("2.6.3") and the instructions that it uses (its
+ * bits). */
+void np_onednn_version(char ret_text[32]);
+unsigned np_onednn_isa(void);
+
+/* bf16 <-> f32, round to nearest even; a NaN stays one. */
 void np_bf16_from_f32(uint16_t *out, const float *in, size_t n);
 void np_f32_from_bf16(float *out, const uint16_t *in, size_t n);
 

@@ -5,7 +5,6 @@
 
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels_check.h"
-#include "trainer/cpu/kernels_onednn.h"
 #include "trainer/cpu/simd.h"
 
 #define MAX_KEY 160

@@ -1,5 +1,5 @@
 /* The CPU device's own kernels, where oneDNN has none, or none for a few rows at a time. Here:
- * the table, input, relu, add, flatten, concat. Any pool thread, each its own lane. */
+ * bf16, input, relu, add, flatten, concat. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <errno.h>
@@ -60,6 +60,38 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     *ret_needs = (struct np_needs){.scratch_bytes = 5 * (size_t)cpu->tile * sizeof(float)};
     *ret_state = cpu;
     return 0;
+}
+
+/* --- bf16 ------------------------------------------------------------------------------------ */
+
+NP_LOOP(bf16_from_f32, (uint16_t * out, const float *in, size_t n), (out, in, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store_bf16(out + i, np_load(in + i));
+    for (; i < n; i++)
+        out[i] = np_to_bf16(in[i]);
+}
+
+NP_LOOP(f32_from_bf16, (float *out, const uint16_t *in, size_t n), (out, in, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store(out + i, np_load_bf16(in + i));
+    for (; i < n; i++)
+        out[i] = np_from_bf16(in[i]);
+}
+
+void np_bf16_from_f32(uint16_t *out, const float *in, size_t n)
+{
+    bf16_from_f32(out, in, n);
+}
+
+void np_f32_from_bf16(float *out, const uint16_t *in, size_t n)
+{
+    f32_from_bf16(out, in, n);
 }
 
 /* --- input --------------------------------------------------------------------------------- */

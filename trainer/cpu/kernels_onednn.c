@@ -16,7 +16,6 @@
 
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels_cpu.h"
-#include "trainer/cpu/kernels_onednn.h"
 
 enum { FULL, ONE, NR_SIZES };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "trainer/cpu/kernels_onednn.h"
+#include "trainer/cpu/kernels.h"
 
 #define BLOCK 64 /* outputs of a product in finish(): fixed, for equal rounding */
 
