@@ -28,21 +28,6 @@ struct step_bench {
     double seconds;
 };
 
-static int open_graph(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
-{
-    struct np_report report;
-    int code;
-
-    np_config_report(bench->config, &report);
-    code = np_setup_graph(bench->config, step->precision, &bench->setup, &report);
-    if (code < 0) {
-        np_complain_report(&report, &bench->overrides);
-        np_err_set(err, code, "the model does not fit the data");
-    }
-    np_report_fini(&report);
-    return code;
-}
-
 static int write_weights(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
 {
     const struct np_graph *graph = bench->setup.graph;
@@ -115,7 +100,7 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         .threads = step->threads,
         .deterministic = config->run.deterministic,
         .tf32 = config->run.tf32};
-    code = open_graph(bench, step, err);
+    code = np_compute_graph(config, step->precision, &bench->overrides, &bench->setup, err);
     if (code == 0)
         code = step->device->plan_ops->prepare(
             step->device, bench->setup.graph, NULL, &options, &step->plan, err);

@@ -1,6 +1,7 @@
 /* See compute.h. */
 #include "daemon/run/compute.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "loader/base/box.h"
@@ -31,6 +32,22 @@ bool np_precision_find(const char *name, enum np_dtype *ret_precision)
             return true;
         }
     return false;
+}
+
+int np_compute_graph(const struct np_config *config, enum np_dtype precision,
+    const struct np_overrides *overrides, struct np_setup *setup, struct np_err *err)
+{
+    struct np_report report;
+    int code;
+
+    np_config_report(config, &report);
+    code = np_setup_graph(config, precision, setup, &report);
+    if (code < 0) {
+        np_complain_report(&report, overrides);
+        code = np_err_set(err, -ENOEXEC, "the model cannot be built");
+    }
+    np_report_fini(&report);
+    return code;
 }
 
 enum np_state_kind np_state_kind(const struct np_device *device)

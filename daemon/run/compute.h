@@ -1,9 +1,10 @@
-/* How a config computes on this machine: threads, precision, and the checkpoint key of a device's own
- * state. Any thread. */
+/* How a config computes on this machine: threads, precision, graphs, and the checkpoint key of a device's
+ * own state. Any thread. */
 #ifndef NP_COMPUTE_H
 #define NP_COMPUTE_H
 
-#include "daemon/config/config.h"
+#include "daemon/cmd.h"
+#include "daemon/config/setup.h"
 #include "trainer/device.h"
 
 int np_compute_threads(const struct np_config *config); /* with `auto` resolved */
@@ -11,6 +12,9 @@ int np_compute_threads(const struct np_config *config); /* with `auto` resolved 
 enum np_dtype np_compute_precision(const struct np_config *config, const struct np_device *device);
 extern const char *const np_precision_names[]; /* by enum np_dtype; NULL at the end */
 bool np_precision_find(const char *name, enum np_dtype *ret_precision);
+/* Builds both graphs of setup. -ENOEXEC: the model has mistakes, which it prints. */
+int np_compute_graph(const struct np_config *config, enum np_dtype precision,
+    const struct np_overrides *overrides, struct np_setup *setup, struct np_err *err);
 
 /* The key in the facts for a device's own state: a run that resumes on the other kind keeps both. */
 enum np_state_kind { NP_STATE_GPU, NP_STATE_CPU, NP_NR_STATE_KINDS };

@@ -6,23 +6,12 @@
 
 #include "loader/base/mem.h"
 
-static bool never(void *context)
-{
-    return false;
-}
-
-static void interrupt(void *context)
-{
-    np_ring_interrupt(context);
-}
-
 static void take_bad(const struct np_evaluation *evaluation, struct np_loader *loader)
 {
     struct np_bad_sample bad;
 
     while (np_loader_next_bad(loader, &bad))
-        if (evaluation->bad)
-            evaluation->bad(evaluation->context, &bad);
+        evaluation->bad(evaluation->context, &bad);
 }
 
 int np_outputs_check(const float *logits, const struct np_node *classes, struct np_err *err)
@@ -64,10 +53,9 @@ static int look_at(void *context, const struct np_batch *batch)
 
 static bool look_stopping(void *context)
 {
-    const struct look *look = context;
-    const struct np_evaluation *evaluation = look->evaluation;
+    const struct np_evaluation *evaluation = ((const struct look *)context)->evaluation;
 
-    return evaluation->stopping && evaluation->stopping(evaluation->context);
+    return evaluation->stopping(evaluation->context);
 }
 
 static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
@@ -113,13 +101,13 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
         code = np_feed_new(evaluation->device, np_loader_ring(loader), &evaluation->shape,
             evaluation->block, &trainer.feed, err);
     if (code == 0 && evaluation->watch) {
-        np_watch_wakes(evaluation->watch, interrupt, np_loader_ring(loader));
+        np_watch_ring(evaluation->watch, np_loader_ring(loader));
         np_watch_arm(evaluation->watch);
     }
     if (code == 0)
-        code = np_trainer_eval(&trainer, 0, &cut, ret_report, err);
+        code = np_trainer_eval(&trainer, 0, hooks->stopping ? &cut : NULL, ret_report, err);
     if (evaluation->watch)
-        np_watch_wakes(evaluation->watch, NULL, NULL);
+        np_watch_ring(evaluation->watch, NULL);
     if (loader && !hooks->evaluated) /* the first pass has reported them */
         take_bad(evaluation, loader);
     np_feed_free(trainer.feed);
@@ -131,8 +119,9 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
 static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
 {
     struct look look = {.evaluation = evaluation};
-    const struct np_trainer_hooks hooks = {
-        .stopping = look_stopping, .evaluated = look_at, .context = &look};
+    const struct np_trainer_hooks hooks = {.stopping = evaluation->stopping ? look_stopping : NULL,
+        .evaluated = look_at,
+        .context = &look};
     struct np_eval_report again;
     int code;
 
@@ -155,8 +144,7 @@ int np_evaluate(
     const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err)
 {
     const struct np_trainer_hooks hooks = {
-        .stopping = evaluation->stopping ? evaluation->stopping : never,
-        .context = evaluation->context};
+        .stopping = evaluation->stopping, .context = evaluation->context};
     struct np_eval_report report;
     int code = pass(evaluation, &hooks, &report, err);
 

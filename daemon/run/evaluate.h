@@ -22,7 +22,7 @@ struct np_evaluation {
     struct np_watch *watch; /* Optional: armed during the pass; a stop ends the wait for a batch */
     /* Optional. Called after each batch; true ends the pass with -EINTR. */
     bool (*stopping)(void *context);
-    /* Optional. Called for a sample that could not be read. */
+    /* Required. Called for a sample that could not be read. */
     void (*bad)(void *context, const struct np_bad_sample *bad);
     void *context;
 };

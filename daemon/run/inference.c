@@ -179,8 +179,6 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
 {
     enum np_dtype precision = np_compute_precision(inference->config, inference->device);
     const struct np_node *fact = np_node_get(inference->facts, "precision");
-    struct np_report report;
-    int code = 0;
 
     if (fact && fact->text && inference->config->precision < 0)
         np_precision_find(fact->text, &precision);
@@ -191,13 +189,7 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
         progress->note(progress->context, text);
     }
     inference->precision = precision;
-    np_config_report(inference->config, &report);
-    if (np_setup_graph(inference->config, precision, &inference->setup, &report) < 0) {
-        np_complain_report(&report, overrides);
-        code = np_err_set(err, -ENOEXEC, "the model cannot be built");
-    }
-    np_report_fini(&report);
-    return code;
+    return np_compute_graph(inference->config, precision, overrides, &inference->setup, err);
 }
 
 static int load(struct np_inference *inference, const char *path, struct np_err *err)

@@ -13,7 +13,19 @@
 #include "daemon/run/run_folder.h"
 #include "loader/base/clock.h"
 
+#define MAX_RESULT (1u << 20)
+
 /* --- the pipeline ---------------------------------------------------------------------------- */
+
+static struct np_batch_shape shape_of(const struct np_run *run)
+{
+    return (struct np_batch_shape){
+        .rows = (int)run->config->loader.batch,
+        .height = run->setup.height,
+        .width = run->setup.width,
+        .channels = (int)run->config->loader.channels,
+    };
+}
 
 static int open_pipeline(struct np_run *run, struct np_err *err)
 {
@@ -35,7 +47,7 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         config.device_room = run->device->ops->room(run->device);
     config.eval = np_run_eval_set(run, &config.eval_labels);
     np_run_sampler_options(run, &config.sampler);
-    np_run_shape(run, &config.shape);
+    config.shape = shape_of(run);
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
     int code = np_loader_start(&config, &run->loader, err);
@@ -52,27 +64,36 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     return code < 0 ? np_device_blame(run->device, err) : 0;
 }
 
+/* Saves checksums that the readers have computed in the index of a set of shards; later runs check them.
+ * If saving fails, the next run computes them again. Loose files are left to `data verify`: a user who
+ * edits one picture of a folder does not damage it. */
+static void keep_crcs(const struct np_run *run)
+{
+    const struct np_data_options *data = &run->config->data;
+    const struct np_setup *setup = &run->setup;
+    const struct np_source_options *options[] = {&data->train, &data->val, &data->test};
+    const struct np_index *sets[] = {setup->train, setup->val, setup->test};
+
+    for (int i = 0; i < 3; i++)
+        if (sets[i] && !sets[i]->root &&
+            __atomic_load_n(&sets[i]->nr_new_crcs, __ATOMIC_RELAXED) > 0)
+            np_source_save(options[i], sets[i], NULL);
+}
+
 static void close_pipeline(struct np_run *run)
 {
     np_run_say_changed(run, true);
-    np_run_pipeline_free(run);
     if (run->options->trace)
         np_trace_watch(run->options->trace, NULL, 0);
     np_feed_free(run->feed);
     np_loader_stop(run->loader);
     if (run->loader)
-        np_run_keep_crcs(run);
+        keep_crcs(run);
     run->feed = NULL;
     run->loader = NULL;
 }
 
 /* --- begin and end --------------------------------------------------------------------------- */
-
-/* Watchdog thread: ends the trainer's wait for a batch. */
-static void interrupt(void *context)
-{
-    np_ring_interrupt(context);
-}
 
 static int train(struct np_run *run, struct np_err *err)
 {
@@ -97,12 +118,12 @@ static int train(struct np_run *run, struct np_err *err)
     int code = np_run_mark(run, err);
     if (code < 0)
         return code;
-    np_watch_wakes(run->watch, interrupt, np_loader_ring(run->loader));
+    np_watch_ring(run->watch, np_loader_ring(run->loader));
     np_watch_arm(run->watch);
     code = np_trainer_run(&config, err);
-    np_watch_wakes(run->watch, NULL, NULL);
-    if (code == -EBADMSG)
-        np_run_list_bad(run);
+    np_watch_ring(run->watch, NULL);
+    if (code == -EBADMSG) /* also those of prefetched batches */
+        np_run_take_bad(run, UINT64_MAX, true);
     if (run->stop_err.code) /* a hook's own error says more */
         *err = run->stop_err;
     return code;
@@ -136,6 +157,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .classes = run->setup.classes,
         .stat = run->stat,
         .block = run->block,
+        .shape = shape_of(run),
         .watch = run->watch,
         .stopping = test_stopping,
         .bad = bad_in_test,
@@ -144,7 +166,6 @@ static int final_test(struct np_run *run, struct np_err *err)
 
     if (!run->setup.test || !np_run_has_val(run))
         return 0;
-    np_run_shape(run, &evaluation.shape);
     run->testing = true;
     return np_evaluate(&evaluation, &run->test, err);
 }
@@ -188,14 +209,6 @@ static bool is_finished(const struct np_run *run)
            np_folder_result(run->dir) >= (double)run->nr_steps;
 }
 
-/* Finds the run's folder; a resumed run's length may differ from the config file's. */
-static int find_place(struct np_run *run, struct np_err *err)
-{
-    int code = np_run_find_folder(run, err);
-
-    return code == 0 && run->dir ? np_run_open_order(run, err) : code;
-}
-
 /* In a folder without the sticky bit other users can replace the run's folder. */
 static void warn_of_open_runs(struct np_run *run)
 {
@@ -214,7 +227,9 @@ static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
 
-    if (code < 0 || (code = np_run_open_data(run, err)) < 0 || (code = find_place(run, err)) < 0 ||
+    if (code < 0 || (code = np_run_open_data(run, err)) < 0 ||
+        (code = np_run_find_folder(run, err)) < 0 ||
+        (run->dir && (code = np_run_open_order(run, err)) < 0) || /* its length may differ */
         (code = np_run_open_model(run, err)) < 0)
         return code;
     /* The config may have changed eval_every: then the checkpoint's evaluation is no longer due. */
@@ -250,18 +265,32 @@ static int keep_changes(struct np_run *run, struct np_err *err)
     return np_run_save(run, run->position.step, run->position.eval_due, err);
 }
 
+/* Prints the stored result of a run that is already finished; writes nothing. */
+static int report_finished(struct np_run *run, struct np_err *err)
+{
+    char *path = np_format("%s/result.json", run->dir), *text = NULL;
+    uint64_t bytes = 0;
+    const int code = np_read_file(path, MAX_RESULT, &text, &bytes, err);
+
+    if (code == 0) {
+        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done; nothing was changed",
+            np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
+        np_ui_event(&run->ui, text);
+    }
+    np_free(text);
+    np_free(path);
+    return code;
+}
+
 static int run_all(struct np_run *run, struct np_err *err)
 {
-    int code;
-
     np_run_at(run, "opening");
-    code = open_run(run, err);
-
+    int code = open_run(run, err);
     if (code < 0)
         return code;
     bool over = is_over(run);
     if (is_finished(run))
-        return np_run_report_finished(run, err);
+        return report_finished(run, err);
     if (!over && (code = open_pipeline(run, err)) < 0)
         return code;
     if (!run->options->probe)
@@ -285,10 +314,8 @@ static void close_run(struct np_run *run)
     np_sampler_free(run->sampler);
     if (run->plan)
         run->device->plan_ops->free(run->plan);
-    np_free(run->params);
-    np_free(run->buffers);
-    np_free(run->state[0]);
-    np_free(run->state[1]);
+    for (int i = 0; i < run->nr_arrays; i++)
+        np_free(run->arrays[i]);
     np_free(run->mark_buffers);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
@@ -312,6 +339,20 @@ static void close_run(struct np_run *run)
     np_ui_fini(&run->ui);
 }
 
+static void report_error(struct np_run *run, const struct np_err *err)
+{
+    char text[1100];
+
+    np_err_format(err, text, sizeof(text));
+    np_log_text(&run->log, text);
+    /* A resumed run cuts this line off again. */
+    np_json_begin(&run->line, "error");
+    np_json_text(&run->line, "message", text);
+    np_log_line(run->log.metrics, np_json_end(&run->line));
+    np_log_flush(&run->log);
+    np_ui_error(&run->ui, err);
+}
+
 /* Reports why the run did not finish; returns its exit code. */
 static int report_end(struct np_run *run, int code, const struct np_err *err)
 {
@@ -322,7 +363,7 @@ static int report_end(struct np_run *run, int code, const struct np_err *err)
             (unsigned long long)run->saved_step, np_run_name(run, run->dir));
         return NP_EXIT_STOPPED;
     }
-    np_run_report_error(run, err);
+    report_error(run, err);
     if (run->usage)
         return NP_EXIT_USAGE;
     /* weights that are not finite would become so again */

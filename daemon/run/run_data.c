@@ -1,4 +1,4 @@
-/* A run's data: the sets, their order, val.txt, and files that change during the run. Main thread. */
+/* A run's data: the sets, their order, and files that change during the run. Main thread. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -62,16 +62,6 @@ void np_run_sampler_options(const struct np_run *run, struct np_sampler_options 
     };
 }
 
-void np_run_shape(const struct np_run *run, struct np_batch_shape *ret_shape)
-{
-    *ret_shape = (struct np_batch_shape){
-        .rows = (int)run->config->loader.batch,
-        .height = run->setup.height,
-        .width = run->setup.width,
-        .channels = (int)run->config->loader.channels,
-    };
-}
-
 uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
 {
     const struct np_config *config = run->config;
@@ -120,28 +110,6 @@ int np_run_open_data(struct np_run *run, struct np_err *err)
     return code;
 }
 
-int np_run_write_split(struct np_run *run, struct np_err *err)
-{
-    const struct np_split *split = &run->setup.split;
-    char *text = NULL, *path = np_format("%s/val.txt", run->dir), name[NP_MAX_NAME + 1];
-    size_t bytes = 0;
-    FILE *out = run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
-    int code = 0;
-
-    for (uint64_t i = 0; out && i < split->nr_eval; i++) {
-        np_index_name(run->setup.train, split->order[i], name, sizeof(name));
-        np_text_clean(name); /* a newline in it would begin another sample */
-        fprintf(out, "%s\n", name);
-    }
-    if (out && fclose(out) != 0)
-        code = np_err_set(err, -errno, "the names of data.split: %s", strerror(errno));
-    if (out && code == 0)
-        code = np_io_replace(&run->io, path, text, bytes, err);
-    free(text);
-    np_free(path);
-    return code;
-}
-
 void np_run_say_changed(struct np_run *run, bool end)
 {
     const struct np_config *config = run->config;
@@ -165,22 +133,4 @@ void np_run_say_changed(struct np_run *run, bool end)
             np_run_say(run, "%llu files have changed since they were listed; the first is %s",
                 (unsigned long long)n, first);
     }
-}
-
-/* Saves checksums that the readers have computed in the index of a set of shards; later runs check them.
- * If saving fails, the next run computes them again. Loose files are left to `data verify`: a user who
- * edits one picture of a folder does not damage it. */
-static void keep_crcs(const struct np_source_options *options, const struct np_index *index)
-{
-    struct np_err unsaved = {0};
-
-    if (index && !index->root && __atomic_load_n(&index->nr_new_crcs, __ATOMIC_RELAXED) > 0)
-        np_source_save(options, index, &unsaved);
-}
-
-void np_run_keep_crcs(const struct np_run *run)
-{
-    keep_crcs(&run->config->data.train, run->setup.train);
-    keep_crcs(&run->config->data.val, run->setup.val);
-    keep_crcs(&run->config->data.test, run->setup.test);
 }

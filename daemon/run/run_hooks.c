@@ -87,9 +87,7 @@ static int compare_bad(const void *left, const void *right)
     return strcmp(a->path, b->path);
 }
 
-/* The readers are ahead of the trainer: writes only the bad samples of finished steps, in the samples'
- * order, so that a resumed run writes each of the others exactly once. */
-static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
+void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
 {
     int kept = 0;
 
@@ -107,11 +105,6 @@ static void take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
             run->bad[kept++] = *bad;
     }
     run->nr_bad = kept;
-}
-
-void np_run_list_bad(struct np_run *run)
-{
-    take_bad(run, UINT64_MAX, true);
 }
 
 /* --- batches and steps ----------------------------------------------------------------------- */
@@ -152,7 +145,7 @@ static void show_progress(struct np_run *run)
     np_ui_progress(&run->ui, &progress);
     if (run->lately.seconds > 2) {
         memset(&run->lately, 0, sizeof(run->lately));
-        np_run_stall_restart(run);
+        np_feed_blame(run->feed, run->pipeline.blame_ns);
     }
 }
 
@@ -236,7 +229,7 @@ static int on_step(void *context, const struct np_step_report *report)
     if (report->rows)
         np_curve_add(&run->curves.train_accuracy, report->epoch,
             (double)report->correct / (double)report->rows);
-    take_bad(run, report->step, false);
+    np_run_take_bad(run, report->step, false);
     np_run_say_changed(run, false);
     if (!run->options->probe) {
         show_progress(run);
@@ -278,8 +271,8 @@ static int on_eval(void *context, const struct np_eval_report *report)
     double accuracy = (double)report->correct / images, epoch = np_run_epoch_at(run, report->step);
 
     run->eval = *report;
-    np_run_pipeline_cut(run);
-    take_bad(run, report->step, true);
+    run->pipeline.start.ns = 0; /* the next step begins a new window */
+    np_run_take_bad(run, report->step, true);
     if (run->position.best_step == 0 || accuracy > run->position.best_accuracy) {
         run->position.best_accuracy = accuracy;
         run->position.best_step = report->step;
@@ -412,6 +405,14 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return code;
 }
 
+/* If the mark is of this step, goes back to it: np_run_save() leaves out the batches accumulated since. */
+static void go_to_mark(struct np_run *run, uint64_t step)
+{
+    run->at_mark = run->mark_buffers && run->mark.step == step;
+    if (run->at_mark)
+        run->position = run->mark;
+}
+
 /* After a stop, or when a file cannot be read (-EIO, perhaps only now), the run ends with a checkpoint
  * and can be resumed. Bad content would fail again; its checkpoint keeps the training done so far. */
 static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
@@ -421,7 +422,7 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
     bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     int code = 0;
 
-    np_run_go_to_mark(run, step);
+    go_to_mark(run, step);
     if (!saved && (step > 0 || why == -EINTR) &&
         (code = np_run_save(run, step, eval_due, &err)) < 0)
         np_run_say(run, "%s", err.text);

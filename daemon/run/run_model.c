@@ -1,37 +1,247 @@
-/* A run's network: precision and lanes, the graph, its weights, the device's plan. */
+/* A run's network, and its checkpoints: precision and lanes, the graph, its weights on host and device. */
+#include "daemon/run/run_parts.h"
+
 #include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <sys/statvfs.h>
 
 #include "daemon/run/run_folder.h"
-#include "daemon/run/run_parts.h"
+#include "loader/base/clock.h"
+#include "trainer/checkpoint/checkpoint_dir.h"
 #include "trainer/checkpoint/weights.h"
 
-static int open_graph(struct np_run *run, struct np_err *err)
-{
-    struct np_report report;
-    int code;
-
-    np_config_report(run->config, &report);
-    code = np_setup_graph(run->config, run->precision, &run->setup, &report);
-    if (code < 0) {
-        np_complain_report(&report, run->options->overrides);
-        run->usage = true;
-        np_err_set(err, -EINVAL, "the model does not fit the data");
-    }
-    np_report_fini(&report);
-    return code;
-}
+/* --- arrays ---------------------------------------------------------------------------------- */
 
 static int open_arrays(struct np_run *run, struct np_err *err)
 {
     const struct np_graph *graph = run->setup.graph;
 
-    run->nr_states = np_optim_states(&run->config->optim);
-    run->params = np_try_array(graph->nr_params + 1, sizeof(float), err);
-    run->buffers = np_try_array(graph->nr_buffers + 1, sizeof(float), err);
-    bool good = run->params && run->buffers;
-    for (int i = 0; i < run->nr_states; i++)
-        good = (run->state[i] = np_try_array(graph->nr_params + 1, sizeof(float), err)) && good;
-    return good ? 0 : np_err_context(err, "%llu parameters", (unsigned long long)graph->nr_params);
+    run->nr_arrays = NP_ARRAY_STATE0 + np_optim_states(&run->config->optim);
+    for (int i = 0; i < run->nr_arrays; i++) {
+        const uint64_t n = i == NP_ARRAY_BUFFERS ? graph->nr_buffers : graph->nr_params;
+
+        run->arrays[i] = np_try_array(n + 1, sizeof(float), err);
+    }
+    return np_err_context(err, "%llu parameters", (unsigned long long)graph->nr_params);
+}
+
+static int write_arrays(struct np_run *run, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; code == 0 && i < run->nr_arrays; i++)
+        code = run->device->plan_ops->write(run->plan, i, run->arrays[i], err);
+    return code;
+}
+
+static int read_arrays(struct np_run *run, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; code == 0 && i < run->nr_arrays; i++)
+        code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
+    return code;
+}
+
+/* --- writing a checkpoint -------------------------------------------------------------------- */
+
+uint64_t np_run_checkpoint_bytes(const struct np_run *run)
+{
+    const struct np_graph *graph = run->setup.graph;
+
+    return sizeof(float) * (graph->nr_params * (uint64_t)(run->nr_arrays - 1) + graph->nr_buffers) +
+           65536;
+}
+
+/* Adds the checkpoint's size and the free space to err. -EDOM (weights not finite) needs neither. */
+static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
+{
+    struct statvfs fs;
+    double room = statvfs(run->dir, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
+
+    if (code != -EDOM)
+        np_err_context(err,
+            "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
+            "are free below %s)",
+            (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
+            np_run_name(run, run->dir));
+    if (run->saved_step != UINT64_MAX)
+        np_run_say(
+            run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);
+    return code;
+}
+
+static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
+{
+    *ret_checkpoint = (struct np_checkpoint){
+        .graph = run->setup.graph,
+        .position = run->position,
+        .params = run->arrays[NP_ARRAY_PARAMS],
+        .buffers = run->arrays[NP_ARRAY_BUFFERS],
+        .state = {run->arrays[NP_ARRAY_STATE0], run->arrays[NP_ARRAY_STATE1]},
+    };
+}
+
+/* The state that the device stores beside the arrays. */
+static int read_device_state(struct np_run *run, struct np_err *err)
+{
+    char *text = NULL;
+
+    if (!run->device->plan_ops->state)
+        return 0;
+    int code = run->device->plan_ops->state(run->plan, &text, err);
+    if (code == 0) {
+        char **state = &run->device_state[np_state_kind(run->device)];
+
+        np_free(*state);
+        *state = text;
+    }
+    return code;
+}
+
+/* The link `best` is for users: a resumed run reads best_step, so a failure only prints a message. */
+static void link_best(struct np_run *run, const char *dir)
+{
+    struct np_err unnamed = {0};
+
+    if (np_checkpoint_name_best(&run->io, dir, run->position.best_step, &unnamed) < 0)
+        np_run_say(run, "%s", unnamed.text);
+}
+
+int np_run_mark(struct np_run *run, struct np_err *err)
+{
+    const size_t bytes = sizeof(float) * run->setup.graph->nr_buffers;
+
+    if (run->config->run.accumulate <= 1)
+        return 0;
+    if (!run->mark_buffers && !(run->mark_buffers = np_try_alloc(bytes + 1, err)))
+        return err->code;
+    int code = np_log_sizes(&run->log, false, &run->position, err);
+    run->mark = run->position;
+    return code < 0
+               ? code
+               : run->device->plan_ops->read(run->plan, NP_ARRAY_BUFFERS, run->mark_buffers, err);
+}
+
+/* Syncs the logs, reads the arrays to the host, and puts the logs' sizes into the position. */
+static int collect(struct np_run *run, struct np_err *err)
+{
+    struct np_position now = run->position;
+    int code = np_log_sizes(&run->log, true, &now, err);
+
+    if (code == 0)
+        code = read_arrays(run, err);
+    if (code == 0 && run->at_mark)
+        memcpy(run->arrays[NP_ARRAY_BUFFERS], run->mark_buffers,
+            sizeof(float) * run->setup.graph->nr_buffers);
+    else if (code == 0)
+        run->position = now;
+    return code;
+}
+
+/* A failure here only prints a message: the new checkpoint is on the disk. */
+static void prune(struct np_run *run, const char *dir)
+{
+    const struct np_checkpoint_options *options = &run->config->checkpoint;
+    const struct np_position *position = &run->position;
+    struct np_err old = {0}, states = {0};
+
+    if (np_checkpoint_prune(dir, (int)options->keep, position->step, position->best_step, &old) < 0)
+        np_run_say(run, "old checkpoints could not be deleted: %s", old.text);
+    if (options->optimizer == NP_OPTIMIZER_NEWEST &&
+        np_checkpoint_drop_optimizers(dir, position->step, &states) < 0)
+        np_run_say(run, "older optimizer states could not be deleted: %s", states.text);
+}
+
+static int write_checkpoint(struct np_run *run, struct np_err *err)
+{
+    struct np_checkpoint checkpoint;
+    int code = collect(run, err);
+
+    if (code == 0)
+        code = read_device_state(run, err);
+    if (code < 0)
+        return code;
+    fill(run, &checkpoint);
+    checkpoint.facts_json = np_run_facts_json(run);
+    if (!checkpoint.facts_json)
+        return np_err_set(err, -ENOMEM, "out of memory for the checkpoint's facts");
+    char *dir = np_format("%s/checkpoints", run->dir);
+    if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) == 0) {
+        link_best(run, dir);
+        prune(run, dir);
+    }
+    np_free(dir);
+    return code;
+}
+
+int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err)
+{
+    const uint64_t start = np_now_ns();
+    struct np_json *line = &run->line;
+
+    np_run_at(run, "saving");
+    run->position.step = step;
+    run->position.eval_due = eval_due;
+    const int code = write_checkpoint(run, err);
+    if (code < 0)
+        return explain(run, step, code, err);
+    run->saved_step = step;
+    run->saved_eval_due = eval_due;
+    run->best_unsaved = false;
+    const uint64_t ns = np_now_ns() - start;
+    np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
+    char *path =
+        np_format("%s/checkpoints/step-%llu", np_run_name(run, run->dir), (unsigned long long)step);
+    np_json_begin(line, "checkpoint");
+    np_json_int(line, "step", (int64_t)step);
+    np_json_text(line, "path", path);
+    np_json_real(line, "seconds", (double)ns * 1e-9);
+    np_ui_event(&run->ui, np_json_end(line));
+    np_free(path);
+    return 0;
+}
+
+double np_run_time_save(struct np_run *run)
+{
+    struct np_metrics unused;
+    struct np_err err = {0};
+
+    if (run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
+        return 0;
+    const uint64_t start = np_now_ns();
+    const int code = np_run_save(run, run->position.step, false, &err);
+    return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* Reads the newest complete checkpoint of the folder into the host arrays, and the position. */
+static int load_checkpoint(struct np_run *run, struct np_err *err)
+{
+    char *dir = np_format("%s/checkpoints", run->dir), *facts = NULL;
+    struct np_checkpoint checkpoint;
+
+    fill(run, &checkpoint);
+    int code = np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err);
+    np_free(facts);
+    if (code == 0) {
+        run->position = checkpoint.position;
+        link_best(run, dir); /* a kill may have prevented it */
+    }
+    np_free(dir);
+    if (code < 0)
+        return code;
+    run->saved_step = run->position.step;
+    run->saved_eval_due = run->position.eval_due;
+    run->first_step = run->position.step;
+    np_changes_settle(&run->changes, run->position.step);
+    if (run->position.step > run->nr_steps)
+        return np_err_set(err, -EINVAL, "%s: it is already at step %llu, the config ends at %llu",
+            np_run_name(run, run->dir), (unsigned long long)run->position.step,
+            (unsigned long long)run->nr_steps);
+    return 0;
 }
 
 static int open_plan(struct np_run *run, struct np_err *err)
@@ -56,7 +266,8 @@ static int load_weights(struct np_run *run, struct np_err *err)
     int code = np_weights_find(run->options->weights, &progress, &path, &checkpoint, err);
 
     if (code == 0)
-        code = np_weights_load(path, run->setup.graph, run->params, run->buffers, &text, err);
+        code = np_weights_load(path, run->setup.graph, run->arrays[NP_ARRAY_PARAMS],
+            run->arrays[NP_ARRAY_BUFFERS], &text, err);
     if (code == 0)
         np_run_say(run, "weights from %s%s%s", path, text ? "; " : "", text ? text : "");
     np_free(path);
@@ -65,53 +276,36 @@ static int load_weights(struct np_run *run, struct np_err *err)
     return code;
 }
 
-static int start_weights(struct np_run *run, struct np_err *err)
-{
-    np_graph_init(run->setup.graph, (uint64_t)run->config->seed, run->params, run->buffers);
-    return run->options->weights ? load_weights(run, err) : 0;
-}
-
-static int upload_weights(struct np_run *run, struct np_err *err)
-{
-    const struct np_plan_ops *ops = run->device->plan_ops;
-    int code = ops->write(run->plan, NP_ARRAY_PARAMS, run->params, err);
-
-    if (code == 0)
-        code = ops->write(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
-    for (int i = 0; code == 0 && i < run->nr_states; i++)
-        code = ops->write(run->plan, NP_ARRAY_STATE0 + i, run->state[i], err);
-    return code;
-}
-
-/* Sets what rounding depends on: this machine's choice, or that of the run's checkpoint. */
-static int choose(struct np_run *run, struct np_err *err)
-{
-    run->precision = np_compute_precision(run->config, run->device);
-    run->threads = np_compute_threads(run->config);
-    run->lanes = run->threads;
-    return run->dir ? np_run_load_facts(run, err) : 0;
-}
-
 static int open_weights(struct np_run *run, struct np_err *err)
 {
-    int code = open_arrays(run, err);
+    const int code = open_arrays(run, err);
 
-    if (code == 0 && run->dir)
-        code = np_run_load(run, err);
-    else if (code == 0)
-        code = start_weights(run, err);
-    return code;
+    if (code < 0)
+        return code;
+    if (run->dir)
+        return load_checkpoint(run, err);
+    np_graph_init(run->setup.graph, (uint64_t)run->config->seed, run->arrays[NP_ARRAY_PARAMS],
+        run->arrays[NP_ARRAY_BUFFERS]);
+    return run->options->weights ? load_weights(run, err) : 0;
 }
 
 int np_run_open_model(struct np_run *run, struct np_err *err)
 {
-    int code = choose(run, err);
+    int code = 0;
 
+    /* Rounding depends on these: this machine's choice, or that of the run's checkpoint. */
+    run->precision = np_compute_precision(run->config, run->device);
+    run->threads = np_compute_threads(run->config);
+    run->lanes = run->threads;
+    if (run->dir)
+        code = np_run_load_facts(run, err);
     if (code == 0)
-        code = open_graph(run, err);
+        code = np_compute_graph(
+            run->config, run->precision, run->options->overrides, &run->setup, err);
+    run->usage = run->usage || code == -ENOEXEC;
     if (code == 0)
         code = open_weights(run, err);
     if (code == 0)
         code = open_plan(run, err);
-    return code == 0 ? upload_weights(run, err) : code;
+    return code == 0 ? write_arrays(run, err) : code;
 }

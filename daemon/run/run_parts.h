@@ -1,10 +1,10 @@
 /* Private to the files of a run; other code includes run.h.
  *
  *   run.c        opens, connects, closes: calls all parts, is called by none
- *   run_hooks.c  work at each step             run_model.c   network, weights, plan
- *   run_place.c  which folder; may it resume?  run_data.c    sets, order, val.txt
- *   run_report.c messages at start and end     run_save.c    checkpoints
- *   run_pipeline.c  pipeline counters          run_facts.c   facts stored with the weights
+ *   run_hooks.c  work at each step             run_model.c   network, weights, checkpoints
+ *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
+ *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
+ *   run_pipeline.c  pipeline counters          run_say.c     messages, names
  * and below them, without struct np_run:
  *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
  *   run_log.c    log files                     watch.c       signals and long waits */
@@ -21,6 +21,7 @@
 #include "daemon/ui/progress.h"
 #include "loader/loader.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/plan.h"
 
 enum np_device_trouble { NP_DEVICE_WELL, NP_DEVICE_ABSENT /* not opened */, NP_DEVICE_FAILED };
 
@@ -36,6 +37,13 @@ struct np_run_follower {
 struct np_run_sums {
     double seconds, stall_seconds, loss_sum;
     uint64_t rows, correct;
+};
+
+struct np_run_pipeline {
+    struct np_knobs knobs;           /* set once, with line_ns */
+    struct np_snapshot start;        /* of the current window; ns 0: it begins with the next step */
+    uint64_t line_ns;                /* time of the last line; 0: none, and the knobs are not set */
+    uint64_t blame_ns[NP_NR_STAGES]; /* when run->lately was last set to zero */
 };
 
 struct np_run {
@@ -59,8 +67,8 @@ struct np_run {
     enum np_dtype precision;
     int lanes, threads;
     struct np_plan *plan;
-    float *params, *buffers, *state[2]; /* host copies, flat */
-    int nr_states;
+    float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; state1 NULL: not used */
+    int nr_arrays;
 
     struct np_stat *stat;
     struct np_block *block;
@@ -96,7 +104,7 @@ struct np_run {
     int nr_bad;
     size_t room_bad;
     struct np_run_sums lately, epoch, total;
-    struct np_run_pipeline *pipeline; /* of run_pipeline.c */
+    struct np_run_pipeline pipeline;
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
@@ -117,7 +125,7 @@ void np_run_at(struct np_run *run, const char *doing); /* reports the activity t
 bool np_run_stopping(void *run);                       /* has a signal requested a stop? */
 /* The name of dir, this run's folder or another one, for messages. */
 const char *np_run_name(const struct np_run *run, const char *dir);
-double np_run_epoch_at(const struct np_run *run, uint64_t step);
+double np_run_epoch_at(const struct np_run *run, uint64_t step); /* epochs after that many steps */
 /* Does the run evaluate a val set (data.val or data.split) while it trains? If not: the test set. */
 bool np_run_has_val(const struct np_run *run);
 const char *np_run_set_name(const struct np_run *run); /* the set being evaluated: "val", "test" */
@@ -140,13 +148,9 @@ uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
 /* The set evaluated while training: val, the split, or test. */
 struct np_index *np_run_eval_set(const struct np_run *run, const int32_t **ret_labels);
 void np_run_sampler_options(const struct np_run *run, struct np_sampler_options *ret_options);
-void np_run_shape(const struct np_run *run, struct np_batch_shape *ret_shape);
-/* With data.split: writes val.txt, the names of the val samples, to the run's folder. */
-int np_run_write_split(struct np_run *run, struct np_err *err);
 /* Reports files that changed since they were listed: the first one when it is read, the number of them
  * at the end. The stored index of that set is deleted. */
 void np_run_say_changed(struct np_run *run, bool end);
-void np_run_keep_crcs(const struct np_run *run); /* after the loader has stopped */
 
 /* --- run_facts.c ----------------------------------------------------------------------------------- */
 
@@ -164,29 +168,22 @@ int np_run_load_facts(struct np_run *run, struct np_err *err);
 int np_run_find_folder(struct np_run *run, struct np_err *err);
 int np_run_new_folder(struct np_run *run, struct np_err *err);
 
-/* --- run_save.c ------------------------------------------------------------------------------------ */
+/* --- run_model.c ----------------------------------------------------------------------------------- */
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
 /* With train.accumulate above 1: remembers the position right after an update. Called before the first
  * update, and after each. */
 int np_run_mark(struct np_run *run, struct np_err *err);
-/* If the mark is of this step, goes back to it, so that np_run_save() leaves out the batches that were
- * accumulated since. Only for a run that ends. */
-void np_run_go_to_mark(struct np_run *run, uint64_t step);
-/* Reads the newest complete checkpoint of the folder into the host arrays (allocated by the caller) and
- * the position. Before the plan is made. */
-int np_run_load(struct np_run *run, struct np_err *err);
-
-/* --- run_model.c, run_report.c --------------------------------------------------------------------- */
-
-/* Sets precision and lanes, graph, weights (random, given, or a checkpoint's: run_save.c), plan. */
+/* Sets precision, lanes, graph, weights (random, given, or of the newest complete checkpoint), position
+ * and plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
+
+/* --- run_report.c ---------------------------------------------------------------------------------- */
+
 void np_run_report_start(struct np_run *run);
+/* Reads the weights from the device and writes result.json. */
 int np_run_report_done(struct np_run *run, struct np_err *err);
-/* Already finished: prints the stored result, writes nothing. */
-int np_run_report_finished(struct np_run *run, struct np_err *err);
-void np_run_report_error(struct np_run *run, const struct np_err *err);
 
 /* --- run_pipeline.c -------------------------------------------------------------------------------- */
 
@@ -194,20 +191,17 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen);
 /* After a step: every two seconds writes a line of the pipeline's counters. */
 void np_run_pipeline_step(
     struct np_run *run, const struct np_step_report *report, bool eval_follows);
-void np_run_pipeline_cut(struct np_run *run); /* after an evaluation: starts a new window */
 /* Fills the known fields of *progress and leaves the others as they were. */
 void np_run_progress(const struct np_run *run, struct np_progress *progress);
-void np_run_stall_restart(struct np_run *run); /* with run->lately set to zero */
-void np_run_pipeline_free(struct np_run *run);
 
 /* --- run_hooks.c: calls run_data, run_save, run_pipeline ---------------------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
-/* When bad samples ended the run: also reports those of prefetched batches. A resumed run cuts the list
- * back to its checkpoint. */
-void np_run_list_bad(struct np_run *run);
+/* Writes the bad samples of finished steps in the samples' order. The others stay for later, so that a
+ * resumed run, which cuts the list back to its checkpoint, writes each exactly once. */
+void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done);
 void np_run_reload_curves(struct np_run *run); /* from metrics.jsonl */
 
 #endif

@@ -14,19 +14,6 @@
 #define MIN_NS    500000000ull /* of a window that an evaluation cuts short */
 #define MIN_SHARE 0.005        /* a smaller stall is shown as "0%" */
 
-struct np_run_pipeline {
-    struct np_knobs knobs;           /* set once */
-    struct np_snapshot start;        /* of the current window; ns 0: it begins with the next step */
-    uint64_t line_ns;                /* time of the last line */
-    uint64_t blame_ns[NP_NR_STAGES]; /* when run->lately was last set to zero */
-};
-
-void np_run_pipeline_free(struct np_run *run)
-{
-    np_free(run->pipeline);
-    run->pipeline = NULL;
-}
-
 static double checkpoint_steps(const struct np_run *run)
 {
     const struct np_period *every = &run->config->checkpoint.every;
@@ -81,22 +68,16 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
     snprintf(knobs->precision, sizeof(knobs->precision), "%s", np_precision_names[run->precision]);
 }
 
-static struct np_run_pipeline *pipeline_of(struct np_run *run)
-{
-    if (!run->pipeline) {
-        run->pipeline = np_alloc(sizeof(*run->pipeline));
-        run->pipeline->line_ns = np_now_ns();
-        np_run_knobs(run, &run->pipeline->knobs);
-    }
-    return run->pipeline;
-}
-
 void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
 {
+    if (run->pipeline.line_ns == 0) {
+        run->pipeline.line_ns = np_now_ns();
+        np_run_knobs(run, &run->pipeline.knobs);
+    }
     *ret_seen = (struct np_observed){.stat = run->stat,
         .ring = np_loader_ring(run->loader),
         .feed = run->feed,
-        .knobs = &pipeline_of(run)->knobs,
+        .knobs = &run->pipeline.knobs,
         .images = run->total.rows,
         .steps = run->position.step};
 }
@@ -121,7 +102,7 @@ static void write_event(
     struct np_progress progress = np_progress_unknown;
     struct np_profile look;
 
-    np_profile_look(seen, &run->pipeline->knobs, &look);
+    np_profile_look(seen, &run->pipeline.knobs, &look);
     np_run_progress(run, &progress);
     progress.images_per_second = NAN; /* written with the observation */
     progress.stall_ratio = seen->stall_s / seen->seconds;
@@ -133,7 +114,7 @@ static void write_event(
     np_profile_write_look(line, &look);
     np_fields_write_observation(line, seen);
     np_json_open(line, "knobs", '{');
-    np_fields_write(line, np_fields_knobs, &run->pipeline->knobs);
+    np_fields_write(line, np_fields_knobs, &run->pipeline.knobs);
     np_json_close(line, '}');
     const char *text = np_json_end(line);
     np_log_line(run->log.metrics, text);
@@ -145,7 +126,7 @@ static void write_event(
 static bool is_due(
     const struct np_run *run, uint64_t now, const struct np_step_report *report, bool eval_follows)
 {
-    const struct np_run_pipeline *pipeline = run->pipeline;
+    const struct np_run_pipeline *pipeline = &run->pipeline;
     const uint64_t window = now - pipeline->start.ns;
 
     return window >= EVERY_NS || report->step == run->nr_steps ||
@@ -155,7 +136,7 @@ static bool is_due(
 void np_run_pipeline_step(
     struct np_run *run, const struct np_step_report *report, bool eval_follows)
 {
-    struct np_run_pipeline *pipeline = pipeline_of(run);
+    struct np_run_pipeline *pipeline = &run->pipeline;
     struct np_observation seen;
     struct np_observed observed;
     struct np_snapshot end;
@@ -178,26 +159,19 @@ void np_run_pipeline_step(
         write_event(run, report, &seen);
 }
 
-void np_run_pipeline_cut(struct np_run *run)
-{
-    if (run->pipeline)
-        run->pipeline->start.ns = 0;
-}
-
 /* The stage that caused most of the stall in run->lately; "" if there is hardly any. */
 static const char *stall_cause(const struct np_run *run)
 {
-    const struct np_run_pipeline *pipeline = run->pipeline;
     const struct np_run_sums *lately = &run->lately;
     uint64_t now_ns[NP_NR_STAGES], max_ns = 0;
     const char *cause = "";
 
-    if (!pipeline || lately->stall_seconds < MIN_SHARE * lately->seconds)
+    if (run->pipeline.line_ns == 0 || lately->stall_seconds < MIN_SHARE * lately->seconds)
         return "";
     np_feed_blame(run->feed, now_ns);
     for (int s = 0; s < NP_NR_STAGES; s++)
-        if (now_ns[s] - pipeline->blame_ns[s] > max_ns) {
-            max_ns = now_ns[s] - pipeline->blame_ns[s];
+        if (now_ns[s] - run->pipeline.blame_ns[s] > max_ns) {
+            max_ns = now_ns[s] - run->pipeline.blame_ns[s];
             cause = np_stage_names[s];
         }
     return cause;
@@ -211,7 +185,7 @@ void np_run_progress(const struct np_run *run, struct np_progress *progress)
     if (run->nr_train > 0) {
         progress->step = step;
         progress->total_steps = (double)run->nr_steps;
-        progress->epoch = step * (double)run->config->loader.batch / (double)run->nr_train;
+        progress->epoch = np_run_epoch_at(run, run->position.step);
     }
     if (lately->rows > 0 && lately->seconds > 0) {
         progress->loss = lately->loss_sum / (double)lately->rows;
@@ -220,13 +194,7 @@ void np_run_progress(const struct np_run *run, struct np_progress *progress)
         snprintf(progress->cause, sizeof(progress->cause), "%s", stall_cause(run));
     }
     if (run->eval.images > 0)
-        progress->accuracy = (double)run->eval.correct / (double)run->eval.images;
+        progress->accuracy = np_eval_accuracy(&run->eval);
     if (done > 0)
         progress->eta_seconds = run->total.seconds / done * (progress->total_steps - step);
-}
-
-void np_run_stall_restart(struct np_run *run)
-{
-    if (run->pipeline)
-        np_feed_blame(run->feed, run->pipeline->blame_ns);
 }

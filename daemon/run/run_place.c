@@ -66,6 +66,29 @@ static int make_folder(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* With data.split: writes val.txt, the names of the val samples, to the folder. */
+static int write_split(struct np_run *run, struct np_err *err)
+{
+    const struct np_split *split = &run->setup.split;
+    char *text = NULL, *path = np_format("%s/val.txt", run->dir), name[NP_MAX_NAME + 1];
+    size_t bytes = 0;
+    FILE *out = run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
+    int code = 0;
+
+    for (uint64_t i = 0; out && i < split->nr_eval; i++) {
+        np_index_name(run->setup.train, split->order[i], name, sizeof(name));
+        np_text_clean(name); /* a newline in it would begin another sample */
+        fprintf(out, "%s\n", name);
+    }
+    if (out && fclose(out) != 0)
+        code = np_err_set(err, -errno, "the names of data.split: %s", strerror(errno));
+    if (out && code == 0)
+        code = np_io_replace(&run->io, path, text, bytes, err);
+    free(text);
+    np_free(path);
+    return code;
+}
+
 int np_run_new_folder(struct np_run *run, struct np_err *err)
 {
     size_t bytes = 0;
@@ -77,7 +100,7 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
     if (code == 0)
         code = write_config(run, text, bytes, err);
     if (code == 0)
-        code = np_run_write_split(run, err);
+        code = write_split(run, err);
     free(text);
     return code;
 }

@@ -7,16 +7,15 @@
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/weights.h"
 
-#define MAX_RESULT      (1u << 20)
 #define MIN_CHECKPOINTS (64ull << 20) /* bytes of all checkpoints together that are reported */
 
 static void say_checkpoints(struct np_run *run)
 {
     const struct np_checkpoint_options *options = &run->config->checkpoint;
-    const bool newest = options->optimizer == NP_OPTIMIZER_NEWEST && run->nr_states > 0;
+    const uint64_t nr_states = (uint64_t)(run->nr_arrays - NP_ARRAY_STATE0);
+    const bool newest = options->optimizer == NP_OPTIMIZER_NEWEST && nr_states > 0;
     const uint64_t each = np_run_checkpoint_bytes(run), kept = (uint64_t)options->keep + 1,
-                   older = newest ? each / (1 + (uint64_t)run->nr_states) : each,
-                   all = each + (kept - 1) * older;
+                   older = newest ? each / (1 + nr_states) : each, all = each + (kept - 1) * older;
 
     if (all < MIN_CHECKPOINTS)
         return;
@@ -103,8 +102,7 @@ static void put_facts(struct np_run *run)
     if (best > 0) {
         np_json_text(line, "best_set", np_run_has_val(run) ? "val" : "test");
         np_json_int(line, "best_step", (int64_t)best);
-        np_json_real(line, "best_epoch",
-            (double)best * (double)run->config->loader.batch / (double)run->nr_train);
+        np_json_real(line, "best_epoch", np_run_epoch_at(run, best));
         np_json_real(line, "best_accuracy", run->position.best_accuracy);
     }
     np_json_text(line, "name", run->config->name);
@@ -119,21 +117,20 @@ static void put_facts(struct np_run *run)
 int np_run_report_done(struct np_run *run, struct np_err *err)
 {
     double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
-    double images = (double)run->nr_steps * (double)run->config->loader.batch;
     struct np_json *line = &run->line;
     char hex[65], text[32], evals[160];
+    int code = 0;
 
-    const struct np_plan_ops *ops = run->device->plan_ops;
-    int code = ops->read(run->plan, NP_ARRAY_PARAMS, run->params, err);
-    if (code == 0)
-        code = ops->read(run->plan, NP_ARRAY_BUFFERS, run->buffers, err);
+    for (int i = NP_ARRAY_PARAMS; code == 0 && i <= NP_ARRAY_BUFFERS; i++)
+        code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
     if (code < 0)
         return code;
-    np_weights_sha256(run->setup.graph, run->params, run->buffers, hex);
+    np_weights_sha256(
+        run->setup.graph, run->arrays[NP_ARRAY_PARAMS], run->arrays[NP_ARRAY_BUFFERS], hex);
     np_json_begin(line, "done");
     np_json_int(line, "steps", (int64_t)run->nr_steps);
-    np_json_real(line, "epochs", images / (double)run->nr_train);
-    np_json_int(line, "images", (int64_t)images);
+    np_json_real(line, "epochs", np_run_epoch_at(run, run->nr_steps));
+    np_json_int(line, "images", (int64_t)run->nr_steps * run->config->loader.batch);
     np_json_real(line, "seconds", seconds);
     np_json_real(line, "train_seconds", run->position.train_seconds);
     np_json_real(line, "images_per_second",
@@ -155,34 +152,4 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         code = np_io_replace(&run->io, path, object, strlen(object), err);
     np_free(path);
     return code;
-}
-
-int np_run_report_finished(struct np_run *run, struct np_err *err)
-{
-    char *path = np_format("%s/result.json", run->dir), *text = NULL;
-    uint64_t bytes = 0;
-    int code = np_read_file(path, MAX_RESULT, &text, &bytes, err);
-
-    if (code == 0) {
-        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done; nothing was changed",
-            np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
-        np_ui_event(&run->ui, text);
-    }
-    np_free(text);
-    np_free(path);
-    return code;
-}
-
-void np_run_report_error(struct np_run *run, const struct np_err *err)
-{
-    char text[1100];
-
-    np_err_format(err, text, sizeof(text));
-    np_log_text(&run->log, text);
-    /* A resumed run cuts this line off again. */
-    np_json_begin(&run->line, "error");
-    np_json_text(&run->line, "message", text);
-    np_log_line(run->log.metrics, np_json_end(&run->line));
-    np_log_flush(&run->log);
-    np_ui_error(&run->ui, err);
 }

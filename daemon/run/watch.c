@@ -14,6 +14,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/ring.h"
 
 #define LONG_WAIT_NS 4500000000ull /* plus the period: below 5 s */
 #define PERIOD_MS    400
@@ -27,13 +28,12 @@ struct np_watch {
     int signal_fd, end_fd;
     pthread_t thread;
     pthread_mutex_t lock;
-    bool armed;                  /* under lock */
-    int stopping;                /* under lock */
-    uint64_t stopping_ns;        /* under lock */
-    bool settled;                /* under lock */
-    void (*wake)(void *context); /* under lock; NULL: none */
-    void *wake_context;          /* under lock */
-    int exit_code;               /* under lock */
+    /* Under lock: */
+    bool armed, settled;
+    int stopping; /* the signal; 0: none */
+    uint64_t stopping_ns;
+    struct np_ring *ring;
+    int exit_code;
 };
 
 /* Prints to stderr unless that would block, and without the screen's lock: the process is ending. */
@@ -72,8 +72,8 @@ static void take_signal(struct np_watch *watch)
     if (first) {
         watch->stopping = number;
         watch->stopping_ns = np_now_ns();
-        if (watch->wake)
-            watch->wake(watch->wake_context);
+        if (watch->ring)
+            np_ring_interrupt(watch->ring);
     }
     /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one request. */
     bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
@@ -157,13 +157,12 @@ void np_watch_arm(struct np_watch *watch)
     pthread_mutex_unlock(&watch->lock);
 }
 
-void np_watch_wakes(struct np_watch *watch, void (*wake)(void *context), void *context)
+void np_watch_ring(struct np_watch *watch, struct np_ring *ring)
 {
     pthread_mutex_lock(&watch->lock);
-    watch->wake = wake;
-    watch->wake_context = context;
-    if (wake && watch->stopping)
-        wake(context);
+    watch->ring = ring;
+    if (ring && watch->stopping)
+        np_ring_interrupt(ring);
     pthread_mutex_unlock(&watch->lock);
 }
 

@@ -16,6 +16,7 @@
 #include "loader/base/err.h"
 #include "loader/base/stat.h"
 
+struct np_ring;
 struct np_watch;
 /* Blocks the signals in the calling thread and in every thread it starts later: call this before any
  * other thread starts. Calls say, from its own thread, with a line for each long wait and signal. */
@@ -24,9 +25,9 @@ int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *
 void np_watch_arm(struct np_watch *watch);
 /* Everything is saved: from now on a signal may end the process without loss. */
 void np_watch_settle(struct np_watch *watch, int exit_code);
-/* Sets the function to call at the first stop signal, or now if it has come; it must not block. It runs
- * in the watchdog thread or the caller's. NULL: none; wake is not running any more when this returns. */
-void np_watch_wakes(struct np_watch *watch, void (*wake)(void *context), void *context);
+/* Sets the ring that the first stop signal interrupts, or this call if the signal has come: so the trainer
+ * does not wait for a batch. NULL: none; the watchdog thread does not use the former ring any more. */
+void np_watch_ring(struct np_watch *watch, struct np_ring *ring);
 /* The signal that requested the stop, or 0. Any thread. */
 int np_watch_stopping(struct np_watch *watch);
 /* Joins the thread. The signals stay blocked: the process is about to end, and a late signal must not
