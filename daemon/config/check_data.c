@@ -1,22 +1,20 @@
-/* See check_data.h. A child lists the data and sends messages through a pipe; the parent waits
- * for them. */
+/* See check_data.h. A child lists the data and writes messages; the parent waits for them. */
 #include "daemon/config/check_data.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/config/setup.h"
+#include "daemon/service/child.h"
 #include "loader/base/clock.h"
 
-/* Sent in one write, which is atomic up to PIPE_BUF bytes. */
+#define MAX_MESSAGES 1000
+#define MAX_THREADS  10 /* that list a set */
+
 struct message {
     bool is_end; /* else a note, with only a text */
     int code;    /* of np_setup_data() */
@@ -27,32 +25,13 @@ struct message {
 
 /* --- the child -------------------------------------------------------------------------------- */
 
-#define PIPE_FD 3
-
-static void send_message(const struct message *message)
-{
-    if (write(PIPE_FD, message, sizeof(*message)) < 0)
-        _exit(1); /* the parent has gone */
-}
-
 static void send_note(void *context, const char *text)
 {
+    const int *out_fd = context;
     struct message message = {.is_end = false};
 
     snprintf(message.text, sizeof(message.text), "%s", text);
-    send_message(&message);
-}
-
-/* Closes the parent's terminal and pipes: a child that hangs must not keep them open. */
-static void keep_only(int pipe_fd)
-{
-    const int null_fd = open("/dev/null", O_RDWR);
-    const int out = fcntl(pipe_fd, F_DUPFD, PIPE_FD + 1);
-
-    for (int fd = 0; fd < PIPE_FD; fd++)
-        dup2(null_fd, fd);
-    dup2(out, PIPE_FD);
-    close_range(PIPE_FD + 1, ~0u, 0);
+    np_child_write(*out_fd, &message, sizeof(message));
 }
 
 static uint64_t samples(const struct np_index *index)
@@ -60,15 +39,15 @@ static uint64_t samples(const struct np_index *index)
     return index ? np_index_samples(index) : 0;
 }
 
-static _Noreturn void list_data(const struct np_config *config, int pipe_fd)
+static int list_data(const void *context, int out_fd)
 {
-    const struct np_source_progress progress = {.note = send_note, .no_unpack = true};
+    const struct np_config *config = context;
+    const struct np_source_progress progress = {
+        .note = send_note, .context = &out_fd, .no_unpack = true};
     struct message message = {.is_end = true};
     struct np_setup setup = {0};
     struct np_err err = {0};
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    keep_only(pipe_fd);
     message.code = np_setup_data(config, &progress, &setup, &err);
     if (message.code == 0 && config->data.split > 0)
         message.code = np_setup_split(config, &setup, &err);
@@ -77,8 +56,7 @@ static _Noreturn void list_data(const struct np_config *config, int pipe_fd)
     message.width = setup.width;
     message.nr_classes = setup.classes ? setup.classes->nr_items : 0;
     message.samples = samples(setup.train) + samples(setup.val) + samples(setup.test);
-    send_message(&message);
-    _exit(0);
+    return np_child_write(out_fd, &message, sizeof(message)) < 0;
 }
 
 /* --- the parent ------------------------------------------------------------------------------- */
@@ -102,34 +80,28 @@ static void place_of(const struct np_config *config, const char *text, int *line
     }
 }
 
-/* 1: got a message; 0: timed out; -EPIPE: the child has gone. */
-static int receive(int pipe_fd, uint64_t until_ns, struct message *ret_message)
-{
-    for (;;) {
-        const uint64_t now_ns = np_now_ns();
-        struct pollfd fds = {pipe_fd, POLLIN, 0};
-        const int wait_ms = until_ns > now_ns ? (int)((until_ns - now_ns + 999999) / 1000000) : 0;
-        const int n = poll(&fds, 1, wait_ms);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return 0;
-        return read(pipe_fd, ret_message, sizeof(*ret_message)) == sizeof(*ret_message) ? 1
-                                                                                        : -EPIPE;
-    }
-}
-
-/* Receives the last message, and passes on notes. Returns as receive(). */
-static int receive_end(int pipe_fd, uint64_t until_ns,
+/* Receives the last message, and passes on notes. 1: *ret_message is the last one; -ETIMEDOUT; another
+ * -errno: the child has died. */
+static int receive(struct np_child *child, uint64_t until_ns,
     void (*notes)(void *context, const char *text), struct message *ret_message)
 {
+    size_t at = 0;
     int code;
 
-    while ((code = receive(pipe_fd, until_ns, ret_message)) == 1 && !ret_message->is_end)
-        if (notes)
-            notes(NULL, ret_message->text);
-    return code;
+    do {
+        struct pollfd poll_fd = {child->fd, POLLIN, 0};
+
+        poll(&poll_fd, 1, 100);
+        code = np_child_turn(child);
+        for (; at + sizeof(*ret_message) <= child->used; at += sizeof(*ret_message)) {
+            memcpy(ret_message, child->text + at, sizeof(*ret_message));
+            if (!ret_message->is_end && notes)
+                notes(NULL, ret_message->text);
+        }
+        if (code == 0 && np_now_ns() >= until_ns)
+            code = -ETIMEDOUT;
+    } while (code == 0);
+    return code == 1 && !ret_message->is_end ? -EPIPE : code;
 }
 
 static void fill_check(const struct np_config *config, const struct message *message,
@@ -151,57 +123,40 @@ static void fill_check(const struct np_config *config, const struct message *mes
     }
 }
 
-/* Forks the child. Returns its process and the pipe to read from; -errno. */
-static pid_t start(const struct np_config *config, int *ret_fd)
-{
-    int fds[2];
-    pid_t pid;
-
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return -errno;
-    fflush(NULL);
-    pid = fork();
-    if (pid == 0)
-        list_data(config, fds[1]);
-    close(fds[1]);
-    if (pid < 0) {
-        pid = -errno;
-        close(fds[0]);
-        return pid;
-    }
-    *ret_fd = fds[0];
-    return pid;
-}
-
 void np_check_data(const struct np_config *config, double seconds,
     void (*notes)(void *context, const char *text), struct np_data_check *ret_check,
     struct np_report *report)
 {
+    const struct np_child_start start = {.uid = geteuid(),
+        .gid = getegid(),
+        .work = list_data,
+        .context = config,
+        .epoll_fd = -1,
+        .max_s = MAX_THREADS * seconds, /* limits its CPU time too, which its threads share */
+        .max_bytes = MAX_MESSAGES * sizeof(struct message)};
     const uint64_t until_ns = np_now_ns() + (uint64_t)(seconds * 1e9);
     struct np_data_check check = {0};
+    struct np_child child = NP_NO_CHILD;
     struct message message = {0};
+    struct np_err err = {0};
     char why[800];
-    int fd = -1;
-    const pid_t pid = start(config, &fd);
-    const int received = pid < 0 ? pid : receive_end(fd, until_ns, notes, &message);
+    int code;
 
-    if (received == 1 && message.code != -EAGAIN)
+    fflush(NULL); /* else the child prints it again */
+    code = np_child_start(&start, &child, &err);
+    if (code == 0)
+        code = receive(&child, until_ns, notes, &message);
+    np_child_stop(&child);
+    if (code == 1 && message.code != -EAGAIN)
         fill_check(config, &message, &check, report);
-    else if (received == 0)
+    else if (code == -ETIMEDOUT)
         snprintf(why, sizeof(why), "listing them takes longer than %g s", seconds);
     else
         snprintf(why, sizeof(why), "%s",
-            received == 1 ? message.text : "the process that checks them has died");
+            code == 1  ? message.text
+            : err.code ? err.text
+                       : "the process that checks them has died");
     if (!check.complete)
         snprintf(check.note, sizeof(check.note), "the data were not checked: %.700s", why);
-    if (fd >= 0)
-        close(fd);
-    if (pid > 0) {
-        if (received != 1)
-            kill(pid, SIGKILL);
-        waitpid(pid, NULL,
-            received == 1 ? 0
-                          : WNOHANG); /* do not wait for a killed child: it may hang in a call */
-    }
     *ret_check = check;
 }
