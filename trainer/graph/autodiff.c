@@ -10,28 +10,23 @@
 
 struct tape {
     struct np_graph *graph;
-    int nr_forward; /* nodes to walk */
-    bool *wanted;   /* (forward tensors) does it depend on a parameter? */
-    int *grads;     /* (forward tensors) gradient so far, or -1 */
+    bool *wanted; /* (forward tensors) does it depend on a parameter? */
+    int *grads;   /* (forward tensors) gradient so far, or -1 */
 };
 
 /* --- what must be differentiated ------------------------------------------------------------ */
-
-static bool is_param(const struct np_graph *graph, int t)
-{
-    return graph->tensors[t].role == NP_ROLE_PARAM;
-}
 
 static void find_wanted(struct tape *tape)
 {
     const struct np_graph *graph = tape->graph;
 
-    for (int n = 0; n < tape->nr_forward; n++) {
+    for (int n = 0; n < graph->nr_forward; n++) {
         const struct np_op_node *node = &graph->nodes[n];
         bool wanted = false;
 
         for (int i = 0; i < node->nr_ins; i++)
-            wanted |= is_param(graph, node->ins[i]) || tape->wanted[node->ins[i]];
+            wanted |=
+                graph->tensors[node->ins[i]].role == NP_ROLE_PARAM || tape->wanted[node->ins[i]];
         for (int o = 0; o < node->nr_outs; o++)
             tape->wanted[node->outs[o]] |= wanted;
     }
@@ -204,15 +199,14 @@ static int check_all_reached(const struct np_graph *graph, struct np_err *err)
 int np_autodiff(struct np_graph *graph, struct np_err *err)
 {
     size_t n = (size_t)graph->nr_tensors;
-    struct tape tape = {
-        graph, graph->nr_nodes, np_alloc(n * sizeof(bool)), np_alloc_array(n, sizeof(int))};
+    struct tape tape = {graph, np_alloc(n * sizeof(bool)), np_alloc_array(n, sizeof(int))};
     int code = 0;
 
     assert(graph->nr_nodes == graph->nr_forward);
     for (size_t t = 0; t < n; t++)
         tape.grads[t] = -1;
     find_wanted(&tape);
-    for (int i = tape.nr_forward - 1; i >= 0 && code == 0; i--)
+    for (int i = graph->nr_forward - 1; i >= 0 && code == 0; i--)
         code = differentiate(&tape, i, err);
     if (code == 0)
         code = check_all_reached(graph, err);

@@ -5,8 +5,6 @@
 #include "loader/base/mem.h"
 #include "trainer/graph/block_scope.h"
 
-/* --- names --------------------------------------------------------------------------------- */
-
 /* Returns the slot of name, or the free slot for it. FNV-1a: there are many similar names. */
 static int *find_slot(const struct np_builder *b, const char *name)
 {
@@ -29,7 +27,6 @@ static const struct np_output *find_output(const struct np_builder *b, const cha
     return slot ? &b->outputs[slot - 1] : NULL;
 }
 
-/* Registers name. tensor -1: not known. */
 void np_blocks_add_output(
     struct np_builder *b, char *name, int tensor, const struct np_node *node, const char *layer)
 {
@@ -83,7 +80,6 @@ static int unknown_from(
     return -EINVAL;
 }
 
-/* Returns the layer's own name, or its index in the list. Caller frees; NULL: a mistake. */
 char *np_blocks_full_name(
     struct np_builder *b, const struct np_scope *scope, const struct np_node *node, int index)
 {
@@ -105,7 +101,6 @@ char *np_blocks_full_name(
     return np_format("%s%s", scope->prefix, node->text);
 }
 
-/* Fills ins: `from:`, or the layer before. */
 int np_blocks_find_inputs(struct np_builder *b, const struct np_scope *scope, struct np_item *item,
     int max_ins, const char *layer, int previous)
 {

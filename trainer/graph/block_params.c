@@ -102,7 +102,7 @@ static struct np_node *calculate(
 {
     struct lookup lookup = {b, scope};
     struct np_err err = {0};
-    struct np_node *result;
+    const char *given = NULL;
     char text[24];
     int64_t value;
 
@@ -113,33 +113,23 @@ static struct np_node *calculate(
     if (!always && !strchr(node->text, '$'))
         return np_node_copy(node);
     b->unknown = false;
-    if (!always && np_expr_is_param(node->text)) { /* any text, not only numbers */
-        const char *given = param_of(&lookup, node->text + 1, strlen(node->text + 1));
-
-        if (given) {
-            result = np_node_scalar(given, node->line, node->column);
-            result->key_line = node->key_line;
-            result->key_column = node->key_column;
-            result->quoted = node->quoted;
-            return result;
-        }
-    }
-    if (np_expr_eval(node->text, param_of, &lookup, &value, &err) < 0) {
-        if (!b->unknown)
-            np_report_add(NP_AT(node), "%s", err.text);
-        else
+    if (!always && np_expr_is_param(node->text)) /* any text, not only numbers */
+        given = param_of(&lookup, node->text + 1, strlen(node->text + 1));
+    if (!given && np_expr_eval(node->text, param_of, &lookup, &value, &err) < 0) {
+        if (b->unknown)
             return np_node_scalar(NP_UNKNOWN, node->line, node->column);
+        np_report_add(NP_AT(node), "%s", err.text);
         return NULL;
     }
-    snprintf(text, sizeof(text), "%lld", (long long)value);
-    result = np_node_scalar(text, node->line, node->column);
+    if (!given)
+        snprintf(text, sizeof(text), "%lld", (long long)value);
+    struct np_node *result = np_node_scalar(given ? given : text, node->line, node->column);
     result->key_line = node->key_line;
     result->key_column = node->key_column;
+    result->quoted = given && node->quoted;
     return result;
 }
 
-/* Returns a layer's options with every $ calculated, but for the lists below `layers:` and
- * `from:`. *ret_unknown: a value depends on a layer with a mistake. NULL: a mistake. */
 struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope *scope,
     const struct np_node *args, bool *ret_unknown)
 {
@@ -234,8 +224,6 @@ static void collect_params(const struct np_node *node, struct names *names)
     }
 }
 
-/* Reports keys that the list does not use and, with `use:`, parameters that it uses but does not
- * get. */
 void np_blocks_check_params(
     struct np_builder *b, const struct np_item *item, const struct np_node *list, const char *use)
 {

@@ -3,8 +3,7 @@
 #ifndef NP_BLOCK_SCOPE_H
 #define NP_BLOCK_SCOPE_H
 
-#include "loader/base/option.h"
-#include "trainer/graph/blocks.h"
+#include "trainer/graph/layers.h"
 
 #define NP_MAX_KEYS    64 /* of one layer */
 #define NP_MAX_NAME    64 /* one part of a full name */

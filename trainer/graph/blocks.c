@@ -2,15 +2,12 @@
  * names, its input, the parameters it sees. A layer with a mistake gives no tensor (-1); layers
  * that read it are then checked as far as possible without shapes, so that one run finds all
  * mistakes. */
-#include "trainer/graph/blocks.h"
-
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
 
 #include "loader/base/mem.h"
 #include "trainer/graph/block_scope.h"
-#include "trainer/graph/layers.h"
 
 #define MAX_DEPTH   32  /* blocks in blocks */
 #define MAX_SCANNED 256 /* blocks searched for another block's name */
@@ -20,14 +17,14 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
 /* --- one layer ----------------------------------------------------------------------------- */
 
 /* "dropout: expected options, like dropout: {rate: 0.5}" */
-static void expected_options(
-    struct np_builder *b, const char *name, const struct np_node *raw, bool scalar)
+static void expected_options(struct np_builder *b, const char *name, const struct np_node *raw)
 {
     const struct np_layer *layer = np_layer_find(name);
     const struct np_option *table = layer ? layer->options : np_block_options;
 
     np_report_add(NP_AT(raw), "%s: expected options, like %s: {%s: %.40s}", name, name,
-        table[0].key ? table[0].key : np_layer_common[0].key, scalar ? raw->text : "...");
+        table[0].key ? table[0].key : np_layer_common[0].key,
+        raw->kind == NP_NODE_SCALAR ? raw->text : "...");
 }
 
 /* Calculates options, name, inputs and `when`. item->good: all of them are known. */
@@ -45,7 +42,7 @@ static void read_item(struct np_builder *b, const struct np_scope *scope,
         item.known = false;
         item.raw = raw = NULL;
     } else if (raw && raw->kind != NP_NODE_MAP && !(raw->kind == NP_NODE_LIST && max_ins > 1)) {
-        expected_options(b, layer, raw, raw->kind == NP_NODE_SCALAR);
+        expected_options(b, layer, raw);
         item.known = false;
         item.raw = raw = NULL;
     }
@@ -361,13 +358,9 @@ static void no_list(const struct np_node *model, struct np_report *report)
 
     for (int i = 0; shipped[i]; i++)
         known |= strcasecmp(shipped[i], name) == 0;
-    if (known)
-        np_report_add(report, model->line, model->column,
-            "model: expected a list of layers; configs/%s.yaml has this network: copy its model "
-            "and blocks",
-            name);
-    else
-        np_report_add(report, model->line, model->column, "model: expected a list of layers");
+    np_report_add(report, model->line, model->column, "model: expected a list of layers%s%s%s",
+        known ? "; configs/" : "", known ? name : "",
+        known ? ".yaml has this network: copy its model and blocks" : "");
 }
 
 int np_blocks_expand(struct np_graph *graph, const struct np_node *model,

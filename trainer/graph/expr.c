@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/text.h"
@@ -86,6 +87,7 @@ static int64_t number_of(struct reader *r)
 static int64_t param_of(struct reader *r)
 {
     const char *name = r->at, *text;
+    char what[160];
     size_t length = name_length(name);
     int64_t value;
 
@@ -93,43 +95,34 @@ static int64_t param_of(struct reader *r)
     if (length == 0)
         return fail(r, "expected a parameter: $ and a name");
     text = r->param(r->context, name, length);
-    if (!text) {
-        if (r->code == 0)
-            r->code = np_err_set(r->err, -EINVAL, "'%.80s': there is no parameter $%.*s here",
-                r->text, (int)(length > 64 ? 64 : length), name);
-        return 0;
-    }
-    if (!np_text_int(text, -MAX_VALUE, MAX_VALUE, &value)) {
-        if (r->code == 0)
-            r->code = np_err_set(r->err, -EINVAL, "'%.80s': $%.*s is '%.40s', not a whole number",
-                r->text, (int)(length > 64 ? 64 : length), name, text);
-        return 0;
-    }
+    if (text && np_text_int(text, -MAX_VALUE, MAX_VALUE, &value))
+        return value;
+    length = length > 64 ? 64 : length;
+    if (text)
+        snprintf(
+            what, sizeof(what), "$%.*s is '%.40s', not a whole number", (int)length, name, text);
+    else
+        snprintf(what, sizeof(what), "there is no parameter $%.*s here", (int)length, name);
+    return fail(r, what);
+}
+
+static int64_t deeper(struct reader *r, int64_t (*of)(struct reader *r))
+{
+    int64_t value = ++r->depth == MAX_DEPTH ? fail(r, "nested too deeply") : of(r);
+
+    r->depth--;
     return value;
 }
 
 static int64_t value_of(struct reader *r)
 {
-    int64_t value;
-
-    if (r->depth == MAX_DEPTH)
-        return fail(r, "nested too deeply");
-    if (take(r, "-")) {
-        r->depth++;
-        value = -value_of(r);
-        r->depth--;
-        return value;
-    }
-    if (take(r, "not")) {
-        r->depth++;
-        value = !value_of(r);
-        r->depth--;
-        return value;
-    }
+    if (take(r, "-"))
+        return -deeper(r, value_of);
+    if (take(r, "not"))
+        return !deeper(r, value_of);
     if (take(r, "(")) {
-        r->depth++;
-        value = any_of(r);
-        r->depth--;
+        int64_t value = deeper(r, any_of);
+
         return take(r, ")") ? value : fail(r, "missing )");
     }
     if (take(r, "$"))

@@ -1,58 +1,25 @@
 /* Rewrites pairs of nodes that a device runs as one. Forward nodes are fused together with their
  * backward nodes: a backward node may still need the tensor between the forward ones, so a pair
- * is fused only when all readers are known. Runs once, at start. */
+ * is fused only when nothing else reads that tensor. Runs once, at start. */
 #include <string.h>
 
 #include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
-/* Finds the readers of a tensor and returns their number, which may be more than fit. */
-static int readers(const struct np_graph *graph, int tensor, int *ret_nodes, int most)
+/* Returns the only node that reads tensor, or -1 if it is not a forward node with this operation. */
+static int only_reader(const struct np_graph *graph, int tensor, enum np_op op)
 {
-    int n = 0;
+    int found = -1;
 
-    for (int i = 0; i < graph->nr_nodes; i++)
-        for (int k = 0; k < graph->nodes[i].nr_ins; k++)
-            if (graph->nodes[i].ins[k] == tensor) {
-                if (n < most)
-                    ret_nodes[n] = i;
-                n++;
-            }
-    return n;
-}
-
-static int writer(const struct np_graph *graph, int tensor)
-{
-    for (int i = 0; i < graph->nr_nodes; i++)
-        for (int k = 0; k < graph->nodes[i].nr_outs; k++)
-            if (graph->nodes[i].outs[k] == tensor)
-                return i;
-    return -1;
-}
-
-static bool is_backward(const struct np_graph *graph, int n)
-{
-    return n >= graph->nr_forward;
-}
-
-/* Returns the node that reads tensor in the forward pass, if there is exactly one; counts
- * readers in the backward pass separately. */
-static int only_forward_reader(const struct np_graph *graph, int tensor, int *ret_nr_backward)
-{
-    int nodes[8], n = readers(graph, tensor, nodes, 8), found = -1;
-
-    *ret_nr_backward = 0;
-    if (n > 8 || graph->logits == tensor)
+    if (graph->logits == tensor)
         return -1;
-    for (int i = 0; i < n; i++) {
-        if (is_backward(graph, nodes[i])) {
-            ++*ret_nr_backward;
-        } else {
-            if (found >= 0)
-                return -1;
-            found = nodes[i];
-        }
-    }
+    for (int n = 0; n < graph->nr_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].nr_ins; i++)
+            if (graph->nodes[n].ins[i] == tensor) {
+                if (found >= 0 || n >= graph->nr_forward || graph->nodes[n].op != op)
+                    return -1;
+                found = n;
+            }
     return found;
 }
 
@@ -60,14 +27,6 @@ static int only_forward_reader(const struct np_graph *graph, int tensor, int *re
 static void kill(struct np_graph *graph, int n)
 {
     graph->nodes[n].nr_ins = graph->nodes[n].nr_outs = 0;
-}
-
-static void replace_reads(struct np_graph *graph, int from, int to)
-{
-    for (int n = 0; n < graph->nr_nodes; n++)
-        for (int i = 0; i < graph->nodes[n].nr_ins; i++)
-            if (graph->nodes[n].ins[i] == from)
-                graph->nodes[n].ins[i] = to;
 }
 
 /* Returns the backward node of forward node n with this op, or -1. */
@@ -85,20 +44,19 @@ static int backward_of(const struct np_graph *graph, int n, enum np_op op)
  * dropped; BN_REDUCE and BN_DGRAD take dy and mask it by the sign, which they recompute. */
 static void fuse_bn_relu(struct np_graph *graph, int bn)
 {
-    int z = graph->nodes[bn].outs[0], nr_backward, relu, relu_back, reduce, dgrad;
+    int relu = only_reader(graph, graph->nodes[bn].outs[0], NP_OP_RELU);
 
-    relu = only_forward_reader(graph, z, &nr_backward);
-    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
+    if (relu < 0)
         return;
-    relu_back = backward_of(graph, relu, NP_OP_RELU_DGRAD);
-    reduce = backward_of(graph, bn, NP_OP_BN_REDUCE);
-    dgrad = backward_of(graph, bn, NP_OP_BN_DGRAD);
+    int relu_back = backward_of(graph, relu, NP_OP_RELU_DGRAD);
+    int reduce = backward_of(graph, bn, NP_OP_BN_REDUCE);
+    int dgrad = backward_of(graph, bn, NP_OP_BN_DGRAD);
     if (relu_back >= 0) {
         int dz = graph->nodes[relu_back].outs[0], dy = graph->nodes[relu_back].ins[0];
 
         if (reduce < 0 || graph->nodes[reduce].ins[0] != dz)
             return; /* dz is part of a sum, so the relu's gradient is needed */
-        replace_reads(graph, dz, dy);
+        np_graph_redirect(graph, dz, dy);
         graph->nodes[reduce].attrs.relu = true;
         if (dgrad >= 0)
             graph->nodes[dgrad].attrs.relu = true;
@@ -142,30 +100,22 @@ static bool fuse_backward_add(struct np_graph *graph, int bn, int relu, int y)
 
 static void fuse_bn_add_relu(struct np_graph *graph, int bn)
 {
-    int z = graph->nodes[bn].outs[0], nr_backward, add, relu, other, y;
-    struct np_op_node *node;
+    int z = graph->nodes[bn].outs[0], add = only_reader(graph, z, NP_OP_ADD);
 
-    add = only_forward_reader(graph, z, &nr_backward);
-    if (add < 0 || graph->nodes[add].op != NP_OP_ADD || nr_backward > 0)
+    if (add < 0)
         return;
-    other = graph->nodes[add].ins[graph->nodes[add].ins[0] == z];
-    if (other == z || writer(graph, other) == bn)
+    int relu = only_reader(graph, graph->nodes[add].outs[0], NP_OP_RELU);
+    if (relu < 0 || !fuse_backward_add(graph, bn, relu, graph->nodes[relu].outs[0]))
         return;
-    relu = only_forward_reader(graph, graph->nodes[add].outs[0], &nr_backward);
-    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
-        return;
-    y = graph->nodes[relu].outs[0];
-    if (!fuse_backward_add(graph, bn, relu, y))
-        return;
-    /* The fused node takes the ADD's place in the order: `other` is computed by then. */
-    node = &graph->nodes[add];
-    np_graph_in(graph, bn, other);
+    /* The fused node takes the ADD's place in the order: its other operand is computed by then. */
+    struct np_op_node *node = &graph->nodes[add];
+    np_graph_in(graph, bn, node->ins[node->ins[0] == z]);
     node->op = graph->nodes[bn].op;
     node->attrs = graph->nodes[bn].attrs;
     node->attrs.relu = true;
     node->nr_ins = graph->nodes[bn].nr_ins;
     memcpy(node->ins, graph->nodes[bn].ins, sizeof(node->ins));
-    node->outs[0] = y;
+    node->outs[0] = graph->nodes[relu].outs[0];
     for (int n = graph->nr_forward; n < graph->nr_nodes; n++)
         if (graph->nodes[n].forward == bn)
             graph->nodes[n].forward = add;
@@ -178,9 +128,9 @@ static void fuse_bn_add_relu(struct np_graph *graph, int bn)
 /* OP -> z -> RELU -> y becomes OP(relu) -> y; RELU_DGRAD(dy, y) stays: it reads only y. */
 static void fuse_relu(struct np_graph *graph, int n)
 {
-    int nr_backward, relu = only_forward_reader(graph, graph->nodes[n].outs[0], &nr_backward);
+    int relu = only_reader(graph, graph->nodes[n].outs[0], NP_OP_RELU);
 
-    if (relu < 0 || graph->nodes[relu].op != NP_OP_RELU || nr_backward > 0)
+    if (relu < 0)
         return;
     graph->nodes[n].attrs.relu = true;
     graph->nodes[n].outs[0] = graph->nodes[relu].outs[0];

@@ -128,9 +128,9 @@ uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *no
 
 /* --- initial weights ----------------------------------------------------------------------- */
 
-static uint64_t hash_name(const char *name) /* FNV-1a */
+uint64_t np_graph_hash(uint64_t seed, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325ull;
+    uint64_t hash = 0xcbf29ce484222325ull ^ seed;
 
     while (*name)
         hash = (hash ^ (uint8_t)*name++) * 0x100000001b3ull;
@@ -146,7 +146,7 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
     struct np_draws draws;
     double scale;
 
-    np_draws_init(&draws, seed ^ hash_name(tensor->name), NP_STREAM_INIT, 0, 0, 0);
+    np_draws_init(&draws, seed ^ np_graph_hash(0, tensor->name), NP_STREAM_INIT, 0, 0, 0);
     switch (tensor->init) {
     case NP_INIT_KAIMING_NORMAL: scale = sqrt(2.0 / tensor->fan_out); break;
     case NP_INIT_KAIMING_UNIFORM: scale = sqrt(6.0 / tensor->fan_in); break;
@@ -189,8 +189,7 @@ static void drop_node(struct np_graph *graph, int n)
     graph->nr_nodes--;
 }
 
-/* Makes readers of `from` read `to`. */
-static void redirect(struct np_graph *graph, int from, int to)
+void np_graph_redirect(struct np_graph *graph, int from, int to)
 {
     for (int n = 0; n < graph->nr_nodes; n++)
         for (int i = 0; i < graph->nodes[n].nr_ins; i++)
@@ -229,7 +228,7 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
         struct np_op_node *node = &eval->nodes[n];
 
         if (node->op == NP_OP_DROPOUT)
-            redirect(eval, node->outs[0], node->ins[0]);
+            np_graph_redirect(eval, node->outs[0], node->ins[0]);
         else if (node->op == NP_OP_MAXPOOL)
             node->nr_outs = 1; /* no backward pass: no argmax */
         if (node->op == NP_OP_DROPOUT || node->op == NP_OP_BN_STATS)

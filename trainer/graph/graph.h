@@ -147,6 +147,10 @@ int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
 int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int line);
 void np_graph_in(struct np_graph *graph, int node, int tensor);
 void np_graph_out(struct np_graph *graph, int node, int tensor);
+/* Makes the readers of `from`, and the logits, read `to`. */
+void np_graph_redirect(struct np_graph *graph, int from, int to);
+/* FNV-1a of a name; its start value is XORed with seed. */
+uint64_t np_graph_hash(uint64_t seed, const char *name);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "trainer/graph/blocks.h"
 #include "trainer/graph/graph.h"
 #include "trainer/graph/layers.h"
 
@@ -48,13 +47,6 @@ static void check_output(struct np_graph *graph, int output, bool guessed,
             dims[1], dims[2], dims[3], graph->classes);
 }
 
-/* Checks the size of the images alone; each layer checks its own output. */
-static bool too_large(const struct np_graph_input *input)
-{
-    return (double)input->batch * input->height * input->width * input->channels >=
-           (double)NP_MAX_ELEMENTS;
-}
-
 struct np_graph *np_graph_build(const struct np_node *model, const struct np_node *blocks,
     const struct np_node *loss, const struct np_graph_input *input, struct np_report *report)
 {
@@ -62,12 +54,15 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     struct np_graph *graph;
 
     assert(input->channels >= 1 && input->channels <= 4 && input->classes >= 1);
-    if (too_large(input) || !(graph = start_graph(input))) {
+    /* Of the images alone; each layer checks its own output. */
+    if ((double)input->batch * input->height * input->width * input->channels >=
+        (double)NP_MAX_ELEMENTS) {
         np_report_add(report, model->line, model->column,
             "a batch of %d images of %dx%dx%d is too large", input->batch, input->height,
             input->width, input->channels);
         return NULL;
     }
+    graph = start_graph(input);
     output = np_blocks_expand(graph, model, blocks, input, report);
     if (output >= 0 && report->nr_errs + report->nr_dropped == before)
         check_output(graph, output, input->classes_guessed, model, report);

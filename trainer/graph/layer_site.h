@@ -10,13 +10,6 @@ struct np_shape {
     int h, w, c;
 };
 
-struct np_site_param {
-    const char *suffix; /* "weight" */
-    enum np_init init;
-    int fan_in, fan_out;
-    bool decay;
-};
-
 struct np_shape np_site_shape(const struct np_layer_site *site, int tensor);
 /* "layer.suffix" in the graph. */
 int np_site_tensor(const struct np_layer_site *site, const char *suffix, enum np_role role,
@@ -28,9 +21,6 @@ int np_site_node(const struct np_layer_site *site, enum np_op op);
 int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_shape s);
 /* Returns a node's output; -1 for node -1. */
 int np_site_output(const struct np_layer_site *site, int node);
-/* Appends a parameter, or a buffer, as the node's next input; -1: the model would be too large. */
-int np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
-    enum np_role role, int nr_dims, const int *dims);
 /* Fills h and w of ret_shape; -1: the kernel does not fit the input. */
 int np_site_window(
     const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape);

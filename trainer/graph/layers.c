@@ -121,27 +121,6 @@ int np_site_output(const struct np_layer_site *site, int node)
     return node < 0 ? -1 : site->graph->nodes[node].outs[0];
 }
 
-int np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
-    enum np_role role, int nr_dims, const int *dims)
-{
-    double all = 1;
-    int t;
-
-    for (int i = 0; i < nr_dims; i++)
-        all *= dims[i];
-    all += (double)site->graph->nr_params;
-    if (all >= (double)NP_MAX_ELEMENTS)
-        return np_layer_mistake(
-            site, "with its %s the model has 2^31 parameters or more", param->suffix);
-    t = np_site_tensor(site, param->suffix, role, NP_F32, nr_dims, dims);
-    site->graph->tensors[t].init = param->init;
-    site->graph->tensors[t].fan_in = param->fan_in;
-    site->graph->tensors[t].fan_out = param->fan_out;
-    site->graph->tensors[t].decay = param->decay;
-    np_graph_in(site->graph, node, t);
-    return t;
-}
-
 /* --- windows ------------------------------------------------------------------------------- */
 
 /* Output size along one side, as torch: floor((size + 2 pad - reach) / stride) + 1. */

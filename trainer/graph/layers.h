@@ -47,4 +47,9 @@ int np_layer_mistake(const struct np_layer_site *site, const char *format, ...)
 int np_loss_add(
     struct np_graph *graph, int logits, const struct np_node *loss, struct np_report *report);
 
+/* Appends the layers of `model` after graph->input, with the lists of `blocks`. Returns the last
+ * layer's tensor, or -1 with every mistake in report. blocks.c */
+int np_blocks_expand(struct np_graph *graph, const struct np_node *model,
+    const struct np_node *blocks, const struct np_graph_input *input, struct np_report *report);
+
 #endif

@@ -82,16 +82,6 @@ static const struct np_option dropout_options[] = {
     NP_OPTIONS_END,
 };
 
-/* A random stream for each layer: FNV-1a of its name over the seed. */
-static uint64_t dropout_seed(uint64_t seed, const char *name)
-{
-    uint64_t hash = 0xcbf29ce484222325ull ^ seed * 0x9e3779b97f4a7c15ull;
-
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3ull;
-    return hash;
-}
-
 static int add_dropout(const struct np_layer_site *site, const void *object)
 {
     const struct dropout *dropout = object;
@@ -102,7 +92,9 @@ static int add_dropout(const struct np_layer_site *site, const void *object)
     node = np_site_simple(site, NP_OP_DROPOUT, np_site_shape(site, site->ins[0]));
     if (node >= 0) {
         site->graph->nodes[node].attrs.rate = dropout->rate;
-        site->graph->nodes[node].attrs.seed = dropout_seed(site->input->seed, site->name);
+        /* a random stream for each layer */
+        site->graph->nodes[node].attrs.seed =
+            np_graph_hash(site->input->seed * 0x9e3779b97f4a7c15ull, site->name);
     }
     return np_site_output(site, node);
 }

@@ -4,6 +4,54 @@
 
 #include "trainer/graph/layer_site.h"
 
+/* --- parameters ---------------------------------------------------------------------------- */
+
+struct param {
+    const char *suffix; /* "weight" */
+    enum np_role role;  /* of a parameter or buffer */
+    enum np_init init;
+    int fan_in, fan_out;
+    bool decay;
+};
+
+/* Appends a parameter as the node's next input; false: the model would be too large. */
+static bool add_param(const struct np_layer_site *site, int node, const struct param *param,
+    int nr_dims, const int *dims)
+{
+    double all = (double)site->graph->nr_params, elements = 1;
+
+    for (int i = 0; i < nr_dims; i++)
+        elements *= dims[i];
+    if (all + elements >= (double)NP_MAX_ELEMENTS) {
+        np_layer_mistake(site, "with its %s the model has 2^31 parameters or more", param->suffix);
+        return false;
+    }
+    int t = np_site_tensor(site, param->suffix, param->role, NP_F32, nr_dims, dims);
+    struct np_tensor *tensor = &site->graph->tensors[t];
+    tensor->init = param->init;
+    tensor->fan_in = param->fan_in;
+    tensor->fan_out = param->fan_out;
+    tensor->decay = param->decay;
+    np_graph_in(site->graph, node, t);
+    return true;
+}
+
+/* Appends the weight, with outputs first in dims, and the bias. Returns the node's output, or -1. */
+static int add_weights(const struct np_layer_site *site, int node, struct param weight, int nr_dims,
+    const int *dims, bool has_bias)
+{
+    struct param bias = weight;
+
+    weight.suffix = "weight";
+    weight.decay = true;
+    bias.suffix = "bias";
+    bias.init = NP_INIT_FAN_IN_UNIFORM;
+    if (!add_param(site, node, &weight, nr_dims, dims) ||
+        (has_bias && !add_param(site, node, &bias, 1, dims)))
+        return -1;
+    return np_site_output(site, node);
+}
+
 /* --- conv ---------------------------------------------------------------------------------- */
 
 /* The words of `init:` and their meaning; a bias keeps torch's default. */
@@ -73,17 +121,11 @@ static int add_conv(const struct np_layer_site *site, const void *object)
     double area = (double)w.kernel_h * w.kernel_w;
     if (area * in >= (double)NP_MAX_ELEMENTS || area * y.c >= (double)NP_MAX_ELEMENTS)
         return np_layer_mistake(site, "its weight has 2^31 elements or more");
-    int fan_in = in * w.kernel_h * w.kernel_w, fan_out = y.c * w.kernel_h * w.kernel_w;
-    if (np_site_param(site, node,
-            &(struct np_site_param){"weight", inits[conv->init], fan_in, fan_out, true},
-            NP_ROLE_PARAM, 4, (int[]){y.c, in, w.kernel_h, w.kernel_w}) < 0)
-        return -1;
-    if (conv->bias &&
-        np_site_param(site, node,
-            &(struct np_site_param){"bias", NP_INIT_FAN_IN_UNIFORM, fan_in, fan_out, false},
-            NP_ROLE_PARAM, 1, &y.c) < 0)
-        return -1;
-    return np_site_output(site, node);
+    const struct param weight = {.role = NP_ROLE_PARAM,
+        .init = inits[conv->init],
+        .fan_in = in * w.kernel_h * w.kernel_w,
+        .fan_out = y.c * w.kernel_h * w.kernel_w};
+    return add_weights(site, node, weight, 4, (int[]){y.c, in, w.kernel_h, w.kernel_w}, conv->bias);
 }
 
 /* --- linear -------------------------------------------------------------------------------- */
@@ -116,16 +158,9 @@ static int add_linear(const struct np_layer_site *site, const void *object)
             x.h, x.w, x.c);
     if ((node = np_site_simple(site, NP_OP_LINEAR, (struct np_shape){1, 1, out})) < 0)
         return -1;
-    if (np_site_param(site, node,
-            &(struct np_site_param){"weight", inits[linear->init], x.c, out, true}, NP_ROLE_PARAM,
-            2, (int[]){out, x.c}) < 0)
-        return -1;
-    if (linear->bias &&
-        np_site_param(site, node,
-            &(struct np_site_param){"bias", NP_INIT_FAN_IN_UNIFORM, x.c, out, false}, NP_ROLE_PARAM,
-            1, &out) < 0)
-        return -1;
-    return np_site_output(site, node);
+    const struct param weight = {
+        .role = NP_ROLE_PARAM, .init = inits[linear->init], .fan_in = x.c, .fan_out = out};
+    return add_weights(site, node, weight, 2, (int[]){out, x.c}, linear->bias);
 }
 
 /* --- batchnorm ----------------------------------------------------------------------------- */
@@ -152,28 +187,28 @@ static int add_batchnorm(const struct np_layer_site *site, const void *object)
     struct np_shape x = np_site_shape(site, site->ins[0]);
     int stats = np_site_node(site, NP_OP_BN_STATS), apply;
     struct np_attrs attrs = {.momentum = bn->momentum, .eps = bn->eps};
+    const struct param running[] = {
+        {.suffix = "running_mean", .role = NP_ROLE_BUFFER, .init = NP_INIT_ZERO},
+        {.suffix = "running_var", .role = NP_ROLE_BUFFER, .init = NP_INIT_ONE}};
+    const struct param learned[] = {{.suffix = "weight",
+                                        .role = NP_ROLE_PARAM,
+                                        .init = bn->zero_init ? NP_INIT_ZERO : NP_INIT_ONE},
+        {.suffix = "bias", .role = NP_ROLE_PARAM, .init = NP_INIT_ZERO}};
+    static const char *const saved[] = {"mean", "inv_std"};
 
     np_graph_in(site->graph, stats, site->ins[0]);
-    if (np_site_param(site, stats,
-            &(struct np_site_param){.suffix = "running_mean", .init = NP_INIT_ZERO}, NP_ROLE_BUFFER,
-            1, &x.c) < 0 ||
-        np_site_param(site, stats,
-            &(struct np_site_param){.suffix = "running_var", .init = NP_INIT_ONE}, NP_ROLE_BUFFER,
-            1, &x.c) < 0 ||
+    if (!add_param(site, stats, &running[0], 1, &x.c) ||
+        !add_param(site, stats, &running[1], 1, &x.c) ||
         (apply = np_site_simple(site, NP_OP_BN_APPLY, x)) < 0)
         return -1;
-    static const char *const saved[] = {"mean", "inv_std"};
     for (int i = 0; i < 2; i++) {
         int t = np_site_tensor(site, saved[i], NP_ROLE_SAVED, NP_F32, 1, &x.c);
 
         np_graph_out(site->graph, stats, t);
         np_graph_in(site->graph, apply, t);
     }
-    enum np_init scale = bn->zero_init ? NP_INIT_ZERO : NP_INIT_ONE;
-    if (np_site_param(site, apply, &(struct np_site_param){.suffix = "weight", .init = scale},
-            NP_ROLE_PARAM, 1, &x.c) < 0 ||
-        np_site_param(site, apply, &(struct np_site_param){.suffix = "bias", .init = NP_INIT_ZERO},
-            NP_ROLE_PARAM, 1, &x.c) < 0)
+    if (!add_param(site, apply, &learned[0], 1, &x.c) ||
+        !add_param(site, apply, &learned[1], 1, &x.c))
         return -1;
     site->graph->nodes[stats].attrs = attrs;
     site->graph->nodes[apply].attrs = attrs;
