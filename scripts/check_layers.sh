@@ -104,7 +104,7 @@ only() {
 }
 only 'daemon/service/queue\.c' 'sqlite3\.h'
 only 'daemon/service/http/http\.c' 'microhttpd\.h'
-only 'daemon/client/client\.c|daemon/service/notify\.c' 'curl/'
+only 'daemon/client/client\.c|daemon/service/hook\.c' 'curl/'
 only 'daemon/service/cmd_daemon\.c' 'systemd/sd-daemon'
 only 'daemon/service/systemd/systemd\.c' 'systemd/sd-bus'
 only 'loader/base/io_uring\.c' 'liburing\.h'

@@ -12,13 +12,6 @@
 #include "daemon/ui/progress.h"
 #include "loader/base/text.h"
 
-const char *np_node_text(const struct np_node *map, const char *key)
-{
-    const struct np_node *node = map && map->kind == NP_NODE_MAP ? np_node_get(map, key) : NULL;
-
-    return node && node->kind == NP_NODE_SCALAR ? node->text : "";
-}
-
 static double number(const struct np_node *map, const char *key)
 {
     return map && map->kind == NP_NODE_MAP ? np_node_number(map, key, NAN) : NAN;

@@ -10,8 +10,6 @@
 #include "daemon/ui/table.h"
 #include "loader/base/node.h"
 
-/* The text under key; "" if map is NULL, no mapping or lacks the key. */
-const char *np_node_text(const struct np_node *map, const char *key);
 #define NP_RUN_UNFINISHED "queued,running,pausing,yielding,stopping,paused" /* states */
 bool np_run_is_finished(const struct np_node *run);
 /* The exit code for a finished run: 0 done, 1 failed, 74 failed and its last attempt had given

@@ -249,14 +249,13 @@ int np_cmd_worker(int argc, char **argv)
         fprintf(stderr, "nnpipe worker: only the service starts it; use `nnpipe train`\n");
         return NP_EXIT_USAGE;
     }
-    if (np_job_read(STDIN_FILENO, &w.job, &w.err) < 0) {
+    if (np_job_read("/dev/stdin", &w.job, &w.err) < 0) {
         np_complain(&w.err);
         code = NP_EXIT_USAGE;
     } else {
         if (w.job.umask >= 0)
             umask((mode_t)w.job.umask & 0777);
-        if (w.job.environment)
-            np_environment_set(w.job.environment);
+        np_environment_set(w.job.environment);
         code = work(&w);
     }
     np_job_fini(&w.job);

@@ -33,13 +33,6 @@ static bool is_gpu(const char *name)
     return strncmp(name, "cuda:", 5) == 0;
 }
 
-static const char *text_of(const struct np_node *map, const char *key)
-{
-    const struct np_node *node = np_node_get(map, key);
-
-    return node && node->kind == NP_NODE_SCALAR ? node->text : "";
-}
-
 static int add(struct np_slotted *devices, int nr, const char *name, int nr_slots, const char *gone)
 {
     if (nr == NP_MAX_DEVICES || !*name || strlen(name) >= sizeof(devices->name))
@@ -62,7 +55,7 @@ static bool has(const struct np_slotted *devices, int nr, const char *name)
 static void take_line(const struct np_node *line, int nr_slots, const struct np_slotted *before,
     int nr_before, struct np_slotted *devices, int *nr)
 {
-    const char *name = text_of(line, "name"), *why = text_of(line, "reason");
+    const char *name = np_node_text(line, "name"), *why = np_node_text(line, "reason");
 
     if (strcmp(name, "sim") == 0)
         return;
@@ -70,7 +63,7 @@ static void take_line(const struct np_node *line, int nr_slots, const struct np_
         *nr = add(devices, *nr, name, nr_slots, "");
     else if (is_gpu(name) && has(before, nr_before, name))
         *nr = add(devices, *nr, name, 0, *why ? why : "it cannot be used");
-    else if (is_gpu(name) && *text_of(line, "seen"))
+    else if (is_gpu(name) && *np_node_text(line, "seen"))
         fprintf(stderr, "nnpipe daemon: devices: auto leaves out %s: %s\n", name, why);
 }
 

@@ -1,5 +1,6 @@
-/* Runs a run's own `on_end` command, which its submitter gave. It runs with the owner's rights
- * in a process of its own (a child, or a systemd unit), never in the service. */
+/* What runs when a run is over: the service's on_end command and webhook, and the run's own
+ * on_end command, which its submitter gave. Each runs in a process of its own (a child, or a
+ * systemd unit), never in the service. */
 #ifndef NP_HOOK_H
 #define NP_HOOK_H
 
@@ -20,5 +21,9 @@ struct np_hook {
  * too. Returns 0 if it exited with 0, else 1. After max_s it does not return: the whole group is
  * killed. */
 int np_hook_run(const struct np_hook *hook);
+/* Runs the service's command and posts the run to the webhook, each if it is not NULL. Call in
+ * a process that leads its own process group: the group is killed after some minutes. Blocks; a
+ * failure is written to standard error. */
+void np_hook_run_service(const char *on_end, const char *webhook, const char *run);
 
 #endif

@@ -34,9 +34,9 @@ struct np_job {
 
 /* The JSON object with a newline (np_free), or NULL: -ENOMEM. */
 char *np_job_text(const struct np_job *job, struct np_err *err);
-/* Reads a job from fd up to its end; may block. -EBADMSG: it is not a job; -ENOMEM. Always call
- * np_job_fini(). */
-int np_job_read(int fd, struct np_job *ret_job, struct np_err *err);
+/* Reads a job from a file or pipe up to its end; may block. Its texts are not NULL. -EBADMSG: it
+ * is not a job; -ENOMEM. Always call np_job_fini(). */
+int np_job_read(const char *path, struct np_job *ret_job, struct np_err *err);
 void np_job_fini(struct np_job *job);
 
 #endif

@@ -1,11 +1,8 @@
 /* See notify.h. */
 #include "daemon/service/notify.h"
 
-#include <curl/curl.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
@@ -13,17 +10,11 @@
 
 #include "loader/base/json.h"
 #include "daemon/service/as_user.h"
-#include "daemon/service/environment.h"
 #include "daemon/service/hook.h"
 #include "daemon/service/run_json.h"
-#include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define HOOK_S    60u
-#define WEBHOOK_S 30L
-#define NR_TRIES  3
-#define MAX_BYTES (1u << 20)
-#define RETRY_S   5.0 /* before a failed start is retried */
+#define RETRY_S 5.0 /* before a failed start is retried */
 
 #define MAX_NOTIFIERS 4
 #define MAX_HOOKS     2 /* commands of one owner at a time: the rest is for others */
@@ -39,78 +30,6 @@ struct np_notifiers {
     double not_before;   /* by np_book_ticks(): no start before, because one has failed */
     struct np_json json; /* a finished run */
 };
-
-/* Without the address and curl's own message, which contains it: the address is often a secret,
- * and others may read the log. */
-static void say_failed(CURLcode code, long status)
-{
-    if (code == CURLE_HTTP_RETURNED_ERROR)
-        fprintf(stderr, "nnpipe daemon: webhook: the server answered with status %ld\n", status);
-    else
-        fprintf(stderr, "nnpipe daemon: webhook: %s\n", curl_easy_strerror(code));
-}
-
-static void post(const char *address, const char *json)
-{
-    CURL *curl = curl_easy_init();
-    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/json");
-    CURLcode code = CURLE_FAILED_INIT;
-    long status = 0;
-
-    for (int i = 0; curl && i < NR_TRIES && code != CURLE_OK; i++) {
-        if (i > 0)
-            sleep(5);
-        curl_easy_setopt(curl, CURLOPT_URL, address);
-        curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-        curl_easy_setopt(curl, CURLOPT_HTTPHEADER, fields);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json);
-        curl_easy_setopt(curl, CURLOPT_TIMEOUT, WEBHOOK_S);
-        curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
-        curl_easy_setopt(curl, CURLOPT_WRITEDATA, stderr);
-        code = curl_easy_perform(curl);
-        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    }
-    if (code != CURLE_OK)
-        say_failed(code, status);
-    curl_slist_free_all(fields);
-    if (curl)
-        curl_easy_cleanup(curl);
-}
-
-static void run_command(const char *command, const char *json)
-{
-    FILE *input = popen(command, "we");
-    int status;
-
-    if (!input) {
-        fprintf(stderr, "nnpipe daemon: on_end: %s\n", strerror(errno));
-        return;
-    }
-    fputs(json, input);
-    status = pclose(input);
-    if (status != 0)
-        fprintf(stderr, "nnpipe daemon: on_end ended with %s %d\n",
-            WIFSIGNALED(status) ? "signal" : "exit code",
-            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-}
-
-static void notify_service(const char *on_end, const char *webhook, const char *json)
-{
-    signal(SIGPIPE, SIG_IGN); /* a command that does not read its input */
-    alarm(HOOK_S + NR_TRIES * (unsigned)WEBHOOK_S);
-    if (on_end)
-        run_command(on_end, json);
-    if (webhook)
-        post(webhook, json);
-}
-
-/* Time is up: kills this process and its command. */
-static void end_group(int number)
-{
-    kill(0, SIGKILL);
-}
-
-/* --- at most a few at a time ------------------------------------------------------------------ */
 
 static int notify_by_unit(
     const struct np_service *service, const struct np_hook *own, int64_t id, struct np_err *err)
@@ -140,9 +59,8 @@ static void be_notifier(const struct np_service_options *options, const char *js
     close_range(
         3, ~0u, 0); /* mainly the sockets: the next daemon may bind them before this process ends */
     setsid();
-    signal(SIGALRM, end_group);
     if (np_become(geteuid(), getegid(), NULL) == 0) /* without the service's capabilities */
-        notify_service(options->on_end, options->webhook, json);
+        np_hook_run_service(options->on_end, options->webhook, json);
     _exit(0);
 }
 
@@ -333,53 +251,4 @@ void np_notify_turn(struct np_service *service)
             return;
         }
     }
-}
-
-static const char *text_of(const struct np_node *map, const char *key)
-{
-    const struct np_node *node = np_node_get(map, key);
-
-    return node && node->kind == NP_NODE_SCALAR && node->quoted ? node->text : NULL;
-}
-
-/* In its own process group, which is killed when its time is up. */
-static void do_own_here(const struct np_node *node)
-{
-    const char *environment = text_of(node, "environment");
-    const struct np_hook own = {.command = text_of(node, "own"),
-        .dir = text_of(node, "dir"),
-        .environment = environment ? environment : "",
-        .run = text_of(node, "run"),
-        .umask = (int)np_node_number(node, "umask", -1),
-        .max_s = NP_HOOK_S};
-    const pid_t pid = own.command && own.dir ? fork() : -1;
-
-    if (pid == 0) {
-        setsid();
-        np_environment_reduce();
-        _exit(np_hook_run(&own));
-    }
-    if (pid > 0)
-        waitpid(pid, NULL, 0);
-}
-
-int np_notify_do(int fd, struct np_err *err)
-{
-    struct np_node *node = NULL;
-    char path[32], *text = NULL;
-    uint64_t bytes;
-
-    snprintf(path, sizeof(path), "/dev/fd/%d", fd);
-    int code = np_read_file(path, MAX_BYTES, &text, &bytes, err);
-    if (code == 0)
-        code = np_json_parse(text, bytes, &node, err);
-    if (code == 0 && !text_of(node, "run"))
-        code = np_err_set(err, -EBADMSG, "not a message about a finished run");
-    if (code == 0)
-        do_own_here(node);
-    if (code == 0)
-        notify_service(text_of(node, "on_end"), text_of(node, "webhook"), text_of(node, "run"));
-    np_node_free(node);
-    np_free(text);
-    return code;
 }

@@ -15,9 +15,5 @@ void np_notify_free(struct np_notifiers *notifiers);
  * on_end must not run in the daemon's sandbox. A process that cannot be started is logged and
  * retried; a failure of the command or the webhook is only logged. */
 void np_notify_turn(struct np_service *service);
-/* Notifies in this process; blocks for some minutes at most. fd holds {"on_end", "webhook",
- * "run": TEXT} and for the run's own command {"own", "dir", "environment", "umask"}. -EBADMSG:
- * it does not. */
-int np_notify_do(int fd, struct np_err *err);
 
 #endif

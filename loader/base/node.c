@@ -124,6 +124,13 @@ bool np_node_is(const struct np_node *node, const char *text)
     return node && node->kind == NP_NODE_SCALAR && strcmp(node->text, text) == 0;
 }
 
+const char *np_node_text(const struct np_node *map, const char *key)
+{
+    const struct np_node *node = np_node_get(map, key);
+
+    return node && node->kind == NP_NODE_SCALAR ? node->text : "";
+}
+
 bool np_node_named(
     const struct np_node *node, const char **ret_name, const struct np_node **ret_args)
 {

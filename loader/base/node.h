@@ -40,6 +40,8 @@ void np_node_free(struct np_node *node);
 
 const struct np_node *np_node_get(const struct np_node *map, const char *key); /* or NULL */
 bool np_node_is(const struct np_node *node, const char *text); /* scalar equal to text */
+/* The scalar under key; "" if map is NULL, no mapping or lacks the key, and for JSON's null. */
+const char *np_node_text(const struct np_node *map, const char *key);
 
 /* "flip", "flip: 0.5", "{conv: {out: 3}}": a name with optional arguments. For a
  * scalar *ret_args is NULL, for a mapping of one key its value. False otherwise. */

@@ -2,6 +2,7 @@
 #include "daemon/service/job.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,10 +11,18 @@
 #include "loader/base/mem.h"
 #include "tests/test.h"
 
+static int read_fd(int fd, struct np_job *ret_job, struct np_err *err)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+    return np_job_read(path, ret_job, err);
+}
+
 static int read_text(const char *text, struct np_job *ret_job, struct np_err *err)
 {
     const int fd = np_text_fd(text);
-    const int code = np_job_read(fd, ret_job, err);
+    const int code = read_fd(fd, ret_job, err);
 
     close(fd);
     return code;
@@ -72,7 +81,7 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
         _exit(0);
     }
     close(ends[1]);
-    cr_assert_eq(np_job_read(ends[0], &back, &err), 0, "%s", err.text);
+    cr_assert_eq(read_fd(ends[0], &back, &err), 0, "%s", err.text);
     cr_assert_str_eq(back.config, config);
     close(ends[0]);
     cr_expect_eq(waitpid(child, NULL, 0), child);

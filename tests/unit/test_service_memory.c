@@ -161,12 +161,10 @@ static int write_job(void *context)
 
 static int read_job(void *context)
 {
-    const int *fd = context;
     struct np_job job;
     struct np_err err = {0};
+    const int code = np_job_read(context, &job, &err);
 
-    lseek(*fd, 0, SEEK_SET);
-    const int code = np_job_read(*fd, &job, &err);
     np_job_fini(&job);
     return code;
 }
@@ -174,13 +172,14 @@ static int read_job(void *context)
 Test(service_memory, a_job_is_written_and_read_whole_or_not_at_all)
 {
     struct np_job job = {.dir = "/r", .device = "cpu", .config = "name: a\n", .environment = ""};
-    int fd = memfd_create("job", MFD_CLOEXEC);
-    char *text = np_job_text(&job, NULL);
+    const int fd = memfd_create("job", MFD_CLOEXEC);
+    char path[32], *text = np_job_text(&job, NULL);
 
     cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     np_free(text);
     cr_assert_geq(fail_each(write_job, &job), 1);
-    cr_assert_geq(fail_each(read_job, &fd), 1);
+    snprintf(path, sizeof(path), "/dev/fd/%d", fd);
+    cr_assert_geq(fail_each(read_job, path), 1);
     close(fd);
 }
 
