@@ -3,8 +3,19 @@
 #include "trainer/cuda/linear_cuda.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "loader/base/mem.h"
+
+enum { X, W, Y }; /* (rows, in), (out, in), (rows, out); or their gradients */
+
+/* One product of matrices A and B. */
+struct product {
+    int a, b, bias, d; /* operands of the node; bias -1: none */
+    cublasOperation_t op_a, op_b;
+    int matrices[3];      /* A, B, D: X, W or Y */
+    uint64_t sizes[3][2]; /* of X, W, Y: columns of the row-major matrix, its rows */
+};
 
 struct np_cuda_linear {
     const struct np_cublaslt *lt;
@@ -12,56 +23,37 @@ struct np_cuda_linear {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t layouts[3]; /* A, B, D */
     cublasLtMatmulAlgo_t algo;
-    int a, b, bias, d; /* operands; bias -1: none */
+    struct product product;
     void *pointers[4], *workspace;
-};
-
-/* One product: the layout of its three matrices, and which operands of the node they are. */
-struct product {
-    int a, b, bias, d;
-    cublasOperation_t op_a, op_b;
-    uint64_t sizes[3][2]; /* of A, B, D: columns of the row-major matrix, its rows */
-    bool f32_out;
 };
 
 static struct product product_of(const struct np_graph *graph, const struct np_op_node *node)
 {
-    /* x (rows, in), w (out, in), y (rows, out) */
-    const struct np_tensor *first = &graph->tensors[node->ins[0]];
-    const struct np_tensor *second = &graph->tensors[node->ins[1]];
-    uint64_t rows = (uint64_t)first->dims[0], in, out;
-
-    if (node->op == NP_OP_LINEAR) {
-        in = (uint64_t)second->dims[1], out = (uint64_t)second->dims[0];
-        return (struct product){.a = 1,
-            .b = 0,
-            .bias = node->nr_ins > 2 ? 2 : -1,
-            .d = node->nr_ins,
-            .op_a = CUBLAS_OP_T,
-            .op_b = CUBLAS_OP_N,
-            .sizes = {{in, out}, {in, rows}, {out, rows}}};
-    }
-    if (node->op == NP_OP_LINEAR_DGRAD) { /* dy, w -> dx */
-        in = (uint64_t)second->dims[1], out = (uint64_t)second->dims[0];
-        return (struct product){.a = 1,
-            .b = 0,
-            .bias = -1,
-            .d = 2,
-            .op_a = CUBLAS_OP_N,
-            .op_b = CUBLAS_OP_N,
-            .sizes = {{in, out}, {out, rows}, {in, rows}}};
-    }
-    /* x, dy -> dw */
-    in = (uint64_t)graph->tensors[node->outs[0]].dims[1];
-    out = (uint64_t)graph->tensors[node->outs[0]].dims[0];
-    return (struct product){.a = 0,
-        .b = 1,
+    const bool forward = node->op == NP_OP_LINEAR, wgrad = node->op == NP_OP_LINEAR_WGRAD;
+    const int *w = graph->tensors[wgrad ? node->outs[0] : node->ins[1]].dims;
+    const uint64_t rows = (uint64_t)graph->tensors[node->ins[0]].dims[0];
+    const uint64_t in = (uint64_t)w[1], out = (uint64_t)w[0];
+    struct product product = {.a = 1, /* w */
+        .b = 0,
         .bias = -1,
         .d = 2,
         .op_a = CUBLAS_OP_N,
-        .op_b = CUBLAS_OP_T,
-        .sizes = {{in, rows}, {out, rows}, {in, out}},
-        .f32_out = true};
+        .op_b = CUBLAS_OP_N,
+        .matrices = {W, Y, X},
+        .sizes = {[X] = {in, rows}, [W] = {in, out}, [Y] = {out, rows}}};
+
+    if (forward) {
+        product.bias = node->nr_ins > 2 ? 2 : -1;
+        product.d = node->nr_ins;
+        product.op_a = CUBLAS_OP_T;
+        memcpy(product.matrices, (const int[]){W, X, Y}, sizeof(product.matrices));
+    } else if (wgrad) {
+        product.a = 0; /* x */
+        product.b = 1;
+        product.op_b = CUBLAS_OP_T;
+        memcpy(product.matrices, (const int[]){X, Y, W}, sizeof(product.matrices));
+    }
+    return product;
 }
 
 static cudaDataType_t type_of(enum np_dtype dtype)
@@ -104,9 +96,10 @@ static cublasStatus_t choose(struct np_cuda_linear *linear, int *ret_n)
     return status;
 }
 
-static cublasStatus_t describe(struct np_cuda_linear *linear, const struct product *product,
-    cudaDataType_t type, bool relu, bool tf32)
+static cublasStatus_t describe(
+    struct np_cuda_linear *linear, cudaDataType_t type, bool relu, bool tf32)
 {
+    const struct product *product = &linear->product;
     const struct np_cublaslt *lt = linear->lt;
     const cublasComputeType_t compute =
         type == CUDA_R_32F && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -125,9 +118,13 @@ static cublasStatus_t describe(struct np_cuda_linear *linear, const struct produ
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt->set_matmul(
             linear->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
-    for (int i = 0; i < 3 && status == CUBLAS_STATUS_SUCCESS; i++)
-        status = lt->new_layout(&linear->layouts[i], i == 2 && product->f32_out ? CUDA_R_32F : type,
-            product->sizes[i][0], product->sizes[i][1], (int64_t)product->sizes[i][0]);
+    for (int i = 0; i < 3 && status == CUBLAS_STATUS_SUCCESS; i++) {
+        const int matrix = product->matrices[i];
+        const uint64_t *size = product->sizes[matrix];
+
+        status = lt->new_layout(&linear->layouts[i], i == 2 && matrix == W ? CUDA_R_32F : type,
+            size[0], size[1], (int64_t)size[0]);
+    }
     return status;
 }
 
@@ -136,17 +133,13 @@ int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
     struct np_cuda_linear **ret_linear, struct np_err *err)
 {
     struct np_cuda_linear *linear = np_alloc(sizeof(*linear));
-    const struct product product = product_of(graph, node);
     cublasStatus_t status;
     int n = 0, code = 0;
 
     linear->lt = lt;
     linear->handle = handle;
-    linear->a = product.a;
-    linear->b = product.b;
-    linear->bias = product.bias;
-    linear->d = product.d;
-    status = describe(linear, &product, type_of(graph->tensors[node->ins[0]].dtype),
+    linear->product = product_of(graph, node);
+    status = describe(linear, type_of(graph->tensors[node->ins[0]].dtype),
         node->op == NP_OP_LINEAR && node->attrs.relu, tf32);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = choose(linear, &n);
@@ -177,11 +170,12 @@ void np_cuda_linear_free(struct np_cuda_linear *linear)
 int np_cuda_linear_bind(
     struct np_cuda_linear *linear, void *const operands[4], void *workspace, struct np_err *err)
 {
-    for (int i = 0; i < 4; i++)
-        linear->pointers[i] = operands[i];
+    const int bias = linear->product.bias;
+
+    memcpy(linear->pointers, operands, sizeof(linear->pointers));
     linear->workspace = workspace;
-    if (linear->bias >= 0 && linear->lt->set_matmul(linear->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                 &operands[linear->bias], sizeof(void *)) != CUBLAS_STATUS_SUCCESS)
+    if (bias >= 0 && linear->lt->set_matmul(linear->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                         &operands[bias], sizeof(void *)) != CUBLAS_STATUS_SUCCESS)
         return np_err_set(err, -ENOTSUP, "cuBLASLt rejects a bias");
     return 0;
 }
@@ -189,11 +183,12 @@ int np_cuda_linear_bind(
 int np_cuda_linear_run(struct np_cuda_linear *linear, cudaStream_t stream, struct np_err *err)
 {
     const float one = 1, zero = 0;
+    const struct product *product = &linear->product;
     void *const *p = linear->pointers;
-    cublasStatus_t status =
-        linear->lt->matmul(linear->handle, linear->desc, &one, p[linear->a], linear->layouts[0],
-            p[linear->b], linear->layouts[1], &zero, p[linear->d], linear->layouts[2], p[linear->d],
-            linear->layouts[2], &linear->algo, linear->workspace, NP_LINEAR_WORKSPACE, stream);
+    cublasStatus_t status = linear->lt->matmul(linear->handle, linear->desc, &one, p[product->a],
+        linear->layouts[0], p[product->b], linear->layouts[1], &zero, p[product->d],
+        linear->layouts[2], p[product->d], linear->layouts[2], &linear->algo, linear->workspace,
+        NP_LINEAR_WORKSPACE, stream);
 
     return status == CUBLAS_STATUS_SUCCESS
                ? 0

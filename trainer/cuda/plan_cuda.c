@@ -49,7 +49,7 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
 }
 
 /* Another engine rounds differently: a user who resumes a run must know. */
-static void tell_lost(const struct np_plan *plan, bool resumed)
+static void note_lost(const struct np_plan *plan, bool resumed)
 {
     const char *result = resumed ? "chosen anew, and weights may round differently" : "timed anew";
     const struct np_cuda_convs *convs = plan->convs;
@@ -71,7 +71,7 @@ static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
 {
     int code = 0, timed = 0;
 
-    tell_lost(plan, resumed);
+    note_lost(plan, resumed);
     if (plan->train)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
@@ -108,11 +108,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_layout_init(&plan->eval_layout, eval, err);
     plan->layout = train ? &plan->train_layout : &plan->eval_layout;
     if (code == 0)
-        code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, err);
-    if (code == 0)
-        code = np_cuda_take_numbers(plan, err);
-    if (code == 0)
-        code = np_cuda_set_scaler(plan, options->state, err);
+        code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, options->state, err);
     if (code == 0)
         code = add_engines(plan, options->state, err);
     if (code == 0 && train)
@@ -135,11 +131,10 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 
 static void plan_free(struct np_plan *plan)
 {
-    struct np_cuda_captured *const all[] = {&plan->step, &plan->step_update, &plan->eval_step};
     cudaStreamSynchronize(np_cuda_stream(plan));
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
-        if (all[i]->exec)
-            cudaGraphExecDestroy(all[i]->exec);
+    for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
+        if (plan->captured[i].exec)
+            cudaGraphExecDestroy(plan->captured[i].exec);
     np_cuda_program_free(plan->train);
     np_cuda_program_free(plan->eval);
     np_cuda_convs_free(plan->convs);
@@ -238,38 +233,31 @@ static void queue_update(struct np_plan *plan, const float *grads)
         plan->state[1], grads, plan->decay, plan->train->dtype, a->half, n);
 }
 
-enum kind { STEP, STEP_UPDATE, EVAL };
+struct queueing {
+    struct np_plan *plan;
+    enum np_cuda_kind kind;
+};
 
-static int queue_kind(struct np_plan *plan, enum kind kind, struct np_err *err)
+static int queue_calls(void *context, struct np_err *err)
 {
-    int code = np_cuda_program_queue(kind == EVAL ? plan->eval : plan->train, err);
+    const struct queueing *queueing = context;
+    struct np_plan *plan = queueing->plan;
+    int code =
+        np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
 
-    if (code == 0 && kind == STEP_UPDATE)
+    if (code == 0 && queueing->kind == NP_CUDA_STEP_UPDATE)
         queue_update(plan, plan->arrays.grads);
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "a kernel", err) : code;
 }
 
-struct queueing {
-    struct np_plan *plan;
-    enum kind kind;
-};
-
-static int queue_captured(void *context, struct np_err *err)
-{
-    const struct queueing *queueing = context;
-
-    return queue_kind(queueing->plan, queueing->kind, err);
-}
-
 /* A failed capture has run nothing: this step and all later ones of its kind are queued call by
  * call. A fault of the GPU itself will show again there. */
-static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_captured *captured)
+static void try_capture(struct queueing *queueing, struct np_cuda_captured *captured)
 {
-    struct queueing queueing = {plan, kind};
+    struct np_plan *plan = queueing->plan;
     struct np_err why = {0};
 
-    if (np_cuda_capture(np_cuda_stream(plan), queue_captured, &queueing, &captured->exec, &why) ==
-        0)
+    if (np_cuda_capture(np_cuda_stream(plan), queue_calls, queueing, &captured->exec, &why) == 0)
         return;
     captured->refused = true;
     if (!plan->noted_refusal)
@@ -279,23 +267,22 @@ static void try_capture(struct np_plan *plan, enum kind kind, struct np_cuda_cap
 }
 
 /* Queues a step of this kind, and an event after it. */
-static int queue(struct np_plan *plan, enum kind kind, struct np_err *err)
+static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *err)
 {
-    struct np_cuda_captured *captured = kind == EVAL   ? &plan->eval_step
-                                        : kind == STEP ? &plan->step
-                                                       : &plan->step_update;
+    struct np_cuda_captured *captured = &plan->captured[kind];
+    struct queueing queueing = {plan, kind};
     int code;
 
-    nvtxRangePushA(kind == EVAL ? "nnpipe eval" : "nnpipe step");
+    nvtxRangePushA(kind == NP_CUDA_EVAL ? "nnpipe eval" : "nnpipe step");
     if (plan->graphs && captured->warm && !captured->exec && !captured->refused)
-        try_capture(plan, kind, captured);
+        try_capture(&queueing, captured);
     code = captured->exec
                ? np_cuda_plan_check(
                      plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
-               : queue_kind(plan, kind, err);
+               : queue_calls(&queueing, err);
     nvtxRangePop();
     captured->warm = true;
-    plan->last = kind == EVAL ? plan->eval : plan->train;
+    plan->last = kind == NP_CUDA_EVAL ? plan->eval : plan->train;
     return code;
 }
 
@@ -312,11 +299,11 @@ static int finish(struct np_plan *plan, struct np_err *err)
 
 static int add_up(struct np_plan *plan, bool first, struct np_err *err)
 {
-    int code = plan->sum ? 0 : np_cuda_take_floats(plan, &plan->sum, err);
+    uint64_t n = plan->layout->nr_params;
+    int code = plan->sum ? 0 : np_cuda_take(plan, n * sizeof(float), &plan->sum, err);
 
     if (code == 0)
-        np_cuda_accumulate(
-            np_cuda_stream(plan), plan->arrays.grads, plan->sum, first, plan->layout->nr_params);
+        np_cuda_accumulate(np_cuda_stream(plan), plan->arrays.grads, plan->sum, first, n);
     return code;
 }
 
@@ -336,7 +323,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     if (code == 0)
         code = announce(plan, images, labels, err);
     if (code == 0)
-        code = queue(plan, STEP, err);
+        code = queue(plan, NP_CUDA_STEP, err);
     if (code == 0 && accumulate)
         code = add_up(plan, false, err);
     return code == 0 ? finish(plan, err) : code;
@@ -364,12 +351,12 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 static int plan_step_update(struct np_plan *plan, const void *images, const void *labels,
     uint64_t step, float loss_scale, const struct np_hyper *hyper, struct np_err *err)
 {
+    cudaGraphExec_t *graph = &plan->captured[NP_CUDA_STEP_UPDATE].exec;
     int code = hyper->decoupled ? np_cuda_second_state(plan, err) : 0;
 
-    if (plan->decoupled != hyper->decoupled &&
-        plan->step_update.exec) { /* different arrays need another graph */
-        cudaGraphExecDestroy(plan->step_update.exec);
-        plan->step_update.exec = NULL;
+    if (plan->decoupled != hyper->decoupled && *graph) { /* different arrays need another graph */
+        cudaGraphExecDestroy(*graph);
+        *graph = NULL;
     }
     plan->decoupled = hyper->decoupled;
     plan->now.step = step;
@@ -379,7 +366,7 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     if (code == 0)
         code = announce(plan, images, labels, err);
     if (code == 0)
-        code = queue(plan, STEP_UPDATE, err);
+        code = queue(plan, NP_CUDA_STEP_UPDATE, err);
     return code == 0 ? finish(plan, err) : code;
 }
 
@@ -389,7 +376,7 @@ static int plan_eval(
     int code = announce(plan, images, labels, err);
 
     if (code == 0)
-        code = queue(plan, EVAL, err);
+        code = queue(plan, NP_CUDA_EVAL, err);
     return code == 0 ? finish(plan, err) : code;
 }
 

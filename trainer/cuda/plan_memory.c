@@ -11,8 +11,7 @@
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Zeroed. bytes 0 also returns memory. */
-int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct np_err *err)
+int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct np_err *err)
 {
     void *memory = NULL;
     int code =
@@ -20,52 +19,62 @@ int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct
 
     if (code < 0)
         return code;
-    *ret_memory = memory;
+    memcpy(ret_memory, &memory, sizeof(memory));
     return np_cuda_plan_check(
         plan, cudaMemsetAsync(memory, 0, bytes, np_cuda_stream(plan)), "device memory", err);
 }
 
-int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err *err)
+static int wait_for(struct np_plan *plan, struct np_err *err)
 {
-    void *memory = NULL;
-    int code = np_cuda_take(plan, plan->layout->nr_params * sizeof(float), &memory, err);
+    return np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+}
 
-    *ret_memory = memory;
-    return code;
+/* Queues it: `from` must stay. */
+static int upload(
+    struct np_plan *plan, void *to, const void *from, uint64_t bytes, struct np_err *err)
+{
+    return np_cuda_plan_check(plan,
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, np_cuda_stream(plan)), "a copy",
+        err);
+}
+
+static int download(
+    struct np_plan *plan, void *to, const void *from, uint64_t bytes, struct np_err *err)
+{
+    int code = np_cuda_plan_check(plan,
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, np_cuda_stream(plan)), "a copy",
+        err);
+
+    return code == 0 ? wait_for(plan, err) : code;
 }
 
 static int take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
 {
     uint64_t n = plan->layout->nr_params;
     struct np_cuda_arrays *arrays = &plan->arrays;
-    void *memory = NULL;
-    int code = np_cuda_take_floats(plan, &arrays->params, err);
+    const struct {
+        void *to; /* a pointer of any type */
+        uint64_t bytes;
+        bool needed;
+    } all[] = {
+        {&arrays->params, n * sizeof(float), true},
+        {&arrays->buffers, plan->nr_buffers * sizeof(float), true},
+        {&arrays->half, n * 2, halves},
+        {&arrays->half_grads, plan->layout->nr_convs * 2, halves && training},
+        {&arrays->grads, n * sizeof(float), training},
+        {&plan->state[0], n * sizeof(float), training},
+        {&plan->decay, n / NP_CUDA_CHUNK + 1, true},
+        {&arrays->step, sizeof(*arrays->step), true},
+        {&arrays->scaler, sizeof(*arrays->scaler), true},
+        {&plan->norm_scratch, np_cuda_norm_scratch(n), training},
+    };
+    int code = 0;
 
-    if (code == 0 &&
-        (code = np_cuda_take(plan, plan->nr_buffers * sizeof(float), &memory, err)) == 0)
-        arrays->buffers = memory;
-    if (code == 0 && halves)
-        code = np_cuda_take(plan, n * 2, &arrays->half, err);
-    if (code == 0 && halves && training)
-        code = np_cuda_take(plan, plan->layout->nr_convs * 2, &arrays->half_grads, err);
-    if (code == 0 && training)
-        code = np_cuda_take_floats(plan, &arrays->grads, err);
-    if (code == 0 && training)
-        code = np_cuda_take_floats(plan, &plan->state[0], err);
-    if (code == 0 && (code = np_cuda_take(plan, n / NP_CUDA_CHUNK + 1, &memory, err)) == 0) {
-        plan->decay = memory;
-        code = np_cuda_plan_check(plan,
-            cudaMemcpyAsync(memory, plan->layout->decay, n / NP_CUDA_CHUNK, cudaMemcpyHostToDevice,
-                np_cuda_stream(plan)),
-            "a copy", err);
-    }
-    if (code == 0 && (code = np_cuda_take(plan, sizeof(*arrays->step), &memory, err)) == 0)
-        arrays->step = memory;
-    if (code == 0 && (code = np_cuda_take(plan, sizeof(*arrays->scaler), &memory, err)) == 0)
-        arrays->scaler = memory;
-    if (code == 0 && training)
-        code = np_cuda_take(plan, np_cuda_norm_scratch(n), &plan->norm_scratch, err);
-    return code;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all) && code == 0; i++)
+        if (all[i].needed)
+            code = np_cuda_take(plan, all[i].bytes, all[i].to, err);
+    return code == 0 ? upload(plan, plan->decay, plan->layout->decay, n / NP_CUDA_CHUNK, err)
+                     : code;
 }
 
 /* Only for messages, so errors are ignored. */
@@ -75,29 +84,8 @@ static void ask_memory(size_t *ret_free, size_t *ret_all)
         cudaGetLastError();
 }
 
-int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err)
-{
-    uint64_t n = plan->layout->nr_params;
-    size_t free_bytes = 0, all = 0;
-    struct np_err why = {0};
-    int code;
-
-    ask_memory(&free_bytes, &all);
-    code = take_arrays(plan, training, halves, &why);
-    if (code == -ENOMEM)
-        return np_err_set(err, code,
-            "%s: %llu parameters%s take %.3f GB, and %.3f of its %.3f GB are free; no batch fits: "
-            "the "
-            "model is too large",
-            plan->device->name, (unsigned long long)n,
-            training ? " with gradients and momentum" : "",
-            (double)n * (4 + 2 * halves + 8 * training) * 1e-9, (double)free_bytes * 1e-9,
-            (double)all * 1e-9);
-    return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
-}
-
 /* Numbers are in host memory that the device can write. */
-int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
+static int take_numbers(struct np_plan *plan, struct np_err *err)
 {
     void *numbers = NULL;
     int code = np_cuda_plan_check(plan,
@@ -117,8 +105,8 @@ int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err)
     return code;
 }
 
-/* The initial loss scale, or a checkpoint's: "scaler SCALE GOOD". */
-int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
+/* Sets the initial loss scale, or that of a checkpoint's state: "scaler SCALE GOOD". */
+static int set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
     struct np_cuda_scaler *scaler = &plan->scaler_start;
 
@@ -126,11 +114,31 @@ int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *e
     if (plan->f16 && state && strncmp(state, "scaler ", 7) == 0 &&
         (sscanf(state + 7, "%g %d", &scaler->scale, &scaler->good) != 2 || !(scaler->scale > 0)))
         return np_err_set(err, -EBADMSG, "the loss scale of the checkpoint is malformed");
+    return upload(plan, plan->arrays.scaler, scaler, sizeof(*scaler), err);
+}
 
-    return np_cuda_plan_check(plan,
-        cudaMemcpyAsync(plan->arrays.scaler, scaler, sizeof(*scaler), cudaMemcpyHostToDevice,
-            np_cuda_stream(plan)),
-        "a copy", err);
+int np_cuda_take_arrays(
+    struct np_plan *plan, bool training, bool halves, const char *state, struct np_err *err)
+{
+    uint64_t n = plan->layout->nr_params;
+    size_t free_bytes = 0, all = 0;
+    struct np_err why = {0};
+    int code;
+
+    ask_memory(&free_bytes, &all);
+    code = take_arrays(plan, training, halves, &why);
+    if (code == -ENOMEM)
+        return np_err_set(err, code,
+            "%s: %llu parameters%s take %.3f GB, and %.3f of its %.3f GB are free; no batch fits: "
+            "the model is too large",
+            plan->device->name, (unsigned long long)n,
+            training ? " with gradients and momentum" : "",
+            (double)n * (4 + 2 * halves + 8 * training) * 1e-9, (double)free_bytes * 1e-9,
+            (double)all * 1e-9);
+    if (code < 0)
+        return np_err_set(err, code, "%s", why.text);
+    code = take_numbers(plan, err);
+    return code == 0 ? set_scaler(plan, state, err) : code;
 }
 
 static uint64_t greater(uint64_t a, uint64_t b)
@@ -224,7 +232,9 @@ int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err)
 
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err)
 {
-    return plan->state[1] ? 0 : np_cuda_take_floats(plan, &plan->state[1], err);
+    return plan->state[1]
+               ? 0
+               : np_cuda_take(plan, plan->layout->nr_params * sizeof(float), &plan->state[1], err);
 }
 
 void np_cuda_give_memory(struct np_plan *plan)
@@ -278,9 +288,7 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
 static int unscale(struct np_plan *plan, float *grads, uint64_t n, struct np_err *err)
 {
     struct np_cuda_scaler scaler;
-    int code = np_cuda_plan_check(plan,
-        cudaMemcpy(&scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost), "a copy",
-        err);
+    int code = download(plan, &scaler, plan->arrays.scaler, sizeof(scaler), err);
 
     for (uint64_t i = 0; code == 0 && i < n; i++)
         grads[i] /= scaler.scale;
@@ -294,11 +302,7 @@ int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err
     int code = begin_copy(plan, array, &device, &host, &bytes, err);
 
     if (code == 0)
-        code = np_cuda_plan_check(plan,
-            cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, np_cuda_stream(plan)),
-            "a copy", err);
-    if (code == 0)
-        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+        code = download(plan, host, device, bytes, err);
     if (code == 0 && array == NP_ARRAY_GRADS && plan->f16)
         code = unscale(plan, host, bytes / sizeof(float), err);
     if (code == 0 && array == NP_ARRAY_BUFFERS)
@@ -320,14 +324,12 @@ int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct 
     else if (code == 0)
         np_cuda_layout_pack(plan->layout, in, host);
     if (code == 0)
-        code = np_cuda_plan_check(plan,
-            cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, np_cuda_stream(plan)),
-            "a copy", err);
+        code = upload(plan, device, host, bytes, err);
     if (code == 0 && array == NP_ARRAY_PARAMS && plan->arrays.half)
         np_cuda_cast(np_cuda_stream(plan), NP_CUDA_F32, device,
             plan->f16 ? NP_CUDA_F16 : NP_CUDA_BF16, plan->arrays.half, plan->layout->nr_params);
     if (code == 0)
-        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+        code = wait_for(plan, err);
     np_free(host);
     return code;
 }
@@ -350,11 +352,7 @@ int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
         return code;
     np_cuda_cast(np_cuda_stream(plan), (enum np_cuda_dtype)logits->dtype,
         (const char *)last->arena + last->memory.offsets[last->graph->logits], NP_CUDA_F32, f32, n);
-    code = np_cuda_plan_check(plan,
-        cudaMemcpyAsync(out, f32, n * sizeof(float), cudaMemcpyDeviceToHost, np_cuda_stream(plan)),
-        "a copy", err);
-    if (code == 0)
-        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    code = download(plan, out, f32, n * sizeof(float), err);
     cudaFree(f32);
     return code;
 }
@@ -362,13 +360,8 @@ int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
 {
     struct np_cuda_scaler scaler;
-    int code = np_cuda_plan_check(plan,
-        cudaMemcpyAsync(&scaler, plan->arrays.scaler, sizeof(scaler), cudaMemcpyDeviceToHost,
-            np_cuda_stream(plan)),
-        "a copy", err);
+    int code = download(plan, &scaler, plan->arrays.scaler, sizeof(scaler), err);
 
-    if (code == 0)
-        code = np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
     if (code < 0)
         return code;
     *ret_text = plan->f16 ? np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good)

@@ -5,6 +5,7 @@
 
 #include "trainer/cuda/program_cuda.h"
 
+enum np_cuda_kind { NP_CUDA_STEP, NP_CUDA_STEP_UPDATE, NP_CUDA_EVAL, NP_CUDA_NR_KINDS };
 /* The first time, a kind of step is queued call by call, so that every library has loaded what
  * it needs; then it is captured. If that fails, it is always queued call by call. */
 struct np_cuda_captured {
@@ -25,10 +26,10 @@ struct np_plan {
     void *arena, *workspace, *norm_scratch;
     uint64_t workspace_bytes;
     uint64_t nr_buffers; /* elements */
-    struct np_cuda_captured step, step_update, eval_step;
+    struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
     bool summing; /* sum holds batches that have not been applied yet */
     bool f16, decoupled;
-    bool noted_refusal;                 /* the user has been told that a step cannot be captured */
+    bool noted_refusal;                 /* of a capture, once */
     bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
     struct np_cuda_step now;            /* the values last sent to the device */
     struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
@@ -51,13 +52,13 @@ static inline int np_cuda_plan_check(
     return np_cuda_check(plan->device, status, what, err);
 }
 
-/* Device memory, zeroed; a flat array in the layout. The plan's free() gives it back. */
-int np_cuda_take(struct np_plan *plan, uint64_t bytes, void **ret_memory, struct np_err *err);
-int np_cuda_take_floats(struct np_plan *plan, float **ret_memory, struct np_err *err);
-/* All arrays but AdamW's second state; the host's memory for numbers; the arena, both programs
- * bound. */
-int np_cuda_take_arrays(struct np_plan *plan, bool training, bool halves, struct np_err *err);
-int np_cuda_take_numbers(struct np_plan *plan, struct np_err *err);
+/* Takes device memory, zeroed; bytes 0 also gives memory. *ret_memory: a pointer of any type, which
+ * the plan's free() gives back. */
+int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct np_err *err);
+/* Take all arrays but AdamW's second state, with the loss scale of a checkpoint's state (NULL: the
+ * initial one), and the host's memory for numbers; the arena, both programs bound. */
+int np_cuda_take_arrays(
+    struct np_plan *plan, bool training, bool halves, const char *state, struct np_err *err);
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
 /* Call after engines are chosen: zeroes the arrays that timing wrote, and shrinks the workspace
  * to what the chosen engines need. */
@@ -65,8 +66,6 @@ int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 void np_cuda_give_memory(struct np_plan *plan);
 /* AdamW's second state, once. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
-/* Sets the initial loss scale, or that of a checkpoint's state: "scaler SCALE GOOD". */
-int np_cuda_set_scaler(struct np_plan *plan, const char *state, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */
 int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err);

@@ -158,45 +158,45 @@ static void warm_up(struct tuner *tuner, struct np_cuda_call *call)
     program->cuda->warm = true;
 }
 
-/* --- choosing
- * ---------------------------------------------------------------------------------- */
+/* --- choosing -------------------------------------------------------------------------------- */
+
+struct pick { /* the fastest of some plans */
+    int plan; /* < 0: none yet */
+    float ms;
+};
+
+static void offer(struct pick *pick, int plan, float ms)
+{
+    if (pick->plan < 0 || ms < pick->ms)
+        *pick = (struct pick){plan, ms};
+}
 
 /* Chooses one of the call's plans; *ret_ms: its time. Skips a plan that fails. */
 static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->sums ? call->summing : call->conv;
-    float first_ms = -1, best = -1, other_ms = -1; /* other: a plan that cannot be captured */
-    int first = -1, fastest = -1, other = -1;
+    struct pick first = {-1, -1}, best = first, other = first; /* other: cannot be captured */
     struct np_err why = {0};
 
     for (int i = 0; i < conv->shape->nr_plans; i++) {
         struct timing timing;
 
         conv->shape->taken = i;
-        timing = time_run(tuner, call, run_conv, best, &why);
+        timing = time_run(tuner, call, run_conv, best.ms, &why);
         if (timing.ms < 0)
             continue;
-        if (!timing.captured && (other < 0 || timing.ms < other_ms)) {
-            other = i;
-            other_ms = timing.ms;
-        }
-        if (timing.captured && first < 0) {
-            first = i;
-            first_ms = timing.ms;
-        }
-        if (timing.captured && (fastest < 0 || timing.ms < best)) {
-            fastest = i;
-            best = timing.ms;
-        }
+        offer(timing.captured ? &best : &other, i, timing.ms);
+        if (first.plan < 0)
+            first = best;
     }
-    if (fastest < 0 && other < 0)
+    if (best.plan < 0 && other.plan < 0)
         return np_err_set(err, -EIO, "none of cuDNN's plans runs: %s", why.text);
-    if (best > MARGIN * first_ms) {
-        fastest = first;
-        best = first_ms;
-    }
-    conv->shape->taken = fastest < 0 ? other : fastest;
-    *ret_ms = fastest < 0 ? other_ms : best;
+    if (best.ms > MARGIN * first.ms)
+        best = first;
+    if (best.plan < 0)
+        best = other;
+    conv->shape->taken = best.plan;
+    *ret_ms = best.ms;
     np_cuda_conv_keep(conv);
     return 0;
 }
