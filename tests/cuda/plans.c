@@ -79,6 +79,19 @@ struct network {
     const char *title;
 };
 
+/* The descriptor of a GPU that only this JSON describes; NULL: cuDNN refuses it. */
+static cudnnBackendDescriptor_t described(const struct np_cudnn *cudnn, const char *json)
+{
+    cudnnBackendDescriptor_t props = NULL;
+
+    return cudnn->new_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &props) ||
+                   cudnn->set(props, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                       (int64_t)strlen(json), json) ||
+                   cudnn->finalize(props)
+               ? NULL
+               : props;
+}
+
 /* As if each shape's first plan had been chosen. */
 static int note_choice(const struct np_cuda_conv *conv, struct np_engines *engines)
 {
@@ -176,13 +189,14 @@ int main(int argc, char **argv)
     if (np_cuda_libs_open(&cuda.libs, &err) < 0)
         return fail("libraries", &err);
     cuda.target.cudnn = &cuda.libs.cudnn;
-    if (np_dnn_props(cuda.target.cudnn, json, &cuda.target.props, &err) < 0)
+    cuda.target.props = described(cuda.target.cudnn, json);
+    if (!cuda.target.props && np_err_set(&err, -1, "cuDNN refuses the description of a GPU"))
         return fail(argv[1], &err);
     snprintf(title, sizeof(title), "%s %s%s%s", argv[3], argv[2], *how ? " " : "", how);
     new_descriptor = cuda.libs.cudnn.new_descriptor;
     cuda.libs.cudnn.new_descriptor = count_plans;
     bad = lower_twice(&(struct network){&cuda, {graph, eval}, &rules, title});
-    np_dnn_props_free(cuda.target.cudnn, cuda.target.props);
+    np_dnn_drop(cuda.target.cudnn, &cuda.target.props, 1);
     np_cuda_libs_close(&cuda.libs);
     np_graph_free(eval);
     np_graph_free(graph);

@@ -313,7 +313,7 @@ void np_cuda_conv_free(struct np_cuda_conv *conv)
 {
     if (!conv)
         return;
-    np_dnn_pack_free(conv->target->cudnn, conv->pack);
+    np_dnn_drop(conv->target->cudnn, &conv->pack, 1);
     np_free(conv);
 }
 

@@ -1,5 +1,5 @@
-/* See dnn.h. Makes, fills and finalises descriptors; the graph keeps the first error, so that
- * callers read like the graphs they build. */
+/* See dnn.h. Makes, fills and finalises descriptors; the graph keeps the first error. */
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -20,61 +20,6 @@ int np_dnn_refuse(
         "cuDNN refuses %s: %s%s%s", what, cudnn->error_string(status), *why ? ": " : "", why);
 }
 
-static void check(struct np_dnn *dnn, cudnnStatus_t status, const char *what)
-{
-    if (status != CUDNN_STATUS_SUCCESS && dnn->err.code == 0)
-        np_dnn_refuse(dnn->target->cudnn, status, what, &dnn->err);
-}
-
-static cudnnBackendDescriptor_t make(
-    struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
-{
-    cudnnBackendDescriptor_t descriptor = NULL;
-
-    check(dnn, dnn->target->cudnn->new_descriptor(type, &descriptor), what);
-    return descriptor;
-}
-
-static void set(struct np_dnn *dnn, cudnnBackendDescriptor_t descriptor,
-    cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
-    const void *values, const char *what)
-{
-    if (dnn->err.code == 0)
-        check(dnn, dnn->target->cudnn->set(descriptor, name, type, count, values), what);
-}
-
-static void finalize(struct np_dnn *dnn, cudnnBackendDescriptor_t descriptor, const char *what)
-{
-    if (dnn->err.code == 0)
-        check(dnn, dnn->target->cudnn->finalize(descriptor), what);
-}
-
-int np_dnn_props(const struct np_cudnn *cudnn, const char *json,
-    cudnnBackendDescriptor_t *ret_props, struct np_err *err)
-{
-    cudnnBackendDescriptor_t props = NULL;
-    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &props);
-
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(props, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-            (int64_t)strlen(json), json);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(props);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        np_dnn_refuse(cudnn, status, "the description of a GPU", err);
-        np_dnn_props_free(cudnn, props);
-        return -EINVAL;
-    }
-    *ret_props = props;
-    return 0;
-}
-
-void np_dnn_props_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t props)
-{
-    if (props)
-        cudnn->free_descriptor(props);
-}
-
 /* --- the graph ------------------------------------------------------------------------------- */
 
 struct np_dnn *np_dnn_new(const struct np_dnn_target *target)
@@ -85,7 +30,7 @@ struct np_dnn *np_dnn_new(const struct np_dnn_target *target)
     return dnn;
 }
 
-static void free_all(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t *list, int n)
+void np_dnn_drop(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t *list, int n)
 {
     for (int i = 0; i < n; i++)
         if (list[i])
@@ -96,10 +41,10 @@ void np_dnn_free(struct np_dnn *dnn)
 {
     if (!dnn)
         return;
-    free_all(dnn->target->cudnn, &dnn->graph, 1);
-    free_all(dnn->target->cudnn, dnn->ops, dnn->nr_ops);
-    free_all(dnn->target->cudnn, dnn->parts, dnn->nr_parts);
-    free_all(dnn->target->cudnn, dnn->tensors, dnn->nr_tensors);
+    np_dnn_drop(dnn->target->cudnn, &dnn->graph, 1);
+    np_dnn_drop(dnn->target->cudnn, dnn->ops, dnn->nr_ops);
+    np_dnn_drop(dnn->target->cudnn, dnn->parts, dnn->nr_parts);
+    np_dnn_drop(dnn->target->cudnn, dnn->tensors, dnn->nr_tensors);
     np_free(dnn);
 }
 
@@ -111,10 +56,7 @@ static int add_tensor(
     int64_t uid = dnn->nr_tensors + 1, alignment = 16;
     cudnnBackendDescriptor_t t;
 
-    if (dnn->nr_tensors == NP_DNN_MAX) {
-        np_err_set(&dnn->err, -E2BIG, "a graph for cuDNN has more than %d tensors", NP_DNN_MAX);
-        return 0;
-    }
+    assert(dnn->nr_tensors < NP_DNN_MAX);
     t = dnn->tensors[dnn->nr_tensors] = make(dnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     set(dnn, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type, "a tensor's type");
     set(dnn, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims, "a tensor's dimensions");
@@ -145,10 +87,7 @@ int np_dnn_channels(struct np_dnn *dnn, int64_t c)
 static cudnnBackendDescriptor_t add_op(
     struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
 {
-    if (dnn->nr_ops == NP_DNN_MAX) {
-        np_err_set(&dnn->err, -E2BIG, "a graph for cuDNN has more than %d operations", NP_DNN_MAX);
-        return NULL;
-    }
+    assert(dnn->nr_ops < NP_DNN_MAX);
     return dnn->ops[dnn->nr_ops++] = make(dnn, type, what);
 }
 
@@ -163,10 +102,7 @@ static void operand(
 static cudnnBackendDescriptor_t add_part(
     struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
 {
-    if (dnn->nr_parts == NP_DNN_MAX) {
-        np_err_set(&dnn->err, -E2BIG, "a graph for cuDNN has more than %d operations", NP_DNN_MAX);
-        return NULL;
-    }
+    assert(dnn->nr_parts < NP_DNN_MAX);
     return dnn->parts[dnn->nr_parts++] = make(dnn, type, what);
 }
 
@@ -290,7 +226,5 @@ int np_dnn_finish(struct np_dnn *dnn, struct np_err *err)
         set(dnn, dnn->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
             &dnn->target->handle, "a handle");
     finalize(dnn, dnn->graph, "a graph of operations");
-    if (dnn->err.code && err)
-        *err = dnn->err;
-    return dnn->err.code;
+    return dnn->err.code ? np_err_set(err, dnn->err.code, "%s", dnn->err.text) : 0;
 }

@@ -1,6 +1,6 @@
 /* cuDNN's graph API in a few calls: tensors and operations become an operation graph, the graph
  * gives plans, a plan runs on a stream. Building needs no GPU: plans can be made for any GPU
- * that is described by DEVICEPROP's JSON. Trainer thread. */
+ * that a DEVICEPROP descriptor describes. Trainer thread. */
 #ifndef NP_DNN_H
 #define NP_DNN_H
 
@@ -33,12 +33,10 @@ struct np_cudnn {
 struct np_dnn_target {
     const struct np_cudnn *cudnn;
     cudnnHandle_t handle;           /* NULL: no GPU, plans are built but cannot run */
-    cudnnBackendDescriptor_t props; /* NULL with a handle */
+    cudnnBackendDescriptor_t props; /* DEVICEPROP; NULL with a handle */
 };
-/* json: as cudnnBackend's DEVICEPROP takes it. Caller frees with np_dnn_props_free(). */
-int np_dnn_props(const struct np_cudnn *cudnn, const char *json,
-    cudnnBackendDescriptor_t *ret_props, struct np_err *err);
-void np_dnn_props_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t props);
+/* Frees those of n descriptors that are not NULL. */
+void np_dnn_drop(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t *list, int n);
 
 /* --- an operation graph ---------------------------------------------------------------------- */
 
@@ -102,10 +100,9 @@ int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *
     struct np_dnn_plan *ret_plan, struct np_err *err);
 void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan);
 /* The memory that a graph's plans run on: pointers in the order of its real tensors, and the
- * largest workspace. Valid for any plan of the graph. Replaces *pack; np_dnn_pack_free(). */
+ * largest workspace. Valid for any plan of the graph. Replaces *pack; np_dnn_drop(). */
 int np_dnn_bind(const struct np_dnn *dnn, void *const *pointers, void *workspace,
     cudnnBackendDescriptor_t *pack, struct np_err *err);
-void np_dnn_pack_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t pack);
 int np_dnn_run(const struct np_dnn_target *target, const struct np_dnn_plan *plan,
     cudnnBackendDescriptor_t pack, struct np_err *err);
 

@@ -56,59 +56,47 @@ struct knob {
     int64_t value;
 };
 
-static bool read_knob(
-    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t choice, struct knob *ret_knob)
-{
-    int64_t count = 0;
-
-    return cudnn->get(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count,
-               &ret_knob->type) == CUDNN_STATUS_SUCCESS &&
-           cudnn->get(choice, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count,
-               &ret_knob->value) == CUDNN_STATUS_SUCCESS;
-}
-
 /* Reads the knobs of a configuration, by type. Returns their number; < 0: cuDNN does not report
  * them. */
-static int read_knobs(
-    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t config, struct knob knobs[MAX_KNOBS])
+static int read_knobs(const struct np_dnn_target *target, cudnnBackendDescriptor_t config,
+    struct knob knobs[MAX_KNOBS])
 {
+    struct np_dnn calls = {.target = target};
     cudnnBackendDescriptor_t choices[MAX_KNOBS] = {0};
-    int64_t n = 0;
-    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    bool good;
+    int n;
 
-    for (int i = 0; i < MAX_KNOBS && status == CUDNN_STATUS_SUCCESS; i++)
-        status = cudnn->new_descriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &choices[i]);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, &n, choices);
-    good = status == CUDNN_STATUS_SUCCESS && n <= MAX_KNOBS;
-    for (int i = 0; good && i < (int)n; i++) {
+    for (int i = 0; i < MAX_KNOBS; i++)
+        choices[i] = make(&calls, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, "a knob");
+    n = get(&calls, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+        MAX_KNOBS, choices, "knobs");
+    for (int i = 0; i < n && i < MAX_KNOBS; i++) {
         struct knob knob;
         int at = i;
 
-        good = read_knob(cudnn, choices[i], &knob);
-        for (; good && at > 0 && knobs[at - 1].type > knob.type; at--)
+        get(&calls, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+            &knob.type, "a knob");
+        get(&calls, choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &knob.value,
+            "a knob");
+        if (calls.err.code)
+            break;
+        for (; at > 0 && knobs[at - 1].type > knob.type; at--)
             knobs[at] = knobs[at - 1];
-        if (good)
-            knobs[at] = knob;
+        knobs[at] = knob;
     }
-    for (int i = 0; i < MAX_KNOBS; i++)
-        if (choices[i])
-            cudnn->free_descriptor(choices[i]);
-    return good ? (int)n : -1;
+    np_dnn_drop(target->cudnn, choices, MAX_KNOBS);
+    return calls.err.code == 0 && n <= MAX_KNOBS ? n : -1;
 }
 
 /* "40:2=1,7=64". */
 static bool name_offer(
-    const struct np_cudnn *cudnn, cudnnBackendDescriptor_t engine, struct np_dnn_offer *offer)
+    const struct np_dnn_target *target, cudnnBackendDescriptor_t engine, struct np_dnn_offer *offer)
 {
     struct knob knobs[MAX_KNOBS];
     int64_t index = 0, count = 0;
-    int nr_knobs = read_knobs(cudnn, offer->config, knobs), at;
+    int nr_knobs = read_knobs(target, offer->config, knobs), at;
 
-    if (nr_knobs < 0 || cudnn->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-                            &count, &index) != CUDNN_STATUS_SUCCESS)
+    if (nr_knobs < 0 || target->cudnn->get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
+                            1, &count, &index) != CUDNN_STATUS_SUCCESS)
         return false;
     at = snprintf(offer->id, sizeof(offer->id), "%lld", (long long)index);
     for (int i = 0; i < nr_knobs && at < (int)sizeof(offer->id); i++)
@@ -130,7 +118,7 @@ static bool take_offer(
         return false;
     good = cudnn->get(offer->config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                &count, &engine) == CUDNN_STATUS_SUCCESS &&
-           allowed(dnn, engine, rules, &offer->compiled) && name_offer(cudnn, engine, offer);
+           allowed(dnn, engine, rules, &offer->compiled) && name_offer(dnn->target, engine, offer);
     cudnn->free_descriptor(engine);
     return good;
 }
@@ -150,30 +138,25 @@ static bool have_offer(
 static int ask(struct np_dnn *dnn, cudnnBackendHeurMode_t mode,
     cudnnBackendDescriptor_t configs[NP_DNN_OFFERS])
 {
+    static const char what[] = "to offer plans";
     const struct np_dnn_target *target = dnn->target;
-    const struct np_cudnn *cudnn = target->cudnn;
-    cudnnBackendDescriptor_t heur = NULL;
-    int64_t n = 0;
-    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
+    struct np_dnn calls = {.target = target};
+    cudnnBackendDescriptor_t heur = make(&calls, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, what);
+    int n;
 
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &dnn->graph);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (status == CUDNN_STATUS_SUCCESS && target->props)
-        status = cudnn->set(heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-            1, &target->props);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(heur);
-    for (int i = 0; i < NP_DNN_OFFERS && status == CUDNN_STATUS_SUCCESS; i++)
-        status = cudnn->new_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->get(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-            NP_DNN_OFFERS, &n, configs);
-    if (heur)
-        cudnn->free_descriptor(heur);
-    return status == CUDNN_STATUS_SUCCESS ? (int)n : 0;
+    set(&calls, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+        &dnn->graph, what);
+    set(&calls, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode, what);
+    if (target->props)
+        set(&calls, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+            &target->props, what);
+    finalize(&calls, heur, what);
+    for (int i = 0; i < NP_DNN_OFFERS; i++)
+        configs[i] = make(&calls, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, what);
+    n = get(&calls, heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+        NP_DNN_OFFERS, configs, what);
+    np_dnn_drop(target->cudnn, &heur, 1);
+    return calls.err.code ? 0 : n;
 }
 
 int np_dnn_offers(struct np_dnn *dnn, const struct np_dnn_rules *rules,
@@ -195,9 +178,7 @@ int np_dnn_offers(struct np_dnn *dnn, const struct np_dnn_rules *rules,
             configs[i] = NULL;
             n++;
         }
-        for (int i = 0; i < NP_DNN_OFFERS; i++)
-            if (configs[i])
-                cudnn->free_descriptor(configs[i]);
+        np_dnn_drop(cudnn, configs, NP_DNN_OFFERS);
     }
     if (n > 0)
         return n;
@@ -216,70 +197,55 @@ void np_dnn_offers_free(const struct np_cudnn *cudnn, struct np_dnn_offer *offer
 int np_dnn_build(const struct np_dnn_target *target, const struct np_dnn_offer *offer,
     struct np_dnn_plan *ret_plan, struct np_err *err)
 {
-    const struct np_cudnn *cudnn = target->cudnn;
-    cudnnBackendDescriptor_t plan = NULL;
-    int64_t count = 0, workspace = 0;
-    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan);
+    static const char what[] = "to build a plan";
+    struct np_dnn calls = {.target = target};
+    struct np_dnn_plan built = {
+        .plan = make(&calls, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, what)};
+    int64_t workspace = 0;
 
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->config);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = target->handle ? cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                      CUDNN_TYPE_HANDLE, 1, &target->handle)
-                                : cudnn->set(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->props);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(plan);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-            &count, &workspace);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        if (plan)
-            cudnn->free_descriptor(plan);
-        return np_dnn_refuse(cudnn, status, "to build a plan", err);
+    set(&calls, built.plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+        1, &offer->config, what);
+    if (target->handle)
+        set(&calls, built.plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+            &target->handle, what);
+    else
+        set(&calls, built.plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+            1, &target->props, what);
+    finalize(&calls, built.plan, what);
+    get(&calls, built.plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+        &workspace, what);
+    if (calls.err.code) {
+        np_dnn_plan_free(target->cudnn, &built);
+        return np_err_set(err, calls.err.code, "%s", calls.err.text);
     }
-    *ret_plan = (struct np_dnn_plan){.plan = plan, .workspace_bytes = (uint64_t)workspace};
-    memcpy(ret_plan->id, offer->id, sizeof(ret_plan->id));
+    built.workspace_bytes = (uint64_t)workspace;
+    memcpy(built.id, offer->id, sizeof(built.id));
+    *ret_plan = built;
     return 0;
 }
 
 void np_dnn_plan_free(const struct np_cudnn *cudnn, struct np_dnn_plan *plan)
 {
-    if (plan->plan)
-        cudnn->free_descriptor(plan->plan);
+    np_dnn_drop(cudnn, &plan->plan, 1);
     *plan = (struct np_dnn_plan){0};
-}
-
-void np_dnn_pack_free(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t pack)
-{
-    if (pack)
-        cudnn->free_descriptor(pack);
 }
 
 int np_dnn_bind(const struct np_dnn *dnn, void *const *pointers, void *workspace,
     cudnnBackendDescriptor_t *pack, struct np_err *err)
 {
-    const struct np_cudnn *cudnn = dnn->target->cudnn;
-    cudnnBackendDescriptor_t bound = NULL;
-    cudnnStatus_t status = cudnn->new_descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &bound);
+    static const char what[] = "the pointers of a plan";
+    struct np_dnn calls = {.target = dnn->target};
+    cudnnBackendDescriptor_t bound = make(&calls, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, what);
 
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(
-            bound, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, dnn->nr_bound, dnn->bound);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(bound, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-            dnn->nr_bound, pointers);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->set(
-            bound, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnn->finalize(bound);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        np_dnn_pack_free(cudnn, bound);
-        return np_dnn_refuse(cudnn, status, "the pointers of a plan", err);
-    }
-    np_dnn_pack_free(cudnn, *pack);
+    set(&calls, bound, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, dnn->nr_bound,
+        dnn->bound, what);
+    set(&calls, bound, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, dnn->nr_bound,
+        pointers, what);
+    set(&calls, bound, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace, what);
+    finalize(&calls, bound, what);
+    np_dnn_drop(dnn->target->cudnn, calls.err.code ? &bound : pack, 1);
+    if (calls.err.code)
+        return np_err_set(err, calls.err.code, "%s", calls.err.text);
     *pack = bound;
     return 0;
 }
