@@ -1,8 +1,9 @@
-/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clock with the possible ones. Main thread. Events of their own stream time the copies; the possible rates come from
- * the link's generation and width and from the memory's clock and width. */
+/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clocks with the possible ones,
+ * which come from the link's generation and width and from the memory's clock and width. Events of
+ * their own stream time the copies. Main thread. */
 #include <dlfcn.h>
-#include <errno.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,8 @@
 
 /* --- NVML -------------------------------------------------------------------------------------- */
 
-/* The driver's management library: clocks, ECC, persistence. Loaded at run time if present. Its header is not always
- * installed; the calls have been the same for ten years. */
+/* The driver's management library: clocks, ECC, persistence. Loaded at run time if present. Its
+ * header is not always installed; the calls have been the same for ten years. */
 struct nvml_facts { /* -1: not reported */
     int sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
     int watts, watts_limit, watts_default;
@@ -49,104 +50,98 @@ typedef int (*errors_fn)(
 typedef int (*reasons_fn)(void *device, unsigned long long *ret_reasons);
 
 struct nvml {
-    void *library, *device;
+    void *library, *device; /* device NULL: the library is missing, or does not know the GPU */
 };
 
-/* Missing functions are NULL, which callers check. */
-#define FUNCTION(type, name)                                                                       \
-    type name;                                                                                     \
-    do {                                                                                           \
-        void *address = dlsym(nvml->library, #name);                                               \
-        memcpy(&name, &address, sizeof(name));                                                     \
-    } while (0)
+/* Sets *ret_function, a pointer to a function; NULL: the library lacks it. */
+static void find(const struct nvml *nvml, const char *name, void *ret_function)
+{
+    void *address = dlsym(nvml->library, name);
+
+    memcpy(ret_function, &address, sizeof(address));
+}
 
 static void nvml_close(struct nvml *nvml)
 {
-    if (!nvml)
-        return;
-    if (nvml->device) {
-        FUNCTION(plain_fn, nvmlShutdown);
-        if (nvmlShutdown)
-            nvmlShutdown();
-    }
+    plain_fn shutdown = NULL;
+
+    if (nvml->device)
+        find(nvml, "nvmlShutdown", &shutdown);
+    if (shutdown)
+        shutdown();
     if (nvml->library)
         dlclose(nvml->library);
-    np_free(nvml);
 }
 
-/* pci_id: "0000:3B:00.0". NULL: the library is missing, or does not know the GPU. */
-static struct nvml *nvml_open(const char *pci_id)
+/* pci_id: "0000:3B:00.0". */
+static void nvml_open(struct nvml *nvml, const char *pci_id)
 {
-    struct nvml *nvml = np_alloc(sizeof(*nvml));
+    plain_fn init;
+    find_fn handle;
 
     nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (nvml->library) {
-        FUNCTION(plain_fn, nvmlInit_v2);
-        FUNCTION(find_fn, nvmlDeviceGetHandleByPciBusId_v2);
-        if (nvmlInit_v2 && nvmlDeviceGetHandleByPciBusId_v2 && nvmlInit_v2() == 0 &&
-            nvmlDeviceGetHandleByPciBusId_v2(pci_id, &nvml->device) == 0)
-            return nvml;
-    }
-    nvml_close(nvml);
-    return NULL;
+    if (!nvml->library)
+        return;
+    find(nvml, "nvmlInit_v2", &init);
+    find(nvml, "nvmlDeviceGetHandleByPciBusId_v2", &handle);
+    if (!init || !handle || init() != 0 || handle(pci_id, &nvml->device) != 0)
+        nvml->device = NULL;
 }
 
-static int clock_of(const struct nvml *nvml, clock_fn call, unsigned which)
+static int clock_of(const struct nvml *nvml, const char *name, unsigned which)
 {
     unsigned mhz = 0;
+    clock_fn call;
 
+    find(nvml, name, &call);
     return call && call(nvml->device, which, &mhz) == 0 ? (int)mhz : -1;
 }
 
-static int number_of(const struct nvml *nvml, number_fn call, unsigned scale)
+static int number_of(const struct nvml *nvml, const char *name, unsigned scale)
 {
     unsigned number = 0;
+    number_fn call;
 
+    find(nvml, name, &call);
     return call && call(nvml->device, &number) == 0 ? (int)(number / scale) : -1;
 }
 
 static void read_ecc(const struct nvml *nvml, struct nvml_facts *facts)
 {
-    FUNCTION(ecc_fn, nvmlDeviceGetEccMode);
-    FUNCTION(errors_fn, nvmlDeviceGetTotalEccErrors);
     unsigned now = 0, pending = 0;
     unsigned long long errors = 0;
+    ecc_fn mode;
+    errors_fn total;
 
+    find(nvml, "nvmlDeviceGetEccMode", &mode);
+    find(nvml, "nvmlDeviceGetTotalEccErrors", &total);
     facts->ecc = facts->ecc_pending = -1;
     facts->ecc_errors = -1;
-    if (nvmlDeviceGetEccMode && nvmlDeviceGetEccMode(nvml->device, &now, &pending) == 0) {
+    if (mode && mode(nvml->device, &now, &pending) == 0) {
         facts->ecc = (int)now;
         facts->ecc_pending = (int)pending;
     }
-    if (nvmlDeviceGetTotalEccErrors &&
-        nvmlDeviceGetTotalEccErrors(nvml->device, ERRORS_UNCORRECTED, SINCE_LOADED, &errors) == 0)
+    if (total && total(nvml->device, ERRORS_UNCORRECTED, SINCE_LOADED, &errors) == 0)
         facts->ecc_errors = (long long)errors;
 }
 
 /* Reads the current state: clocks rise under load. */
 static void nvml_read(const struct nvml *nvml, struct nvml_facts *ret_facts)
 {
-    FUNCTION(clock_fn, nvmlDeviceGetClockInfo);
-    FUNCTION(clock_fn, nvmlDeviceGetMaxClockInfo);
-    FUNCTION(number_fn, nvmlDeviceGetPowerUsage);
-    FUNCTION(number_fn, nvmlDeviceGetEnforcedPowerLimit);
-    FUNCTION(number_fn, nvmlDeviceGetPowerManagementDefaultLimit);
-    FUNCTION(number_fn, nvmlDeviceGetPersistenceMode);
-    FUNCTION(reasons_fn, nvmlDeviceGetCurrentClocksThrottleReasons);
     unsigned long long reasons = 0;
+    reasons_fn slowed;
 
-    ret_facts->sm_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_SM);
-    ret_facts->max_sm_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_SM);
-    ret_facts->memory_mhz = clock_of(nvml, nvmlDeviceGetClockInfo, CLOCK_MEMORY);
-    ret_facts->max_memory_mhz = clock_of(nvml, nvmlDeviceGetMaxClockInfo, CLOCK_MEMORY);
-    ret_facts->watts = number_of(nvml, nvmlDeviceGetPowerUsage, 1000);
-    ret_facts->watts_limit = number_of(nvml, nvmlDeviceGetEnforcedPowerLimit, 1000);
-    ret_facts->watts_default = number_of(nvml, nvmlDeviceGetPowerManagementDefaultLimit, 1000);
-    ret_facts->persistence = number_of(nvml, nvmlDeviceGetPersistenceMode, 1);
-    ret_facts->slowed_reasons = -1;
-    if (nvmlDeviceGetCurrentClocksThrottleReasons &&
-        nvmlDeviceGetCurrentClocksThrottleReasons(nvml->device, &reasons) == 0)
-        ret_facts->slowed_reasons = (long long)reasons;
+    find(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", &slowed);
+    ret_facts->sm_mhz = clock_of(nvml, "nvmlDeviceGetClockInfo", CLOCK_SM);
+    ret_facts->max_sm_mhz = clock_of(nvml, "nvmlDeviceGetMaxClockInfo", CLOCK_SM);
+    ret_facts->memory_mhz = clock_of(nvml, "nvmlDeviceGetClockInfo", CLOCK_MEMORY);
+    ret_facts->max_memory_mhz = clock_of(nvml, "nvmlDeviceGetMaxClockInfo", CLOCK_MEMORY);
+    ret_facts->watts = number_of(nvml, "nvmlDeviceGetPowerUsage", 1000);
+    ret_facts->watts_limit = number_of(nvml, "nvmlDeviceGetEnforcedPowerLimit", 1000);
+    ret_facts->watts_default = number_of(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", 1000);
+    ret_facts->persistence = number_of(nvml, "nvmlDeviceGetPersistenceMode", 1);
+    ret_facts->slowed_reasons =
+        slowed && slowed(nvml->device, &reasons) == 0 ? (long long)reasons : -1;
     read_ecc(nvml, ret_facts);
 }
 
@@ -155,19 +150,30 @@ static void nvml_read(const struct nvml *nvml, struct nvml_facts *ret_facts)
 struct visit {
     struct np_device *device;
     struct np_cuda *cuda;
-    struct nvml *nvml;        /* NULL: not there */
+    struct nvml nvml;
     struct nvml_facts loaded; /* while the memory was busy */
     np_found_fn found;
     void *context;
 };
 
-static void say(const struct visit *visit, enum np_verdict verdict, const char *what,
-    const char *text, const char *advice)
+/* advice: of a warning. */
+__attribute__((format(printf, 5, 6))) static void report(const struct visit *visit,
+    enum np_verdict verdict, const char *what, const char *advice, const char *format, ...)
 {
+    char text[560];
     const struct np_finding finding = {
         verdict, what, text, verdict == NP_FOUND_WARN ? advice : NULL};
+    va_list args;
 
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
     visit->found(visit->context, &finding);
+}
+
+static enum np_verdict ok_if(bool good)
+{
+    return good ? NP_FOUND_OK : NP_FOUND_WARN;
 }
 
 /* --- bandwidths ---------------------------------------------------------------------------- */
@@ -189,8 +195,8 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
         status = cudaMemcpyAsync(copies->to, copies->from, copies->bytes, copies->kind, stream);
     if (status == cudaSuccess)
         status = cudaEventRecord(end, stream);
-    if (status == cudaSuccess && visit->nvml && copies->kind == cudaMemcpyDeviceToDevice)
-        nvml_read(visit->nvml, &visit->loaded); /* the copies are under way */
+    if (status == cudaSuccess && visit->nvml.device && copies->kind == cudaMemcpyDeviceToDevice)
+        nvml_read(&visit->nvml, &visit->loaded); /* the copies are under way */
     if (status == cudaSuccess)
         status = cudaEventSynchronize(end);
     if (status == cudaSuccess)
@@ -198,7 +204,7 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
     return status;
 }
 
-/* Measures 10^9 bytes a second: one copy warms up and tells how many are needed to fill the
+/* Measures 10^9 bytes a second; the first two copies warm up and give the number that fills the
  * time. */
 static int measure(
     struct visit *visit, const struct copies *copies, double *ret_gbps, struct np_err *err)
@@ -237,7 +243,7 @@ static double link_gbps(const char *speed, const char *width)
 
 static void judge_bus(const struct visit *visit, double gbps)
 {
-    char speed[64], width[32], max_speed[64], max_width[32], text[300];
+    char speed[64], width[32], max_speed[64], max_width[32];
     int ordinal = visit->cuda->ordinal;
     bool known = np_cuda_pci_file(ordinal, "current_link_speed", speed, sizeof(speed)) &
                  np_cuda_pci_file(ordinal, "current_link_width", width, sizeof(width)) &
@@ -251,21 +257,32 @@ static void judge_bus(const struct visit *visit, double gbps)
     if (link < gbps) /* a virtual machine does not see the real link */
         link = max;
     if (link <= 0 || link < gbps) {
-        snprintf(text, sizeof(text),
+        report(visit, NP_FOUND_OK, "host to device", NULL,
             "%.1f GB/s from pinned memory; the link's possible rate is not reported", gbps);
-        say(visit, NP_FOUND_OK, "host to device", text, NULL);
         return;
     }
-    snprintf(text, sizeof(text), "%.1f GB/s from pinned memory, %.0f%% of the link's %.1f (%s x%s)",
-        gbps, 100 * gbps / link, link, speed, width);
-    say(visit, gbps >= MIN_BUS * link ? NP_FOUND_OK : NP_FOUND_WARN, "host to device", text,
+    report(visit, ok_if(gbps >= MIN_BUS * link), "host to device",
         "something shares the bus, or the memory is far: see the NUMA node below; other programs "
-        "that copy; the IOMMU (iommu=pt)");
-    if (atoi(width) >= atoi(max_width) || atoi(max_width) > 16)
-        return;
-    snprintf(text, sizeof(text), "x%s, but the GPU supports x%s", width, max_width);
-    say(visit, NP_FOUND_WARN, "PCIe width", text,
-        "the slot, a riser or the board's layout gives it fewer lanes: try another slot");
+        "that copy; the IOMMU (iommu=pt)",
+        "%.1f GB/s from pinned memory, %.0f%% of the link's %.1f (%s x%s)", gbps, 100 * gbps / link,
+        link, speed, width);
+    if (atoi(width) < atoi(max_width) && atoi(max_width) <= 16)
+        report(visit, NP_FOUND_WARN, "PCIe width",
+            "the slot, a riser or the board's layout gives it fewer lanes: try another slot",
+            "x%s, but the GPU supports x%s", width, max_width);
+}
+
+/* Measures copies between two buffers, which may be NULL; false: reported why it cannot. */
+static bool measured(struct visit *visit, const struct copies *copies, const char *what,
+    const char *advice, double *ret_gbps)
+{
+    const bool there = copies->to && copies->from;
+    struct np_err err = {0};
+
+    if (there && measure(visit, copies, ret_gbps, &err) == 0)
+        return true;
+    report(visit, NP_FOUND_WARN, what, advice, "%s", there ? err.text : visit->device->fault);
+    return false;
 }
 
 static void look_at_bus(struct visit *visit)
@@ -273,18 +290,11 @@ static void look_at_bus(struct visit *visit)
     struct np_device *device = visit->device;
     void *host = device->pinned.alloc(device->pinned.context, H2D_BYTES);
     void *memory = device->ops->alloc(device, H2D_BYTES);
-    struct np_err err = {0};
-    double gbps = 0;
+    double gbps;
 
-    if (!host || !memory)
-        np_err_set(&err, -ENOMEM, "%s", device->fault);
-    else
-        measure(
-            visit, &(struct copies){memory, host, H2D_BYTES, cudaMemcpyHostToDevice}, &gbps, &err);
-    if (err.code)
-        say(visit, NP_FOUND_WARN, "host to device", err.text,
-            "a run would fail in the same way: free memory of the GPU and of this machine");
-    else
+    if (measured(visit, &(struct copies){memory, host, H2D_BYTES, cudaMemcpyHostToDevice},
+            "host to device",
+            "a run would fail in the same way: free memory of the GPU and of this machine", &gbps))
         judge_bus(visit, gbps);
     device->ops->free(device, memory);
     device->pinned.free(device->pinned.context, host, H2D_BYTES);
@@ -294,28 +304,20 @@ static void look_at_memory(struct visit *visit)
 {
     struct np_device *device = visit->device;
     void *from = device->ops->alloc(device, D2D_BYTES), *to = device->ops->alloc(device, D2D_BYTES);
-    struct np_err err = {0};
     int khz = 0, bits = 0;
-    double gbps = 0, max;
-    char text[200];
+    double gbps, max;
 
     cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, visit->cuda->ordinal);
     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, visit->cuda->ordinal);
     max = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
-    if (!from || !to)
-        np_err_set(&err, -ENOMEM, "%s", device->fault);
-    else
-        measure(
-            visit, &(struct copies){to, from, D2D_BYTES, cudaMemcpyDeviceToDevice}, &gbps, &err);
-    gbps *= 2; /* read and written */
-    if (err.code) {
-        say(visit, NP_FOUND_WARN, "device memory", err.text,
-            "another process uses the GPU's memory: `nvidia-smi` names it");
-    } else {
-        snprintf(text, sizeof(text), "%.0f GB/s copied within, %.0f%% of %.0f (%d MHz, %d bits)",
-            gbps, max > 0 ? 100 * gbps / max : 0, max, khz / 1000, bits);
-        say(visit, gbps >= MIN_MEMORY * max ? NP_FOUND_OK : NP_FOUND_WARN, "device memory", text,
-            "another process uses the GPU (`nvidia-smi`), or its clocks are lowered: see below");
+    if (measured(visit, &(struct copies){to, from, D2D_BYTES, cudaMemcpyDeviceToDevice},
+            "device memory", "another process uses the GPU's memory: `nvidia-smi` names it",
+            &gbps)) {
+        gbps *= 2; /* read and written */
+        report(visit, ok_if(gbps >= MIN_MEMORY * max), "device memory",
+            "another process uses the GPU (`nvidia-smi`), or its clocks are lowered: see below",
+            "%.0f GB/s copied within, %.0f%% of %.0f (%d MHz, %d bits)", gbps,
+            max > 0 ? 100 * gbps / max : 0, max, khz / 1000, bits);
     }
     device->ops->free(device, from);
     device->ops->free(device, to);
@@ -329,52 +331,49 @@ static void judge_clocks(const struct visit *visit)
     const long long bad = NVML_HW_SLOWDOWN | NVML_THERMAL | NVML_POWER_BRAKE;
     bool slowed = facts->slowed_reasons >= 0 && facts->slowed_reasons & bad;
     bool capped = facts->watts_limit > 0 && facts->watts_limit < facts->watts_default;
-    char text[256];
 
-    snprintf(text, sizeof(text), "SM %d of %d MHz, memory %d of %d MHz, %d W of %d%s%s",
-        facts->sm_mhz, facts->max_sm_mhz, facts->memory_mhz, facts->max_memory_mhz, facts->watts,
-        facts->watts_limit,
+    report(visit, ok_if(!slowed && !capped), "clocks",
+        slowed ? "look at its cooling and its power supply: `nvidia-smi -q -d PERFORMANCE`"
+               : "`nvidia-smi -pl` restores the default limit",
+        "SM %d of %d MHz, memory %d of %d MHz, %d W of %d%s%s", facts->sm_mhz, facts->max_sm_mhz,
+        facts->memory_mhz, facts->max_memory_mhz, facts->watts, facts->watts_limit,
         slowed && facts->slowed_reasons & NVML_THERMAL ? "; slowed by heat"
         : slowed                                       ? "; slowed by the hardware"
                                                        : "",
         capped ? "; its power limit is lowered" : "");
-    say(visit, slowed || capped ? NP_FOUND_WARN : NP_FOUND_OK, "clocks", text,
-        slowed ? "look at its cooling and its power supply: `nvidia-smi -q -d PERFORMANCE`"
-               : "`nvidia-smi -pl` restores the default limit");
 }
 
 static void judge_ecc(const struct visit *visit)
 {
     const struct nvml_facts *facts = &visit->loaded;
-    char text[160];
 
-    if (facts->ecc < 0) {
-        say(visit, NP_FOUND_SKIPPED, "ECC", "this GPU has none, or does not report it", NULL);
-        return;
-    }
-    snprintf(text, sizeof(text), "%s%s, %lld uncorrected errors", facts->ecc ? "on" : "off",
-        facts->ecc != facts->ecc_pending ? " until the next reset" : "",
-        facts->ecc_errors > 0 ? facts->ecc_errors : 0);
-    say(visit, facts->ecc && facts->ecc_errors <= 0 ? NP_FOUND_OK : NP_FOUND_WARN, "ECC", text,
-        facts->ecc ? "its memory has failed: drain the machine, `nvidia-smi -q -d ECC`"
-                   : "a flipped bit would go unseen: `nvidia-smi -e 1`, then restart");
+    if (facts->ecc < 0)
+        report(visit, NP_FOUND_SKIPPED, "ECC", NULL, "this GPU has none, or does not report it");
+    else
+        report(visit, ok_if(facts->ecc && facts->ecc_errors <= 0), "ECC",
+            facts->ecc ? "its memory has failed: drain the machine, `nvidia-smi -q -d ECC`"
+                       : "a flipped bit would go unseen: `nvidia-smi -e 1`, then restart",
+            "%s%s, %lld uncorrected errors", facts->ecc ? "on" : "off",
+            facts->ecc != facts->ecc_pending ? " until the next reset" : "",
+            facts->ecc_errors > 0 ? facts->ecc_errors : 0);
 }
 
 static void judge_persistence(const struct visit *visit)
 {
-    if (visit->loaded.persistence < 0)
-        say(visit, NP_FOUND_SKIPPED, "persistence", "the driver does not report it", NULL);
-    else
-        say(visit, visit->loaded.persistence ? NP_FOUND_OK : NP_FOUND_WARN, "persistence",
-            visit->loaded.persistence ? "on" : "off: the driver starts anew for each run",
-            "`systemctl enable --now nvidia-persistenced`, or `nvidia-smi -pm 1`");
+    const int persistence = visit->loaded.persistence;
+
+    report(visit, persistence < 0 ? NP_FOUND_SKIPPED : ok_if(persistence), "persistence",
+        "`systemctl enable --now nvidia-persistenced`, or `nvidia-smi -pm 1`", "%s",
+        persistence < 0 ? "the driver does not report it"
+        : persistence   ? "on"
+                        : "off: the driver starts anew for each run");
 }
 
 /* --- the rest ------------------------------------------------------------------------------ */
 
 static void look_at_node(const struct visit *visit)
 {
-    char path[96], list[400] = "", text[560];
+    char path[96], list[400] = "", advice[500];
     int node = visit->cuda->node, n;
     cpu_set_t allowed;
     FILE *file;
@@ -385,36 +384,32 @@ static void look_at_node(const struct visit *visit)
     if (file)
         fclose(file);
     if (!read) {
-        say(visit, NP_FOUND_SKIPPED, "NUMA node", "the GPU's NUMA node is not reported", NULL);
+        report(visit, NP_FOUND_SKIPPED, "NUMA node", NULL, "the GPU's NUMA node is not reported");
         return;
     }
     list[strcspn(list, "\n")] = '\0';
     CPU_ZERO(&allowed);
     sched_getaffinity(0, sizeof(allowed), &allowed);
     n = np_text_cpus(list, &allowed);
-    snprintf(text, sizeof(text), "%d; this process may use %d of its cores (%s)", node,
-        n > 0 ? n : 0, list);
-    char advice[500];
     snprintf(advice, sizeof(advice),
         "all batches cross between sockets: `taskset -c %s nnpipe ...`, or cpuset.cpus", list);
-    say(visit, n > 0 ? NP_FOUND_OK : NP_FOUND_WARN, "NUMA node", text, advice);
+    report(visit, ok_if(n > 0), "NUMA node", advice,
+        "%d; this process may use %d of its cores (%s)", node, n > 0 ? n : 0, list);
 }
 
 static void look_at_gpu(const struct visit *visit)
 {
     const struct cudaDeviceProp *props = &visit->cuda->props;
     const struct np_cuda_libs *libs = &visit->cuda->libs;
-    char text[400];
+    const bool compiles = libs->nvrtc_library.handle;
 
-    snprintf(text, sizeof(text), "%s, sm_%d%d, %.1f GiB", props->name, props->major, props->minor,
-        (double)props->totalGlobalMem / (1 << 30));
-    say(visit, NP_FOUND_OK, visit->device->name, text, NULL);
-    snprintf(text, sizeof(text), "cuDNN %s, cuBLASLt %s, NVRTC %s", libs->cudnn_library.version,
-        libs->cublaslt_library.version,
-        libs->nvrtc_library.handle ? libs->nvrtc_library.version : "missing");
-    say(visit, libs->nvrtc_library.handle ? NP_FOUND_OK : NP_FOUND_WARN, "libraries", text,
+    report(visit, NP_FOUND_OK, visit->device->name, NULL, "%s, sm_%d%d, %.1f GiB", props->name,
+        props->major, props->minor, (double)props->totalGlobalMem / (1 << 30));
+    report(visit, ok_if(compiles), "libraries",
         "cuDNN's engines that compile at run time cannot be used, which costs speed: install "
-        "NVRTC (`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`)");
+        "NVRTC (`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`)",
+        "cuDNN %s, cuBLASLt %s, NVRTC %s", libs->cudnn_library.version,
+        libs->cublaslt_library.version, compiles ? libs->nvrtc_library.version : "missing");
 }
 
 static void look_at_all(struct visit *visit)
@@ -422,15 +417,13 @@ static void look_at_all(struct visit *visit)
     look_at_gpu(visit);
     look_at_bus(visit);
     look_at_memory(visit);
-    if (visit->nvml) {
+    if (visit->nvml.device) {
         judge_clocks(visit);
         judge_ecc(visit);
         judge_persistence(visit);
     } else {
-        say(visit, NP_FOUND_SKIPPED, "clocks, ECC",
-            "libnvidia-ml.so.1 is missing, or does not "
-            "know this GPU",
-            NULL);
+        report(visit, NP_FOUND_SKIPPED, "clocks, ECC", NULL,
+            "libnvidia-ml.so.1 is missing, or does not know this GPU");
     }
     look_at_node(visit);
 }
@@ -449,9 +442,9 @@ int np_cuda_doctor(int ordinal, np_found_fn found, void *context, struct np_err 
     if (code == 0) {
         visit.cuda = device->state;
         if (cudaDeviceGetPCIBusId(id, sizeof(id), ordinal) == cudaSuccess)
-            visit.nvml = nvml_open(id);
+            nvml_open(&visit.nvml, id);
         look_at_all(&visit);
-        nvml_close(visit.nvml);
+        nvml_close(&visit.nvml);
         np_cuda_ops.close(device);
     }
     np_free(device);
