@@ -59,8 +59,6 @@ static char *read_config(const char *path, struct np_err *err)
 static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
 {
     struct np_report report;
-    char *merged = NULL;
-    size_t bytes = 0;
 
     np_report_init(&report, path);
     int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
@@ -73,17 +71,12 @@ static int merge_bases(struct submission *s, const char *path, char **text, stru
     np_report_fini(&report);
     if (code < 0)
         return -EINVAL;
-    FILE *out = open_memstream(&merged, &bytes);
-    if (out) {
-        np_node_print(out, s->file.root);
-        fclose(out);
-    }
     np_free(*text);
-    *text = out && bytes <= MAX_CONFIG ? np_strdup(merged) : NULL;
-    free(merged);
     s->path = path;
-    s->merged = *text;
-    return *text ? 0 : np_err_set(err, -E2BIG, "%s: merged with its bases it is over 1 MiB", path);
+    s->merged = *text = np_node_yaml(s->file.root, err);
+    if (*text && strlen(*text) > MAX_CONFIG)
+        np_err_set(err, -E2BIG, "%s: merged with its bases it is over 1 MiB", path);
+    return err->code;
 }
 
 /* A random key by which the service recognises a repeated submission. */

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -178,15 +177,9 @@ static void print_config(const struct np_config *config, const char *runs,
     const struct np_data_check *data, double bytes)
 {
     struct np_node *node = np_config_node(config);
-    char *text = NULL;
-    size_t nr = 0;
-    FILE *out = open_memstream(&text, &nr);
+    char *text = np_node_yaml(node, NULL);
     struct np_json json = {0};
 
-    if (out) {
-        np_node_print(out, node);
-        fclose(out);
-    }
     np_json_begin(&json, NULL);
     np_json_bool(&json, "ok", true);
     np_json_text(&json, "name", config->name);
@@ -198,7 +191,7 @@ static void print_config(const struct np_config *config, const char *runs,
     np_json_print(&json, stdout);
     np_json_fini(&json);
     np_node_free(node);
-    free(text);
+    np_free(text);
 }
 
 int np_check_whole(

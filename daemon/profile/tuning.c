@@ -186,28 +186,26 @@ static int write_changes(const char *config_path, const char *dir, const char *k
 {
     const char *slash = strrchr(config_path, '/'), *base = slash ? slash + 1 : config_path;
     const char *dot = strrchr(base, '.');
-    char whole[PATH_MAX], *text = NULL;
-    size_t bytes = 0;
+    char whole[PATH_MAX];
 
     if (!realpath(config_path, whole))
         return np_err_set(err, -errno, "%s: %s", config_path, strerror(errno));
-    FILE *out = open_memstream(&text, &bytes);
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0), *name = np_node_scalar(whole, 0, 0);
 
-    if (!out)
-        abort();
     name->quoted = true;
     np_node_add(map, "base", name);
-    fprintf(out, "# %s\n", head);
-    np_node_print(out, map);
-    fputs(changes, out);
-    fclose(out);
+    char *yaml = np_node_yaml(map, err), *text = NULL;
+    if (yaml)
+        text = np_format("# %s\n%s%s", head, yaml, changes);
+    np_free(yaml);
     np_node_free(map);
+    if (!text)
+        return -ENOMEM;
     char *path = np_format(
         "%s/%.*s.%s.yaml", dir, (int)(dot ? (size_t)(dot - base) : strlen(base)), base, kind);
-    int code = np_io_replace(NULL, path, text, bytes, err);
+    int code = np_io_replace(NULL, path, text, strlen(text), err);
 
-    free(text);
+    np_free(text);
     if (code == 0)
         *ret_path = path;
     else

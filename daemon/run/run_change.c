@@ -70,19 +70,13 @@ static bool put(struct np_node *config, const char *path, struct np_node *value)
 /* As YAML, on one line. np_free. */
 static char *text_of(const struct np_node *value)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = value->kind == NP_NODE_SCALAR ? NULL : open_memstream(&text, &bytes);
+    char *text = value->kind == NP_NODE_SCALAR ? NULL : np_node_yaml(value, NULL);
 
-    if (!out)
+    if (!text)
         return np_strdup(value->text ? value->text : "");
-    np_node_print(out, value);
-    fclose(out);
-    while (bytes > 0 && text[bytes - 1] == '\n')
-        bytes--;
-    char *copy = np_format("%.*s", (int)bytes, text);
-    free(text);
-    return copy;
+    for (size_t bytes = strlen(text); bytes > 0 && text[bytes - 1] == '\n';)
+        text[--bytes] = '\0';
+    return text;
 }
 
 static bool same_value(const struct np_node *a, const struct np_node *b)

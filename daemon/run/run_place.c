@@ -10,21 +10,6 @@
 #include "daemon/run/run_folder.h"
 #include "loader/base/yaml.h"
 
-/* The resolved config as YAML. free() it. */
-static char *config_text(struct np_run *run, size_t *ret_bytes, struct np_err *err)
-{
-    char *text = NULL;
-    FILE *out = open_memstream(&text, ret_bytes);
-
-    if (!out) {
-        np_err_set(err, -errno, "the config cannot be written: %s", strerror(errno));
-        return NULL;
-    }
-    np_node_print(out, run->normal);
-    fclose(out);
-    return text;
-}
-
 /* A path from the working directory or the environment may contain any bytes, YAML only UTF-8. */
 static int check_text(struct np_run *run, const char *text, struct np_err *err)
 {
@@ -44,10 +29,10 @@ static int check_text(struct np_run *run, const char *text, struct np_err *err)
     return err->code;
 }
 
-static int write_config(struct np_run *run, const char *text, size_t bytes, struct np_err *err)
+static int write_config(struct np_run *run, const char *text, struct np_err *err)
 {
     char *path = np_format("%s/config.yaml", run->dir);
-    int code = np_io_replace(&run->io, path, text, bytes, err);
+    int code = np_io_replace(&run->io, path, text, strlen(text), err);
 
     np_free(path);
     return code;
@@ -91,17 +76,16 @@ static int write_split(struct np_run *run, struct np_err *err)
 
 int np_run_new_folder(struct np_run *run, struct np_err *err)
 {
-    size_t bytes = 0;
-    char *text = config_text(run, &bytes, err);
+    char *text = np_node_yaml(run->normal, err);
     int code = text ? check_text(run, text, err) : err->code;
 
     if (code == 0)
         code = make_folder(run, err);
     if (code == 0)
-        code = write_config(run, text, bytes, err);
+        code = write_config(run, text, err);
     if (code == 0)
         code = write_split(run, err);
-    free(text);
+    np_free(text);
     return code;
 }
 

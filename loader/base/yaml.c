@@ -517,3 +517,18 @@ void np_node_print(FILE *out, const struct np_node *node)
         print_block(out, node, 0, false);
     }
 }
+
+char *np_node_yaml(const struct np_node *node, struct np_err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    if (out)
+        np_node_print(out, node);
+    if (out && fclose(out) == 0)
+        return text;
+    free(text);
+    np_err_set(err, -ENOMEM, "out of memory for a text of YAML");
+    return NULL;
+}

@@ -17,5 +17,7 @@ int np_yaml_parse(
     const char *text, size_t bytes, struct np_node **ret_node, struct np_report *report);
 /* Block style, short lists and mappings on one line; parses back to the same tree. */
 void np_node_print(FILE *out, const struct np_node *node);
+/* The same as a text; np_free. NULL: out of memory. */
+char *np_node_yaml(const struct np_node *node, struct np_err *err);
 
 #endif
