@@ -131,8 +131,8 @@ static void write_curve(struct np_json *json, const struct np_profile *profile)
     np_json_open(json, "curve", '[');
     for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MAX_CURVE; i++) {
         np_json_open(json, NULL, '[');
-        np_json_item(json, profile->curve_faster[i]);
-        np_json_item(json, profile->curve_rate[i]);
+        np_json_real(json, NULL, profile->curve_faster[i]);
+        np_json_real(json, NULL, profile->curve_rate[i]);
         np_json_close(json, ']');
     }
     np_json_close(json, ']');
@@ -148,10 +148,10 @@ static void write_ribbon(struct np_json *json, const struct np_profile *profile)
 
         np_json_line(json);
         np_json_open(json, NULL, '[');
-        np_json_item(json, ribbon->at_s);
-        np_json_item(json, ribbon->rate);
+        np_json_real(json, NULL, ribbon->at_s);
+        np_json_real(json, NULL, ribbon->rate);
         for (int s = 0; s < NP_NR_STAGES; s++)
-            np_json_item(json, ribbon->wait_s[s]);
+            np_json_real(json, NULL, ribbon->wait_s[s]);
         np_json_close(json, ']');
     }
     np_json_close(json, ']');

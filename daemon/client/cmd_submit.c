@@ -22,12 +22,88 @@
 #include "loader/base/yaml.h"
 
 #define MAX_CONFIG (1u << 20)
-#define MAX_AFTER  16
 #define NR_TRIES   50 /* 0.2 s apart: time for a service to restart */
 
+/* --- the body --------------------------------------------------------------------------------- */
+
+static bool add_text(struct np_json *json, const char *key, const char *text)
+{
+    np_json_text(json, key, text);
+    return true;
+}
+
+static bool add_whole(struct np_json *json, const char *key, const char *text)
+{
+    int64_t value = 0;
+    const bool is = np_text_int(text, INT64_MIN, INT64_MAX, &value);
+
+    np_json_int(json, key, value);
+    return is;
+}
+
+static bool add_bytes(struct np_json *json, const char *key, const char *text)
+{
+    int64_t bytes = 0;
+    const bool is = np_option_bytes(text, &bytes);
+
+    np_json_int(json, key, bytes);
+    return is && bytes > 0;
+}
+
+static bool add_cpus(struct np_json *json, const char *key, const char *text)
+{
+    double cpus = 0;
+    const bool is = np_text_real(text, 0, 1e9, &cpus);
+
+    np_json_real(json, key, cpus);
+    return is && cpus > 0;
+}
+
+static bool add_time(struct np_json *json, const char *key, const char *text)
+{
+    double seconds = 0;
+    const bool is = np_parse_span(text, &seconds);
+
+    np_json_real(json, key, seconds);
+    return is;
+}
+
+static bool add_after(struct np_json *json, const char *key, const char *text)
+{
+    int64_t id;
+    char word[32];
+
+    np_json_open(json, key, '[');
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
+        if (!np_run_id(word, &id))
+            return false;
+        np_json_int(json, NULL, id);
+    }
+    np_json_close(json, ']');
+    return true;
+}
+
+/* Flags with a value, each a key of the body. */
+static const struct field {
+    const char *flag, *key;
+    bool (*add)(struct np_json *json, const char *key, const char *text); /* false: not expected */
+    const char *expected;
+} fields[] = {
+    {"--name", "name", add_text, NULL},
+    {"--device", "device", add_text, NULL},
+    {"--on-end", "on_end", add_text, NULL},
+    {"--priority", "priority", add_whole, "a whole number"},
+    {"--max-retries", "max_retries", add_whole, "a whole number"},
+    {"--time-limit", "time_limit", add_time, NP_SPAN_EXPECTED},
+    {"--memory", "memory", add_bytes, "bytes as 512M or 16G"},
+    {"--cpus", "cpus", add_cpus, "a number as 4 or 0.5"},
+    {"--after", "after", add_after, "run numbers as 3,4"},
+};
+#define NR_FIELDS (sizeof(fields) / sizeof(*fields))
+
 struct submission {
-    const char *name, *priority, *after, *device, *max_retries, *time_limit, *memory, *cpus,
-        *on_end, *socket;
+    const char *values[NR_FIELDS], *socket; /* values: NULL: not given */
     bool wait, json;
     struct np_overrides overrides;
     /* For a config that builds on others: */
@@ -35,124 +111,18 @@ struct submission {
     const char *path, *merged; /* its name, and the text that is sent; NULL: the file's own text */
 };
 
-/* The file as NUL-ended text; np_free. */
-static char *read_config(const char *path, struct np_err *err)
+/* False: printed what the flag's value should be. */
+static bool add_fields(struct np_json *json, const struct submission *s)
 {
-    struct np_err why = {0};
-    char *text = NULL;
-    uint64_t bytes;
-    const int code =
-        np_read_file(strcmp(path, "-") == 0 ? "/dev/stdin" : path, MAX_CONFIG, &text, &bytes, &why);
+    for (size_t i = 0; i < NR_FIELDS; i++) {
+        const struct field *field = &fields[i];
 
-    if (code == 0 && !memchr(text, 0, bytes))
-        return text;
-    np_free(text);
-    if (code == 0 || code == -EFBIG)
-        np_err_set(err, -EINVAL, "%s: a config is text of at most 1 MiB", path);
-    else
-        np_err_set(err, code, "%s", why.text);
-    return NULL;
-}
-
-/* Replaces *text of a config that builds on others by the merged config, because the service may
- * not be able to read the others. -EINVAL: has printed the mistakes. */
-static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
-{
-    struct np_report report;
-
-    np_report_init(&report, path);
-    int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
-    if (!s->file.has_base) {
-        np_report_fini(&report);
-        return 0; /* the service reports its mistakes */
-    }
-    if (code < 0)
-        np_complain_report(&report, NULL);
-    np_report_fini(&report);
-    if (code < 0)
-        return -EINVAL;
-    np_free(*text);
-    s->path = path;
-    s->merged = *text = np_node_yaml(s->file.root, err);
-    if (*text && strlen(*text) > MAX_CONFIG)
-        np_err_set(err, -E2BIG, "%s: merged with its bases it is over 1 MiB", path);
-    return err->code;
-}
-
-/* A random key by which the service recognises a repeated submission. */
-static void make_key(char key[33])
-{
-    unsigned char bytes[16];
-
-    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        abort();
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(key + 2 * i, 3, "%02x", bytes[i]);
-}
-
-static bool parse_whole(const char *text, double *ret_value)
-{
-    int64_t value = 0;
-    const bool is = np_text_int(text, INT64_MIN, INT64_MAX, &value);
-
-    *ret_value = (double)value;
-    return is;
-}
-
-static bool parse_bytes(const char *text, double *ret_value)
-{
-    int64_t bytes = 0;
-    const bool is = np_option_bytes(text, &bytes);
-
-    *ret_value = (double)bytes;
-    return is && bytes > 0;
-}
-
-static bool parse_cpus(const char *text, double *ret_value)
-{
-    return np_text_real(text, 0, 1e9, ret_value) && *ret_value > 0;
-}
-
-struct number {
-    const char *flag, *key, *text; /* text NULL: the flag was not given */
-    bool (*parse)(const char *text, double *ret_value);
-    const char *expected;
-};
-
-static bool add_number(struct np_json *json, const struct number *number)
-{
-    double value;
-
-    if (!number->text)
-        return true;
-    if (!number->parse(number->text, &value)) {
-        fprintf(stderr, "nnpipe submit: %s: expected %s, not '%s'\n", number->flag,
-            number->expected, number->text);
-        return false;
-    }
-    np_json_real(json, number->key, value);
-    return true;
-}
-
-/* --after 3,4 */
-static bool add_after(struct np_json *json, const char *text)
-{
-    int64_t id;
-    char word[32];
-
-    if (!text)
-        return true;
-    np_json_open(json, "after", '[');
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
-        if (!np_run_id(word, &id)) {
-            fprintf(
-                stderr, "nnpipe submit: --after: expected run numbers as 3,4, not '%s'\n", text);
+        if (s->values[i] && !field->add(json, field->key, s->values[i])) {
+            fprintf(stderr, "nnpipe submit: %s: expected %s, not '%s'\n", field->flag,
+                field->expected, s->values[i]);
             return false;
         }
-        np_json_item(json, (double)id);
     }
-    np_json_close(json, ']');
     return true;
 }
 
@@ -186,40 +156,36 @@ static int64_t own_umask(void)
     return (int64_t)mask;
 }
 
-static bool write_body(
-    const struct submission *s, const char *text, const char *path, struct np_json *json)
+/* A random key, by which the service recognises a repeated submission. */
+static bool add_key(struct np_json *json)
 {
+    uint64_t random[2];
     char key[33];
 
-    make_key(key);
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return false;
+    snprintf(key, sizeof(key), "%016jx%016jx", (uintmax_t)random[0], (uintmax_t)random[1]);
+    np_json_text(json, "key", key);
+    return true;
+}
+
+static int write_body(const struct submission *s, const char *text, const char *path,
+    struct np_json *json, struct np_err *err)
+{
     np_json_begin(json, NULL);
     np_json_text(json, "config", text);
     np_json_text(json, "path", path);
-    np_json_text(json, "key", key);
     np_json_int(json, "umask", own_umask());
     add_environment(json, s, text);
-    if (s->overrides.nr_texts > 0) {
-        np_json_open(json, "overrides", '[');
-        for (int i = 0; i < s->overrides.nr_texts; i++)
-            np_json_text(json, NULL, s->overrides.texts[i]);
-        np_json_close(json, ']');
-    }
-    const char *const texts[][2] = {
-        {"name", s->name}, {"device", s->device}, {"on_end", s->on_end}};
-    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
-        if (texts[i][1])
-            np_json_text(json, texts[i][0], texts[i][1]);
-    const struct number numbers[] = {
-        {"--priority", "priority", s->priority, parse_whole, "a whole number"},
-        {"--max-retries", "max_retries", s->max_retries, parse_whole, "a whole number"},
-        {"--time-limit", "time_limit", s->time_limit, np_parse_span, NP_SPAN_EXPECTED},
-        {"--memory", "memory", s->memory, parse_bytes, "bytes as 512M or 16G"},
-        {"--cpus", "cpus", s->cpus, parse_cpus, "a number as 4 or 0.5"},
-    };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-        if (!add_number(json, &numbers[i]))
-            return false;
-    return add_after(json, s->after) && np_json_end(json);
+    np_json_open(json, "overrides", '[');
+    for (int i = 0; i < s->overrides.nr_texts; i++)
+        np_json_text(json, NULL, s->overrides.texts[i]);
+    np_json_close(json, ']');
+    if (!add_fields(json, s))
+        return -EINVAL;
+    if (!add_key(json))
+        return np_err_set(err, -EIO, "the kernel returns no random numbers");
+    return np_json_end(json) ? 0 : np_err_set(err, -ENOMEM, "out of memory for the request");
 }
 
 /* One line per problem: "FILE:LINE:COLUMN: TEXT". */
@@ -307,26 +273,63 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     return code < 0 ? NP_EXIT_FAILED : exit_code;
 }
 
+/* --- the config ------------------------------------------------------------------------------- */
+
+/* The file as NUL-ended text; np_free. */
+static char *read_config(const char *path, struct np_err *err)
+{
+    struct np_err why = {0};
+    char *text = NULL;
+    uint64_t bytes;
+    const int code =
+        np_read_file(strcmp(path, "-") == 0 ? "/dev/stdin" : path, MAX_CONFIG, &text, &bytes, &why);
+
+    if (code == 0 && !memchr(text, 0, bytes))
+        return text;
+    np_free(text);
+    if (code == 0 || code == -EFBIG)
+        np_err_set(err, -EINVAL, "%s: a config is text of at most 1 MiB", path);
+    else
+        np_err_set(err, code, "%s", why.text);
+    return NULL;
+}
+
+/* Replaces *text of a config that builds on others by the merged config, because the service may
+ * not be able to read the others. -EINVAL: has printed the mistakes. */
+static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
+{
+    struct np_report report;
+
+    np_report_init(&report, path);
+    int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
+    if (!s->file.has_base) {
+        np_report_fini(&report);
+        return 0; /* the service reports its mistakes */
+    }
+    if (code < 0)
+        np_complain_report(&report, NULL);
+    np_report_fini(&report);
+    if (code < 0)
+        return -EINVAL;
+    np_free(*text);
+    s->path = path;
+    s->merged = *text = np_node_yaml(s->file.root, err);
+    if (*text && strlen(*text) > MAX_CONFIG)
+        np_err_set(err, -E2BIG, "%s: merged with its bases it is over 1 MiB", path);
+    return err->code;
+}
+
 int np_cmd_submit(int argc, char **argv)
 {
-    struct submission s = {0};
-    const struct np_flag flags[] = {
-        {"--name", &s.name, NULL, NULL},
-        {"--priority", &s.priority, NULL, NULL},
-        {"--after", &s.after, NULL, NULL},
-        {"--device", &s.device, NULL, NULL},
-        {"--max-retries", &s.max_retries, NULL, NULL},
-        {"--time-limit", &s.time_limit, NULL, NULL},
-        {"--memory", &s.memory, NULL, NULL},
-        {"--cpus", &s.cpus, NULL, NULL},
-        {"--on-end", &s.on_end, NULL, NULL},
-        {"--wait", NULL, &s.wait, NULL},
-        NP_SERVICE_FLAGS(s.json, s.socket),
-    };
+    struct submission s = {.wait = false};
+    struct np_flag flags[NR_FIELDS + 4] = {
+        [NR_FIELDS] = {"--wait", NULL, &s.wait, NULL}, NP_SERVICE_FLAGS(s.json, s.socket)};
     struct np_err err = {0};
     struct np_json body = {0};
-    int nr, code = np_flags_parse(argc, argv, flags, &s.overrides, &nr);
 
+    for (size_t i = 0; i < NR_FIELDS; i++)
+        flags[i] = (struct np_flag){fields[i].flag, &s.values[i], NULL, NULL};
+    int nr, code = np_flags_parse(argc, argv, flags, &s.overrides, &nr);
     if (code)
         return code;
     if (nr != 1) {
@@ -338,16 +341,14 @@ int np_cmd_submit(int argc, char **argv)
     const char *path = text ? realpath(input ? "." : argv[1], place) : NULL;
     char *as = path && input ? np_format("%s/-", path) : NULL;
 
-    if (!text || !path) {
-        if (text)
-            np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno));
+    if (!path) {
+        np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno)); /* unless it is set */
         np_complain(&err);
         code = NP_EXIT_FAILED;
-    } else if ((code = merge_bases(&s, argv[1], &text, &err)) < 0) {
+    } else if (merge_bases(&s, argv[1], &text, &err) < 0 ||
+               write_body(&s, text, as ? as : path, &body, &err) < 0) {
         if (err.code)
             np_complain(&err);
-        code = NP_EXIT_USAGE;
-    } else if (!write_body(&s, text, as ? as : path, &body)) {
         code = NP_EXIT_USAGE;
     } else {
         code = submit(&s, &body, &err);

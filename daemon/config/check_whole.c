@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,10 +13,9 @@
 #include "daemon/config/check_data.h"
 #include "daemon/config/config.h"
 #include "daemon/config/setup.h"
-#include "daemon/service/child.h"
+#include "daemon/service/checker.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
-#include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/yaml.h"
 
@@ -159,13 +159,8 @@ static void print_problems(struct np_report *report, const struct np_overrides *
         char place[PATH_MAX + 64];
 
         np_config_place(err, overrides->texts, overrides->nr_texts, place, sizeof(place));
-        np_json_open(&json, NULL, '{');
-        np_json_text(&json, "file", report->file);
-        np_json_int(&json, "line", err->line > 0 ? err->line : 0);
-        np_json_int(&json, "column", err->line > 0 ? err->column : 0);
-        np_json_text(&json, "place", place);
-        np_json_text(&json, "text", err->text);
-        np_json_close(&json, '}');
+        np_problem_write(&json, report->file, err->line > 0 ? err->line : 0,
+            err->line > 0 ? err->column : 0, place, err->text);
     }
     np_json_close(&json, ']');
     np_json_print(&json, stdout);

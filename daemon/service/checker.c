@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "loader/base/json.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 #include "loader/base/mem.h"
@@ -14,7 +13,19 @@
 #define MAX_S     60.0
 #define MAX_WORDS 160
 
-/* A problem of the whole file, in the checker's own words. */
+void np_problem_write(struct np_json *json, const char *file, int line, int column,
+    const char *place, const char *text)
+{
+    np_json_open(json, NULL, '{');
+    np_json_text(json, "file", file);
+    np_json_int(json, "line", line);
+    np_json_int(json, "column", column);
+    np_json_text(json, "place", place);
+    np_json_text(json, "text", text);
+    np_json_close(json, '}');
+}
+
+/* Prints a problem of the whole file for a check that could not start. */
 static int say_failure(const struct np_check *check, int out_fd, int code)
 {
     struct np_json json = {0};
@@ -22,15 +33,9 @@ static int say_failure(const struct np_check *check, int out_fd, int code)
     np_json_begin(&json, NULL);
     np_json_bool(&json, "ok", false);
     np_json_open(&json, "problems", '[');
-    np_json_open(&json, NULL, '{');
-    np_json_text(&json, "file", check->path);
-    np_json_int(&json, "line", 0);
-    np_json_int(&json, "column", 0);
-    np_json_text(&json, "place", check->path);
-    np_json_text(&json, "text",
+    np_problem_write(&json, check->path, 0, 0, check->path,
         code == -EACCES || code == -ENOENT ? "the submitter cannot enter its folder"
                                            : "cannot check it: no process could be started");
-    np_json_close(&json, '}');
     np_json_close(&json, ']');
     const char *text = np_json_end(&json);
     return text ? np_child_write(out_fd, text, strlen(text)) : -ENOMEM;

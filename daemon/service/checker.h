@@ -5,7 +5,7 @@
 #define NP_CHECKER_H
 
 #include "daemon/service/child.h"
-#include "loader/base/node.h"
+#include "loader/base/json.h"
 
 struct np_check {
     uid_t uid;
@@ -23,5 +23,10 @@ int np_checker_start(
 /* Returns 1 when the child has ended: *ret_answer is its JSON mapping (np_node_free); 0: not
  * yet; -EBADMSG: it gave no readable answer; -ETIMEDOUT: it took longer than a minute. */
 int np_checker_turn(struct np_child *child, struct np_node **ret_answer);
+
+/* Writes {"file", "line", "column", "place", "text"} to the open list `problems`: a mistake in a config,
+ * as the check prints it and the service answers it. line 0: the whole file. */
+void np_problem_write(struct np_json *json, const char *file, int line, int column,
+    const char *place, const char *text);
 
 #endif

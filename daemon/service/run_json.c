@@ -96,7 +96,7 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     np_json_int(json, "priority", entry->priority);
     np_json_open(json, "after", '[');
     for (int i = 0; i < entry->nr_after; i++)
-        np_json_item(json, (double)entry->after[i]);
+        np_json_int(json, NULL, entry->after[i]);
     np_json_close(json, ']');
     np_json_int(json, "max_retries", entry->max_retries);
     np_json_int(json, "retries", entry->retries);

@@ -145,11 +145,6 @@ void np_json_ints(struct np_json *json, const char *key, const int *values, int 
     append_text(json, "]");
 }
 
-void np_json_item(struct np_json *json, double value)
-{
-    np_json_real(json, NULL, value);
-}
-
 void np_json_open(struct np_json *json, const char *key, char bracket)
 {
     append_key(json, key);
@@ -243,21 +238,21 @@ void np_json_print(struct np_json *json, FILE *out)
 static struct np_node *scalar_of(const json_t *value, struct np_err *err)
 {
     char text[40] = "";
+    struct np_node *node;
 
-    if (json_is_string(value)) {
-        struct np_node *node = np_node_try(NP_NODE_SCALAR, json_string_value(value), 0, 0, err);
-
-        if (node)
-            node->quoted = true;
-        return node;
-    }
     if (json_is_integer(value))
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         snprintf(text, sizeof(text), "%.17g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(text, sizeof(text), "%s", json_is_true(value) ? "true" : "false");
-    return np_node_try(NP_NODE_SCALAR, text, 0, 0, err);
+    node = np_node_try(
+        NP_NODE_SCALAR, json_is_string(value) ? json_string_value(value) : text, 0, 0, err);
+    if (node) {
+        node->quoted = json_is_string(value);
+        node->real = json_is_real(value);
+    }
+    return node;
 }
 
 /* NULL: err says why. */

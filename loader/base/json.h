@@ -20,7 +20,7 @@ struct np_json {
 void np_json_fini(struct np_json *json);
 /* Starts {"event": event. event NULL: no such field. */
 void np_json_begin(struct np_json *json, const char *event);
-/* Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
+/* In a list the key is NULL. Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
 void np_json_text(struct np_json *json, const char *key, const char *text);
 void np_json_int(struct np_json *json, const char *key, int64_t value);
 void np_json_real(struct np_json *json, const char *key, double value); /* not finite: null */
@@ -30,8 +30,6 @@ void np_json_null(struct np_json *json, const char *key);
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
 /* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
-/* A number of a list; its key is NULL there, as that of a list or an object in a list. */
-void np_json_item(struct np_json *json, double value); /* not finite: null */
 /* An object or a list within, up to np_json_close() with the same bracket's pair: '{' '}', '[' ']'. */
 void np_json_open(struct np_json *json, const char *key, char bracket);
 void np_json_close(struct np_json *json, char bracket);

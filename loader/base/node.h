@@ -18,6 +18,7 @@ struct np_node {
     char *key;                /* owned; NULL outside a mapping */
     char *text;               /* owned; scalars only */
     bool quoted;              /* scalars: written in quotes */
+    bool real;                /* scalars of JSON: a number with a fraction or an exponent, 1e3 */
     struct np_node **items;   /* owned; lists and mappings, in file order */
     int nr_items;
     size_t room; /* items that fit */

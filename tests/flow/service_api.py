@@ -1,6 +1,7 @@
 """Compares with docs/openapi.json: every operation with every documented status, every route of the server, and the
 output of commands with --json."""
 import glob
+import json
 import os
 import re
 import subprocess
@@ -50,8 +51,12 @@ def submitting():
                   {"device": "tpu"},
                   {"max_retries": -1}, {"overrides": ["x"]}, {"overrides": "a=b"}, {"path": "a.yaml"},
                   {"path": "/a\x1b[m"},
-                  {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1}):
+                  {"path": "/" + "a" * 4000}, {"config": None}, {"nonsense": 1},
+                  {"priority": 3.0}, {"max_retries": 1e2}, {"after": [1.0]}, {"memory": 1e9}, {"umask": 18.0}):
         case("POST", "/v1/runs", 400, body=dict(submission(), **wrong))
+    for wrong in ("1e1", "1E+1", "100e-1", "10.0"):
+        body = json.dumps(submission(priority=10)).replace('"priority": 10', '"priority": ' + wrong)
+        case("POST", "/v1/runs", 400, body=body.encode(), fields={"Content-Type": "application/json"})
     for wrong in (b"", b"{", b"[]", b"1", b'{"config": "a", "config": "b", "path": "/a"}',
                   b'{"config": "\\u0000", "path": "/a"}',
                   b'{"config": "\xff", "path": "/a"}', b"[" * 100000, b'{"priority": 1e999}',

@@ -124,7 +124,7 @@ static int64_t submit(struct np_client *client, const char *dir, int64_t after)
     np_json_text(&body, "path", path);
     if (after > 0) {
         np_json_open(&body, "after", '[');
-        np_json_item(&body, (double)after);
+        np_json_int(&body, NULL, after);
         np_json_close(&body, ']');
     }
     if (np_client_request_node(client, "POST", "/v1/runs", np_json_end(&body), &run, &err) < 0)

@@ -124,6 +124,18 @@ Test(json, refuses_malformed_json)
     cr_assert_null(node);
 }
 
+Test(json, a_number_with_a_fraction_or_an_exponent_is_no_integer)
+{
+    static const char text[] = "[1000, -3, \"1e3\", true, null, 1e3, 1000.0, 0.5]";
+    struct np_node *node = NULL;
+
+    cr_assert_eq(np_json_parse(text, strlen(text), &node, NULL), 0);
+    for (int i = 0; i < node->nr_items; i++)
+        cr_assert_eq(node->items[i]->real, i >= 5, "item %d", i);
+    cr_assert_str_eq(node->items[5]->text, "1000");
+    np_node_free(node);
+}
+
 Test(json, numbers_of_a_mapping_have_a_fallback)
 {
     static const char text[] = "{\"a\": 2.5, \"b\": \"x\", \"c\": null, \"d\": [1]}";

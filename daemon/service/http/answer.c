@@ -321,13 +321,18 @@ const char *np_body_text(
     return node->text;
 }
 
+bool np_body_is_whole(const struct np_node *node, int64_t min, int64_t max, int64_t *ret_value)
+{
+    return node->kind == NP_NODE_SCALAR && !node->quoted && !node->real &&
+           np_text_int(node->text, min, max, ret_value);
+}
+
 bool np_body_whole(
     const struct np_node *body, const char *key, int64_t min, int64_t max, int64_t *ret_value)
 {
     const struct np_node *node = np_node_get(body, key);
 
-    return !node || (node->kind == NP_NODE_SCALAR && !node->quoted &&
-                        np_text_int(node->text, min, max, ret_value));
+    return !node || np_body_is_whole(node, min, max, ret_value);
 }
 
 bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds)
@@ -349,11 +354,6 @@ bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value)
 {
     const struct np_node *node = np_node_get(body, key);
 
-    if (!node)
-        return true;
-    if (node->kind != NP_NODE_SCALAR || node->quoted ||
-        (strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0))
-        return false;
-    *ret_value = strcmp(node->text, "true") == 0;
-    return true;
+    *ret_value = np_node_is(node, "true");
+    return node && !node->quoted && (*ret_value || np_node_is(node, "false"));
 }

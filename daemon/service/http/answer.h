@@ -90,11 +90,13 @@ bool np_query_states(struct np_call *call, const char *name, unsigned *ret_state
 /* The string under key, or fallback; NULL: not a string, or longer than max_bytes. */
 const char *np_body_text(
     const struct np_node *body, const char *key, const char *fallback, size_t max_bytes);
+/* An integer in bounds; 1e3 and 1000.0 are none. *ret_value is unchanged if the key is missing. */
 bool np_body_whole(
     const struct np_node *body, const char *key, int64_t min, int64_t max, int64_t *ret_value);
+bool np_body_is_whole(const struct np_node *node, int64_t min, int64_t max, int64_t *ret_value);
 /* Seconds, above 0; null: 0, no limit. */
 bool np_body_seconds(const struct np_node *body, const char *key, double *ret_seconds);
-/* A boolean; *ret_value is unchanged if it is missing. */
+/* A boolean, which must be there. */
 bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value);
 /* Parses the request's body: an object with these keys only (NULL ends the list); np_node_free.
  * NULL: it is not one, and the call was answered with 400. */

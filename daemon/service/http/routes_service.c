@@ -62,7 +62,7 @@ void np_route_devices(struct np_call *call)
         np_json_open(json, "runs", '[');
         for (int i = 0; i < service->nr_runs; i++)
             if (is_on_device(service->entries[i], &options->devices[d]))
-                np_json_item(json, (double)service->entries[i]->id);
+                np_json_int(json, NULL, service->entries[i]->id);
         np_json_close(json, ']');
         np_json_close(json, '}');
     }
@@ -81,7 +81,7 @@ void np_route_drain(struct np_call *call)
 
     if (!body)
         return;
-    if (!device || !np_node_get(body, "drained") || !np_body_bool(body, "drained", &drained)) {
+    if (!device || !np_body_bool(body, "drained", &drained)) {
         np_answer_error(
             call, 400, "invalid", "expected {\"device\": NAME, \"drained\": true or false}");
     } else {
@@ -137,7 +137,7 @@ void np_route_hold_all(struct np_call *call)
 
     if (!body)
         return;
-    if (!np_node_get(body, "held") || !np_body_bool(body, "held", &held)) {
+    if (!np_body_bool(body, "held", &held)) {
         np_answer_error(call, 400, "invalid", "expected {\"held\": true or false}");
     } else {
         const int code = np_devices_hold_all(call->routes->service, held, &err);

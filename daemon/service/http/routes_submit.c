@@ -64,11 +64,9 @@ static bool take_after(const struct np_node *body, struct np_entry *entry)
     if (list->kind != NP_NODE_LIST || list->nr_items > NP_MAX_AFTER)
         return false;
     for (int i = 0; i < list->nr_items; i++) {
-        const struct np_node *item = list->items[i];
         int64_t id;
 
-        if (item->kind != NP_NODE_SCALAR || item->quoted ||
-            !np_text_int(item->text, 1, INT64_MAX, &id))
+        if (!np_body_is_whole(list->items[i], 1, INT64_MAX, &id))
             return false;
         if (!is_after(entry, id))
             entry->after[entry->nr_after++] = id;
@@ -333,33 +331,13 @@ static void write_problem(struct np_json *json, const struct np_node *problem)
 
     np_body_whole(problem, "line", 0, 1 << 30, &line);
     np_body_whole(problem, "column", 0, 1 << 30, &column);
-    np_json_open(json, NULL, '{');
-    np_json_text(json, "file", text_of(problem, "file"));
-    np_json_int(json, "line", line);
-    np_json_int(json, "column", column);
-    np_json_text(json, "place", text_of(problem, "place"));
-    np_json_text(json, "text", text_of(problem, "text"));
-    np_json_close(json, '}');
+    np_problem_write(json, text_of(problem, "file"), (int)line, (int)column,
+        text_of(problem, "place"), text_of(problem, "text"));
 }
 
-static void answer_problems(struct np_call *call, const struct np_node *problems)
-{
-    struct np_json *json = &call->routes->json;
-
-    np_json_begin(json, NULL);
-    np_json_open(json, "error", '{');
-    np_json_text(json, "code", "config");
-    np_json_text(json, "text", text_of(problems->items[0], "text"));
-    np_json_open(json, "problems", '[');
-    for (int i = 0; i < problems->nr_items && i < MAX_PROBLEMS; i++)
-        write_problem(json, problems->items[i]);
-    np_json_close(json, ']');
-    np_json_close(json, '}');
-    np_answer_json(call, 422);
-}
-
-/* Answers with a problem of the service itself. */
-static void answer_problem(struct np_call *call, const char *path, const char *text)
+/* Answers with the problems that the check found; list NULL: with one that the service found. */
+static void answer_problems(
+    struct np_call *call, const char *path, const char *text, const struct np_node *list)
 {
     struct np_json *json = &call->routes->json;
 
@@ -368,13 +346,10 @@ static void answer_problem(struct np_call *call, const char *path, const char *t
     np_json_text(json, "code", "config");
     np_json_text(json, "text", text);
     np_json_open(json, "problems", '[');
-    np_json_open(json, NULL, '{');
-    np_json_text(json, "file", path);
-    np_json_int(json, "line", 0);
-    np_json_int(json, "column", 0);
-    np_json_text(json, "place", path);
-    np_json_text(json, "text", text);
-    np_json_close(json, '}');
+    for (int i = 0; list && i < list->nr_items && i < MAX_PROBLEMS; i++)
+        write_problem(json, list->items[i]);
+    if (!list)
+        np_problem_write(json, path, 0, 0, path, text);
     np_json_close(json, ']');
     np_json_close(json, '}');
     np_answer_json(call, 422);
@@ -434,7 +409,7 @@ static void submit(struct np_call *call, const struct np_entry *entry)
     const int code = np_service_submit(call->routes->service, entry, &id, &known, &err);
 
     if (code == -ENODEV)
-        answer_problem(call, entry->path, err.text);
+        answer_problems(call, entry->path, err.text, NULL);
     else if (code < 0)
         np_answer_failure(call, code, &err);
     else
@@ -446,25 +421,30 @@ static void answer_check(
     struct np_call *call, struct np_wait *wait, int code, const struct np_node *answer)
 {
     const bool good = code == 1 && np_node_is(np_node_get(answer, "ok"), "true");
-    const struct np_node *problems = np_node_get(answer, "problems");
+    const struct np_node *problems = good ? NULL : np_node_get(answer, "problems");
+    const char *config = good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL;
     const struct np_service_run *known = find_key(call->routes->service, &wait->entry);
+    const char *wrong = "it could not be checked: the check died";
 
-    if (known)
-        answer_known(
-            call, known, &wait->entry, good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL);
-    else if (code == -ETIMEDOUT)
-        answer_problem(call, wait->entry.path,
-            "it could not be checked within a minute: its folder, or a folder that it names, does "
-            "not answer");
-    else if (good && !is_text(np_body_text(answer, "config", "", SIZE_MAX)))
-        answer_problem(call, wait->entry.path,
-            "it has control characters, or characters that change the direction of writing");
+    if (known) {
+        answer_known(call, known, &wait->entry, config);
+        return;
+    }
+    if (code == -ETIMEDOUT)
+        wrong = "it could not be checked within a minute: its folder, or a folder that it names, "
+                "does not answer";
+    else if (good && config && !is_text(config))
+        wrong = "it has control characters, or characters that change the direction of writing";
     else if (good && take_answer(answer, &wait->entry))
-        submit(call, &wait->entry);
-    else if (!good && problems && problems->kind == NP_NODE_LIST && problems->nr_items > 0)
-        answer_problems(call, problems);
+        wrong = NULL;
+    else if (problems && problems->kind == NP_NODE_LIST && problems->nr_items > 0)
+        wrong = text_of(problems->items[0], "text");
     else
-        answer_problem(call, wait->entry.path, "it could not be checked: the check died");
+        problems = NULL;
+    if (wrong)
+        answer_problems(call, wait->entry.path, wrong, problems);
+    else
+        submit(call, &wait->entry);
 }
 
 /* May one more check start? One caller gets half of all checks, so that others need not wait for
