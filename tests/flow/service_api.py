@@ -223,7 +223,7 @@ def every_route():
 def every_error():
     """The codes of errors and their statuses in the sources are those of docs/SERVICE.md and of docs/openapi.json."""
     sources = "".join(open(path).read() for path in glob.glob(os.path.join(ROOT, "daemon/service/http/*.c")))
-    pairs = set(re.findall(r'np_answer_error\(\s*&?\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"),
+    pairs = set(re.findall(r'(?:np_answer_error\(\s*&?|\{-?)\w+,\s*(\d+),\s*"(\w+)"', sources)) | {("405", "method"),
         ("413", "invalid")}
     text = open(os.path.join(ROOT, "docs/SERVICE.md")).read()
     text = text.split("`code` is one of")[1].split("To bytes that are not HTTP")[0]

@@ -15,16 +15,28 @@
 #define MAX_VALUES  1000 /* in a body */
 #define MAX_SECONDS 1e9
 
-void np_answer_json(struct np_call *call, unsigned status)
+static void reply(struct np_call *call, unsigned status, const char *type, const char *text,
+    size_t bytes, const struct np_http_field *field)
 {
+    call->routes->answers[status / 100]++;
+    np_http_reply(call->request->held, status, type, text, bytes, field);
+}
+
+static void reply_json(struct np_call *call, unsigned status, const struct np_http_field *field)
+{
+    static const char failed[] =
+        "{\"error\": {\"code\": \"internal\", \"text\": \"out of memory\"}}\n";
     const char *text = np_json_end(&call->routes->json);
 
-    if (!text) {
-        status = 500;
-        text = "{\"error\": {\"code\": \"internal\", \"text\": \"out of memory\"}}\n";
-    }
-    call->routes->answers[status / 100]++;
-    np_http_reply(call->held, status, "application/json", text, strlen(text), NULL);
+    if (text)
+        reply(call, status, "application/json", text, strlen(text), field);
+    else
+        reply(call, 500, "application/json", failed, strlen(failed), NULL);
+}
+
+void np_answer_json(struct np_call *call, unsigned status)
+{
+    reply_json(call, status, NULL);
 }
 
 /* The answer depends on the caller, so the tag does, too. */
@@ -40,17 +52,10 @@ static void tag_of(const struct np_call *call, char *tag, size_t bytes)
 
 void np_answer_tagged(struct np_call *call)
 {
-    const char *text = np_json_end(&call->routes->json);
     char tag[96];
-    const struct np_http_field field = {"ETag", tag};
 
-    if (!text) {
-        np_answer_json(call, 500);
-        return;
-    }
     tag_of(call, tag, sizeof(tag));
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 200, "application/json", text, strlen(text), &field);
+    reply_json(call, 200, &(struct np_http_field){"ETag", tag});
 }
 
 bool np_answer_unchanged(struct np_call *call)
@@ -62,8 +67,7 @@ bool np_answer_unchanged(struct np_call *call)
     tag_of(call, tag, sizeof(tag));
     if (!known || !strstr(known, tag))
         return false;
-    call->routes->answers[3]++;
-    np_http_reply(call->held, 304, "application/json", "", 0, &field);
+    reply(call, 304, "application/json", "", 0, &field);
     return true;
 }
 
@@ -72,14 +76,12 @@ void np_answer_text(
 {
     const struct np_http_field field = {"X-Next", next};
 
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 200, type, text, bytes, next ? &field : NULL);
+    reply(call, 200, type, text, bytes, next ? &field : NULL);
 }
 
 void np_answer_nothing(struct np_call *call)
 {
-    call->routes->answers[2]++;
-    np_http_reply(call->held, 204, "application/json", "", 0, NULL);
+    reply(call, 204, "application/json", "", 0, NULL);
 }
 
 void np_answer_error(
@@ -100,18 +102,23 @@ void np_answer_error(
     np_answer_json(call, status);
 }
 
-void np_answer_failure(struct np_call *call, int code, const struct np_err *err)
+bool np_answer_failed(struct np_call *call, int code, const struct np_err *err)
 {
-    switch (code) {
-    case -ENOENT: np_answer_error(call, 404, "not_found", "%s", err->text); break;
-    case -EINVAL:
-    case -EBUSY: np_answer_error(call, 409, "conflict", "%s", err->text); break;
-    case -EAGAIN: np_answer_error(call, 503, "busy", "%s", err->text); break;
-    case -ENODEV: np_answer_error(call, 422, "config", "%s", err->text); break;
-    case -ENOSPC: np_answer_error(call, 507, "disk", "%s", err->text); break;
-    case -EDQUOT: np_answer_error(call, 429, "limit", "%s", err->text); break;
-    default: np_answer_error(call, 500, "internal", "%s", err->text);
-    }
+    static const struct {
+        int code;
+        unsigned status;
+        const char *word;
+    } rows[] = {{-ENOENT, 404, "not_found"}, {-EINVAL, 409, "conflict"}, {-EBUSY, 409, "conflict"},
+        {-EAGAIN, 503, "busy"}, {-ENODEV, 422, "config"}, {-ENOSPC, 507, "disk"},
+        {-EDQUOT, 429, "limit"}, {0, 500, "internal"}};
+    int i = 0;
+
+    if (code >= 0)
+        return false;
+    while (rows[i].code && rows[i].code != code)
+        i++;
+    np_answer_error(call, rows[i].status, rows[i].word, "%s", err->text);
+    return true;
 }
 
 void np_answer_too_large(struct np_call *call, const char *what)
@@ -168,7 +175,7 @@ void np_answer_run(struct np_call *call, const struct np_service_run *run, unsig
 
 /* --- later ------------------------------------------------------------------------------------ */
 
-struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind)
+struct np_wait *np_answer_later(struct np_call *call, np_turn_fn *turn)
 {
     const struct np_http_request *request = np_http_hold(call->request);
     struct np_routes *routes = call->routes;
@@ -179,21 +186,12 @@ struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind)
         return NULL;
     }
     struct np_wait *wait = &routes->waits[routes->nr_waits++];
-    *wait = (struct np_wait){.kind = kind,
+    *wait = (struct np_wait){.turn = turn,
         .request = request,
         .id = call->id,
         .until_ns = np_now_ns(),
         .child = {.fd = -1, .epoll_fd = -1}};
     return wait;
-}
-
-struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait)
-{
-    return (struct np_call){.routes = routes,
-        .request = wait->request,
-        .held = wait->request->held,
-        .id = wait->id,
-        .run = wait->id > 0 ? np_book_run(routes->service, wait->id) : NULL};
 }
 
 /* --- the query -------------------------------------------------------------------------------- */

@@ -9,19 +9,23 @@
 #include "daemon/service/log_reader.h"
 #include "loader/base/json.h"
 
-enum np_wait_kind { NP_WAIT_STATE, NP_WAIT_CHECK, NP_WAIT_LOG, NP_WAIT_METRICS };
+struct np_call;
+struct np_wait;
+/* Continues a request that is answered later, in each turn of the loop; returns true once it is answered.
+ * The call's run is there if the request names one: the loop answers for a run that was removed. */
+typedef bool np_turn_fn(struct np_call *call, struct np_wait *wait);
 
 struct np_wait { /* a request that is answered later */
-    enum np_wait_kind kind;
+    np_turn_fn *turn;
     const struct np_http_request *request;
-    int64_t id;
+    int64_t id; /* of its run; 0: none */
     uint64_t until_ns;
-    unsigned states; /* NP_WAIT_STATE: one bit each; answered when the run has none of these */
+    unsigned states; /* of a long poll, one bit each: answered when the run has none of these */
     struct np_child child; /* pid 0: none, or not yet */
-    struct np_node *body;  /* NP_WAIT_CHECK: owns check's texts; np_node_free */
+    struct np_node *body;  /* of a submission: owns check's texts; np_node_free */
     struct np_check check;
-    struct np_entry entry;     /* the submission; owned */
-    struct np_log_request log; /* NP_WAIT_LOG */
+    struct np_entry entry; /* of a submission; owned */
+    struct np_log_request log;
     struct np_metrics_request metrics;
 };
 
@@ -40,13 +44,17 @@ struct np_routes {
     uint64_t answers[6]; /* counted by the first digit of their status */
 };
 
+/* Changes a run, as np_service_stop(). */
+typedef int np_change_fn(
+    struct np_service *service, struct np_service_run *run, struct np_err *err);
+
 /* A request and the run that its path names. */
 struct np_call {
     struct np_routes *routes;
     const struct np_http_request *request;
-    struct np_http_held *held;
     int64_t id;
     struct np_service_run *run; /* of id; NULL: no such run, or the route has no ID */
+    np_change_fn *change;       /* what np_route_change() does; else NULL */
 };
 
 /* --- answers: one for each call --------------------------------------------------------------- */
@@ -61,15 +69,13 @@ bool np_answer_unchanged(struct np_call *call);
 void np_answer_nothing(struct np_call *call); /* 204 */
 void np_answer_error(struct np_call *call, unsigned status, const char *code, const char *format,
     ...) __attribute__((format(printf, 4, 5)));
-/* Answers with the status for an -errno of the service's calls. */
-void np_answer_failure(struct np_call *call, int code, const struct np_err *err);
+/* If code is an -errno of the service's calls: answers with its status and returns true. */
+bool np_answer_failed(struct np_call *call, int code, const struct np_err *err);
 /* Answers that a limit of service.yaml is exceeded. */
 void np_answer_too_large(struct np_call *call, const char *what);
 void np_answer_high_priority(struct np_call *call);
 /* Keeps the request for later. NULL: too many are waiting, and the call was answered with 503. */
-struct np_wait *np_answer_later(struct np_call *call, enum np_wait_kind kind);
-/* The call of a kept request. */
-struct np_call np_call_of(struct np_routes *routes, const struct np_wait *wait);
+struct np_wait *np_answer_later(struct np_call *call, np_turn_fn *turn);
 
 /* Is the caller identified? Over TCP without a token names of users and files are hidden. */
 bool np_is_known(const struct np_call *call);
@@ -101,5 +107,28 @@ bool np_body_bool(const struct np_node *body, const char *key, bool *ret_value);
 /* Parses the request's body: an object with these keys only (NULL ends the list); np_node_free.
  * NULL: it is not one, and the call was answered with 400. */
 struct np_node *np_body_of(struct np_call *call, const char *const *keys);
+
+/* --- the routes of the table in routes.c: each answers its call, now or later ----------------- */
+
+void np_route_list(struct np_call *call);
+void np_route_submit(struct np_call *call);
+void np_route_show(struct np_call *call);
+void np_route_patch(struct np_call *call);
+void np_route_remove(struct np_call *call);
+void np_route_change(struct np_call *call); /* stop, pause, resume, hold */
+void np_route_retry(struct np_call *call);
+void np_route_config(struct np_call *call);
+void np_route_log(struct np_call *call);
+void np_route_metrics(struct np_call *call);
+void np_route_devices(struct np_call *call);
+void np_route_drain(struct np_call *call);
+void np_route_service(struct np_call *call);
+void np_route_hold_all(struct np_call *call);
+void np_route_reload(struct np_call *call);
+void np_route_new_token(struct np_call *call);
+void np_route_drop_token(struct np_call *call);
+void np_route_health(struct np_call *call);
+void np_route_prometheus(struct np_call *call);
+void np_route_page(struct np_call *call);
 
 #endif

@@ -10,13 +10,11 @@
 #include <unistd.h>
 
 #include "daemon/service/http/http_peers.h"
-#include "daemon/service/http/http_who.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
 #define IDLE_S       75          /* default idle timeout */
 #define MEMORY_BYTES (16 << 10)  /* of a connection: longer headers are refused (431) */
-#define MAX_GROUPS   1024        /* of a caller; with more, only the first group counts */
 #define OTHER_FILES  256         /* files that the process opens besides connections */
 #define MAX_BODIES   (64u << 20) /* of all current requests */
 #define TURN_NS      10000000    /* at a time; the next turn does the rest */
@@ -76,7 +74,7 @@ static bool comes_from_here(struct MHD_Connection *connection, bool socket)
     MHD_get_connection_values(connection, MHD_HEADER_KIND, count_field, &origin);
     if (socket && origin.nr == 0 && host.nr == 0) /* not a browser */
         return true;
-    return host.nr == 1 && origin.nr <= 1 && np_who_is_from_here(host.value, origin.value);
+    return host.nr == 1 && origin.nr <= 1 && np_caller_is_local(host.value, origin.value);
 }
 
 /* Identifies a TCP caller by the request's token. */
@@ -86,23 +84,29 @@ static void find_caller(
     const struct np_http_options *options = &http->options;
     const char *field =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    const char *token = field ? np_who_token(field) : NULL;
+    const char *token = field ? np_caller_token(field) : NULL;
 
     caller->uid = 0;
-    caller->token = token && options->token && np_who_same_token(token, options->token);
+    caller->token = token && options->token && np_caller_has_token(token, options->token);
     caller->user = token && !caller->token && options->user_of &&
                    options->user_of(options->context, token, &caller->uid);
 }
 
 /* --- requests --------------------------------------------------------------------------------- */
 
+static void unlink_held(struct np_http_held *held)
+{
+    if (!held->link)
+        return;
+    *held->link = held->next;
+    if (held->next)
+        held->next->link = held->link;
+    held->link = NULL;
+}
+
 static void free_held(struct np_http_held *held)
 {
-    if (held->link) {
-        *held->link = held->next;
-        if (held->next)
-            held->next->link = held->link;
-    }
+    unlink_held(held);
     if (held->response)
         MHD_destroy_response(held->response);
     held->peer->body_bytes = 0;
@@ -278,7 +282,7 @@ static void connected(void *context, struct MHD_Connection *connection, void **p
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
     if (info->daemon == http->daemons[0])
-        np_who_is_behind(fd, http->options.group, &caller);
+        np_caller_of_socket(fd, http->options.group, &caller);
     *peer = np_peers_add(&http->peers, fd, &caller, np_now_ns());
 }
 
@@ -354,10 +358,7 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
     if (!held->suspended)
         return;
     held->suspended = false;
-    *held->link = held->next;
-    if (held->next)
-        held->next->link = held->link;
-    held->link = NULL;
+    unlink_held(held);
     MHD_resume_connection(held->connection);
 }
 

@@ -6,8 +6,9 @@
 
 #include "loader/base/mem.h"
 
-#define BODY_S   30 /* for a body of at most 1 MiB */
-#define ANSWER_S 60
+#define BODY_S     30 /* for a body of at most 1 MiB */
+#define ANSWER_S   60
+#define MAX_GROUPS 1024 /* of a caller; with more, only the first group counts */
 
 void np_peers_init(
     struct np_peers *peers, const size_t max[NP_NR_SHARED], double idle_s, uid_t own_uid)
@@ -26,6 +27,69 @@ bool np_peer_is_same(const struct np_caller *a, const struct np_caller *b)
     if (a->socket != b->socket || a->token != b->token || a->user != b->user)
         return false;
     return (!a->socket && !a->user) || a->uid == b->uid;
+}
+
+/* --- callers ---------------------------------------------------------------------------------- */
+
+/* As of connect(). The process is not asked: its PID may belong to another by now. */
+void np_caller_of_socket(int fd, gid_t group, struct np_caller *ret_caller)
+{
+    struct ucred ucred;
+    socklen_t bytes = sizeof(ucred);
+    gid_t groups[MAX_GROUPS];
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &ucred, &bytes) < 0 || bytes != sizeof(ucred) ||
+        ucred.uid == (uid_t)-1)
+        return;
+    *ret_caller = (struct np_caller){.socket = true, .uid = ucred.uid, .gid = ucred.gid};
+    if (group == (gid_t)-1)
+        return;
+    ret_caller->member = ucred.gid == group;
+    bytes = sizeof(groups);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &bytes) < 0)
+        return;
+    for (size_t i = 0; i < bytes / sizeof(*groups); i++)
+        ret_caller->member |= groups[i] == group;
+}
+
+bool np_caller_has_token(const char *given, const char *token)
+{
+    const size_t bytes = strlen(token);
+    unsigned char differs = 0;
+
+    if (bytes == 0 || strlen(given) != bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        differs |= (unsigned char)(given[i] ^ token[i]);
+    return differs == 0;
+}
+
+const char *np_caller_token(const char *field)
+{
+    static const char bearer[] = "Bearer ";
+
+    return strncasecmp(field, bearer, strlen(bearer)) == 0 ? field + strlen(bearer) : NULL;
+}
+
+static bool is_local(const char *name)
+{
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const size_t bytes = strlen(names[i]);
+        const char *port = name + bytes;
+
+        if (strncasecmp(name, names[i], bytes) != 0 || (*port != '\0' && *port != ':'))
+            continue;
+        return *port == '\0' || strspn(port + 1, "0123456789") == strlen(port + 1);
+    }
+    return false;
+}
+
+bool np_caller_is_local(const char *host, const char *origin)
+{
+    return is_local(host) && (!origin || (strncasecmp(origin, "http://", 7) == 0 &&
+                                             strcasecmp(origin + 7, host) == 0));
 }
 
 /* --- shares ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* Connections and their callers: how much each caller may have, and how long a connection may take.
- * Knows sockets, not HTTP: it only shuts a connection down; its reader sees the end.
+/* Connections and their callers: who sends a request, how much each caller may have, and how long a
+ * connection may take. Knows sockets, not HTTP: it only shuts a connection down; its reader sees the end.
  *
  * Connections, held requests and bytes of bodies are shared by one rule. Of the total of each,
  * half is reserved for root and the service's own user; of the other half each caller may have a
@@ -55,5 +55,18 @@ bool np_peers_may(
     const struct np_peers *peers, const struct np_caller *caller, enum np_shared what, size_t more);
 /* Do both count as one caller: the same user, or both over TCP without a token? */
 bool np_peer_is_same(const struct np_caller *a, const struct np_caller *b);
+
+/* --- callers: identified by the kernel on a Unix socket, by a token on TCP --------------------- */
+
+/* Gets user and group of the connected process, and whether it belongs to `group` ((gid_t)-1:
+ * no). *ret_caller is unchanged if the kernel does not know. */
+void np_caller_of_socket(int fd, gid_t group, struct np_caller *ret_caller);
+/* The token of an Authorization field, "Bearer TOKEN"; NULL: it is of another kind. */
+const char *np_caller_token(const char *field);
+/* Compares tokens in constant time. */
+bool np_caller_has_token(const char *given, const char *token);
+/* Is host ("localhost:7411") a name of loopback, and origin ("http://localhost:7411"; NULL: no
+ * page sent it) the same? */
+bool np_caller_is_local(const char *host, const char *origin);
 
 #endif

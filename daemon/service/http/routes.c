@@ -7,42 +7,44 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "daemon/service/http/routes_parts.h"
+#include "daemon/service/http/answer.h"
 #include "daemon/service/service_queue.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 struct route {
     const char *method, *path; /* "#": a run's ID; "*" at the end: anything */
     enum np_action action;
     void (*answer)(struct np_call *call);
+    np_change_fn *change; /* for np_route_change() */
 };
 
 static const struct route routes_table[] = {
-    {"GET", "/v1/runs", NP_ACTION_LIST, np_route_list},
-    {"POST", "/v1/runs", NP_ACTION_SUBMIT, np_route_submit},
-    {"GET", "/v1/runs/#", NP_ACTION_LIST, np_route_show},
-    {"PATCH", "/v1/runs/#", NP_ACTION_CONTROL, np_route_patch},
-    {"DELETE", "/v1/runs/#", NP_ACTION_CONTROL, np_route_remove},
-    {"POST", "/v1/runs/#/stop", NP_ACTION_CONTROL, np_route_stop},
-    {"POST", "/v1/runs/#/pause", NP_ACTION_CONTROL, np_route_pause},
-    {"POST", "/v1/runs/#/resume", NP_ACTION_CONTROL, np_route_resume},
-    {"POST", "/v1/runs/#/retry", NP_ACTION_CONTROL, np_route_retry},
-    {"POST", "/v1/runs/#/hold", NP_ACTION_CONTROL, np_route_hold},
-    {"GET", "/v1/runs/#/config", NP_ACTION_READ, np_route_config},
-    {"GET", "/v1/runs/#/log", NP_ACTION_READ, np_route_log},
-    {"GET", "/v1/runs/#/metrics", NP_ACTION_READ, np_route_metrics},
-    {"GET", "/v1/devices", NP_ACTION_LIST, np_route_devices},
-    {"PATCH", "/v1/devices", NP_ACTION_MANAGE, np_route_drain},
-    {"GET", "/v1/service", NP_ACTION_LIST, np_route_service},
-    {"PATCH", "/v1/service", NP_ACTION_MANAGE, np_route_hold_all},
-    {"POST", "/v1/service/reload", NP_ACTION_MANAGE, np_route_reload},
-    {"POST", "/v1/tokens", NP_ACTION_TOKEN, np_route_new_token},
-    {"DELETE", "/v1/tokens", NP_ACTION_TOKEN, np_route_drop_token},
-    {"GET", "/healthz", NP_ACTION_HEALTH, np_route_health},
-    {"GET", "/metrics", NP_ACTION_HEALTH, np_route_prometheus},
-    {"GET", "/openapi.json", NP_ACTION_LIST, np_route_page},
-    {"GET", "/assets/*", NP_ACTION_LIST, np_route_page},
-    {"GET", "/", NP_ACTION_LIST, np_route_page},
+    {"GET", "/v1/runs", NP_ACTION_LIST, np_route_list, NULL},
+    {"POST", "/v1/runs", NP_ACTION_SUBMIT, np_route_submit, NULL},
+    {"GET", "/v1/runs/#", NP_ACTION_LIST, np_route_show, NULL},
+    {"PATCH", "/v1/runs/#", NP_ACTION_CONTROL, np_route_patch, NULL},
+    {"DELETE", "/v1/runs/#", NP_ACTION_CONTROL, np_route_remove, NULL},
+    {"POST", "/v1/runs/#/stop", NP_ACTION_CONTROL, np_route_change, np_service_stop},
+    {"POST", "/v1/runs/#/pause", NP_ACTION_CONTROL, np_route_change, np_service_pause},
+    {"POST", "/v1/runs/#/resume", NP_ACTION_CONTROL, np_route_change, np_service_resume},
+    {"POST", "/v1/runs/#/retry", NP_ACTION_CONTROL, np_route_retry, NULL},
+    {"POST", "/v1/runs/#/hold", NP_ACTION_CONTROL, np_route_change, np_service_hold},
+    {"GET", "/v1/runs/#/config", NP_ACTION_READ, np_route_config, NULL},
+    {"GET", "/v1/runs/#/log", NP_ACTION_READ, np_route_log, NULL},
+    {"GET", "/v1/runs/#/metrics", NP_ACTION_READ, np_route_metrics, NULL},
+    {"GET", "/v1/devices", NP_ACTION_LIST, np_route_devices, NULL},
+    {"PATCH", "/v1/devices", NP_ACTION_MANAGE, np_route_drain, NULL},
+    {"GET", "/v1/service", NP_ACTION_LIST, np_route_service, NULL},
+    {"PATCH", "/v1/service", NP_ACTION_MANAGE, np_route_hold_all, NULL},
+    {"POST", "/v1/service/reload", NP_ACTION_MANAGE, np_route_reload, NULL},
+    {"POST", "/v1/tokens", NP_ACTION_TOKEN, np_route_new_token, NULL},
+    {"DELETE", "/v1/tokens", NP_ACTION_TOKEN, np_route_drop_token, NULL},
+    {"GET", "/healthz", NP_ACTION_HEALTH, np_route_health, NULL},
+    {"GET", "/metrics", NP_ACTION_HEALTH, np_route_prometheus, NULL},
+    {"GET", "/openapi.json", NP_ACTION_LIST, np_route_page, NULL},
+    {"GET", "/assets/*", NP_ACTION_LIST, np_route_page, NULL},
+    {"GET", "/", NP_ACTION_LIST, np_route_page, NULL},
 };
 #define NR_ROUTES (sizeof(routes_table) / sizeof(*routes_table))
 
@@ -51,17 +53,7 @@ static const struct route routes_table[] = {
 /* Parses a run's ID, digits without a leading zero; returns its end, or NULL. */
 static const char *take_number(const char *at, int64_t *ret_id)
 {
-    int64_t id = 0;
-    int digits = 0;
-
-    if (*at == '0')
-        return NULL;
-    for (; *at >= '0' && *at <= '9' && digits < 18; at++, digits++)
-        id = 10 * id + (*at - '0');
-    if (digits == 0 || (*at >= '0' && *at <= '9'))
-        return NULL;
-    *ret_id = id;
-    return at;
+    return *at >= '1' && *at <= '9' ? np_text_int_end(at, ret_id) : NULL;
 }
 
 static bool fits(const char *pattern, const char *path, int64_t *ret_id)
@@ -104,8 +96,6 @@ static bool has_right_type(const struct np_http_request *request)
 /* Only callers who may list runs learn that one does not exist. */
 static void answer(struct np_call *call, const struct route *route)
 {
-    if (call->id > 0)
-        call->run = np_book_run(call->routes->service, call->id);
     if (call->id > 0 && !call->run && may(call, NP_ACTION_LIST))
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
     else if (!may(call, route->action))
@@ -125,21 +115,23 @@ static bool is_method(const char *method, const char *asked)
     return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
 }
 
-/* NULL: no such path, or no such method: then allowed (of so many bytes) lists the path's
- * methods. */
-static const struct route *find_route(
-    const struct np_http_request *request, int64_t *ret_id, char *allowed, size_t bytes)
+/* Fills the call from its path. NULL: no such path, or no such method: then allowed (of so many bytes)
+ * lists the path's methods. */
+static const struct route *find_route(struct np_call *call, char *allowed, size_t bytes)
 {
     *allowed = '\0';
     for (size_t i = 0; i < NR_ROUTES; i++) {
         const struct route *route = &routes_table[i];
         const size_t used = strlen(allowed);
 
-        *ret_id = 0;
-        if (!fits(route->path, request->path, ret_id))
+        call->id = 0;
+        if (!fits(route->path, call->request->path, &call->id))
             continue;
-        if (is_method(route->method, request->method))
+        if (is_method(route->method, call->request->method)) {
+            call->run = call->id > 0 ? np_book_run(call->routes->service, call->id) : NULL;
+            call->change = route->change;
             return route;
+        }
         snprintf(allowed + used, bytes - used, "%s%s%s", used ? ", " : "", route->method,
             strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
@@ -150,10 +142,8 @@ bool np_routes_allow(void *context, const struct np_http_request *request)
 {
     struct np_call call = {.routes = context, .request = request};
     char allowed[64];
-    const struct route *route = find_route(request, &call.id, allowed, sizeof(allowed));
+    const struct route *route = find_route(&call, allowed, sizeof(allowed));
 
-    if (call.id > 0)
-        call.run = np_book_run(call.routes->service, call.id);
     return route && may(&call, route->action);
 }
 
@@ -165,7 +155,7 @@ static void answer_wrong_method(struct np_call *call, const char *allowed)
     const struct np_http_field field = {"Allow", allowed};
 
     call->routes->answers[4]++;
-    np_http_reply(call->held, 405, "application/json", text, strlen(text), &field);
+    np_http_reply(call->request->held, 405, "application/json", text, strlen(text), &field);
 }
 
 bool np_routes_user_of(void *context, const char *token, uid_t *ret_uid)
@@ -177,9 +167,9 @@ bool np_routes_user_of(void *context, const char *token, uid_t *ret_uid)
 
 void np_routes_handle(void *context, const struct np_http_request *request)
 {
-    struct np_call call = {.routes = context, .request = request, .held = request->held};
+    struct np_call call = {.routes = context, .request = request};
     char allowed[64];
-    const struct route *route = find_route(request, &call.id, allowed, sizeof(allowed));
+    const struct route *route = find_route(&call, allowed, sizeof(allowed));
 
     if (route)
         answer(&call, route);
@@ -200,12 +190,13 @@ static void forget(struct np_wait *wait)
 
 static bool turn(struct np_routes *routes, struct np_wait *wait)
 {
-    switch (wait->kind) {
-    case NP_WAIT_CHECK: return np_turn_check(routes, wait);
-    case NP_WAIT_LOG: return np_turn_log(routes, wait);
-    case NP_WAIT_METRICS: return np_turn_metrics(routes, wait);
-    default: return np_turn_state(routes, wait);
+    struct np_call call = {.routes = routes, .request = wait->request, .id = wait->id};
+
+    if (wait->id > 0 && !(call.run = np_book_run(routes->service, wait->id))) {
+        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
+        return true;
     }
+    return wait->turn(&call, wait);
 }
 
 /* In order of arrival. */

@@ -4,7 +4,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-#include "daemon/service/http/routes_parts.h"
+#include "daemon/service/http/answer.h"
 #include "daemon/service/service_queue.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
@@ -84,6 +84,14 @@ void np_route_list(struct np_call *call)
 
 /* --- one run ---------------------------------------------------------------------------------- */
 
+static bool turn_state(struct np_call *call, struct np_wait *wait)
+{
+    if (np_now_ns() < wait->until_ns && (wait->states & 1u << call->run->entry.state))
+        return false;
+    np_answer_run(call, call->run, 200);
+    return true;
+}
+
 void np_route_show(struct np_call *call)
 {
     double seconds = 0;
@@ -94,61 +102,24 @@ void np_route_show(struct np_call *call)
         return;
     if (seconds == 0 || !(states & 1u << call->run->entry.state)) {
         np_answer_run(call, call->run, 200);
-    } else if ((wait = np_answer_later(call, NP_WAIT_STATE))) {
+    } else if ((wait = np_answer_later(call, turn_state))) {
         wait->until_ns += (uint64_t)(seconds * 1e9);
         wait->states = states;
     }
 }
 
-bool np_turn_state(struct np_routes *routes, struct np_wait *wait)
-{
-    struct np_call call = np_call_of(routes, wait);
-
-    if (!call.run)
-        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
-    else if (np_now_ns() >= wait->until_ns || !(wait->states & 1u << call.run->entry.state))
-        np_answer_run(&call, call.run, 200);
-    else
-        return false;
-    return true;
-}
-
-static void change(struct np_call *call,
-    int (*to)(struct np_service *service, struct np_service_run *run, struct np_err *err))
-{
-    struct np_err err = {0};
-    const int code = to(call->routes->service, call->run, &err);
-
-    if (code < 0 && code != -EALREADY)
-        np_answer_failure(call, code, &err);
-    else
-        np_answer_run(call, call->run, 200);
-}
-
-void np_route_stop(struct np_call *call)
-{
-    change(call, np_service_stop);
-}
-void np_route_pause(struct np_call *call)
-{
-    change(call, np_service_pause);
-}
-void np_route_resume(struct np_call *call)
-{
-    change(call, np_service_resume);
-}
-
-void np_route_hold(struct np_call *call)
-{
-    change(call, np_service_hold);
-}
-
 static void answer_changed(struct np_call *call, int code, const struct np_err *err)
 {
-    if (code < 0)
-        np_answer_failure(call, code, err);
-    else
+    if (!np_answer_failed(call, code, err))
         np_answer_run(call, call->run, 200);
+}
+
+void np_route_change(struct np_call *call)
+{
+    struct np_err err = {0};
+    const int code = call->change(call->routes->service, call->run, &err);
+
+    answer_changed(call, code == -EALREADY ? 0 : code, &err);
 }
 
 /* The body, {"time_limit": seconds}, is optional. */
@@ -177,9 +148,7 @@ void np_route_remove(struct np_call *call)
     struct np_err err = {0};
     const int code = np_service_remove(call->routes->service, call->run, &err);
 
-    if (code < 0)
-        np_answer_failure(call, code, &err);
-    else
+    if (!np_answer_failed(call, code, &err))
         np_answer_nothing(call);
 }
 
@@ -228,10 +197,8 @@ void np_route_config(struct np_call *call)
     char *text;
     const int code = np_service_config(call->routes->service, call->id, &text, &err);
 
-    if (code < 0) {
-        np_answer_failure(call, code, &err);
+    if (np_answer_failed(call, code, &err))
         return;
-    }
     np_answer_text(call, "application/yaml", text, strlen(text), NULL);
     np_free(text);
 }
@@ -279,26 +246,6 @@ static bool take_place(const char *text, int *ret_segment, int64_t *ret_position
     return true;
 }
 
-void np_route_log(struct np_call *call)
-{
-    const char *from = np_http_query(call->request, "from");
-    struct np_log_request query = {.tail = -1};
-    struct np_wait *wait;
-
-    if (from && !take_place(from, &query.segment, &query.position)) {
-        np_answer_error(call, 400, "invalid", "from: expected SEGMENT:POSITION, as in X-Next");
-        return;
-    }
-    if (!np_query_whole(call, "tail", 0, INT64_MAX, &query.tail) ||
-        !np_query_whole(call, "lines", 1, INT64_MAX, &query.lines) ||
-        !np_query_seconds(call, "wait", &query.wait_s))
-        return;
-    if (!call->run->entry.dir)
-        np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
-    else if ((wait = np_answer_later(call, NP_WAIT_LOG)))
-        wait->log = query; /* the next turn starts the read */
-}
-
 static void answer_log(struct np_call *call, const struct np_child *child)
 {
     char *text = memchr(child->text, '\n', child->used);
@@ -322,27 +269,55 @@ static bool start_log(struct np_call *call, struct np_wait *wait)
         call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MAX_LOG + 64);
 }
 
-bool np_turn_log(struct np_routes *routes, struct np_wait *wait)
+static bool turn_log(struct np_call *call, struct np_wait *wait)
 {
-    struct np_call call = np_call_of(routes, wait);
-
-    if (!call.run) {
-        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
-        return true;
-    }
-    if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(&call.run->entry))
+    if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(&call->run->entry))
         np_child_stop(&wait->child);
     if (wait->child.pid == 0)
-        return !start_log(&call, wait);
+        return !start_log(call, wait);
     const int code = np_child_turn(&wait->child);
     if (code == 1)
-        answer_log(&call, &wait->child);
+        answer_log(call, &wait->child);
     else if (code < 0)
-        answer_unread(&call, code);
+        answer_unread(call, code);
     return code != 0;
 }
 
+void np_route_log(struct np_call *call)
+{
+    const char *from = np_http_query(call->request, "from");
+    struct np_log_request query = {.tail = -1};
+    struct np_wait *wait;
+
+    if (from && !take_place(from, &query.segment, &query.position)) {
+        np_answer_error(call, 400, "invalid", "from: expected SEGMENT:POSITION, as in X-Next");
+        return;
+    }
+    if (!np_query_whole(call, "tail", 0, INT64_MAX, &query.tail) ||
+        !np_query_whole(call, "lines", 1, INT64_MAX, &query.lines) ||
+        !np_query_seconds(call, "wait", &query.wait_s))
+        return;
+    if (!call->run->entry.dir)
+        np_answer_text(call, "text/plain; charset=utf-8", "", 0, "0:0");
+    else if ((wait = np_answer_later(call, turn_log)))
+        wait->log = query; /* the next turn starts the read */
+}
+
 /* --- metrics ---------------------------------------------------------------------------------- */
+
+static bool turn_metrics(struct np_call *call, struct np_wait *wait)
+{
+    wait->metrics.dir = call->run->entry.dir;
+    if (wait->child.pid == 0)
+        return !start_read(
+            call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MAX_METRICS);
+    const int code = np_child_turn(&wait->child);
+    if (code == 1 && wait->child.used > 0)
+        np_answer_text(call, "application/json", wait->child.text, wait->child.used, NULL);
+    else if (code != 0)
+        answer_unread(call, code == 1 ? -ECHILD : code);
+    return code != 0;
+}
 
 void np_route_metrics(struct np_call *call)
 {
@@ -356,26 +331,6 @@ void np_route_metrics(struct np_call *call)
         return;
     if (!query.dir)
         np_answer_text(call, "application/json", none, strlen(none), NULL);
-    else if ((wait = np_answer_later(call, NP_WAIT_METRICS)))
+    else if ((wait = np_answer_later(call, turn_metrics)))
         wait->metrics = query;
-}
-
-bool np_turn_metrics(struct np_routes *routes, struct np_wait *wait)
-{
-    struct np_call call = np_call_of(routes, wait);
-
-    if (!call.run) {
-        np_answer_error(&call, 404, "not_found", "run %lld has been removed", (long long)wait->id);
-        return true;
-    }
-    wait->metrics.dir = call.run->entry.dir;
-    if (wait->child.pid == 0)
-        return !start_read(
-            &call, wait, np_reader_metrics, &wait->metrics, READ_S, 2 * NP_MAX_METRICS);
-    const int code = np_child_turn(&wait->child);
-    if (code == 1 && wait->child.used > 0)
-        np_answer_text(&call, "application/json", wait->child.text, wait->child.used, NULL);
-    else if (code != 0)
-        answer_unread(&call, code == 1 ? -ECHILD : code);
-    return code != 0;
 }

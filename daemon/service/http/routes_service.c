@@ -10,7 +10,7 @@
 
 #include "build_id.h"
 #include "daemon/service/devices.h"
-#include "daemon/service/http/routes_parts.h"
+#include "daemon/service/http/answer.h"
 #include "daemon/service/service.h"
 #include "daemon/service/service_limits.h"
 #include "daemon/service/service_queue.h"
@@ -51,17 +51,17 @@ void np_route_devices(struct np_call *call)
     np_json_begin(json, NULL);
     np_json_open(json, "devices", '[');
     for (int d = 0; d < options->nr_devices; d++) {
+        const struct np_slotted *device = &options->devices[d];
+        const char *why = np_device_is_suspect(&device->health) ? device->health.why : "";
+
         np_json_open(json, NULL, '{');
-        np_json_text(json, "name", options->devices[d].name);
-        np_json_int(json, "slots", options->devices[d].nr_slots);
-        np_json_text(json, "state", state_of(&options->devices[d]));
-        np_json_text(json, "reason",
-            *options->devices[d].gone                           ? options->devices[d].gone
-            : np_device_is_suspect(&options->devices[d].health) ? options->devices[d].health.why
-                                                                : "");
+        np_json_text(json, "name", device->name);
+        np_json_int(json, "slots", device->nr_slots);
+        np_json_text(json, "state", state_of(device));
+        np_json_text(json, "reason", *device->gone ? device->gone : why);
         np_json_open(json, "runs", '[');
         for (int i = 0; i < service->nr_runs; i++)
-            if (is_on_device(service->entries[i], &options->devices[d]))
+            if (is_on_device(service->entries[i], device))
                 np_json_int(json, NULL, service->entries[i]->id);
         np_json_close(json, ']');
         np_json_close(json, '}');
@@ -75,23 +75,16 @@ void np_route_drain(struct np_call *call)
 {
     static const char *const keys[] = {"device", "drained", NULL};
     struct np_node *body = np_body_of(call, keys);
-    const char *device = body ? np_body_text(body, "device", NULL, 31) : NULL;
+    const char *device = np_body_text(body, "device", NULL, 31);
     struct np_err err = {0};
-    bool drained = false;
+    bool drained;
 
-    if (!body)
-        return;
-    if (!device || !np_body_bool(body, "drained", &drained)) {
+    if (body && (!device || !np_body_bool(body, "drained", &drained)))
         np_answer_error(
             call, 400, "invalid", "expected {\"device\": NAME, \"drained\": true or false}");
-    } else {
-        const int code = np_devices_drain(call->routes->service, device, drained, &err);
-
-        if (code < 0)
-            np_answer_failure(call, code, &err);
-        else
-            np_route_devices(call);
-    }
+    else if (body && !np_answer_failed(call,
+                         np_devices_drain(call->routes->service, device, drained, &err), &err))
+        np_route_devices(call);
     np_node_free(body);
 }
 
@@ -133,20 +126,13 @@ void np_route_hold_all(struct np_call *call)
     static const char *const keys[] = {"held", NULL};
     struct np_node *body = np_body_of(call, keys);
     struct np_err err = {0};
-    bool held = false;
+    bool held;
 
-    if (!body)
-        return;
-    if (!np_body_bool(body, "held", &held)) {
+    if (body && !np_body_bool(body, "held", &held))
         np_answer_error(call, 400, "invalid", "expected {\"held\": true or false}");
-    } else {
-        const int code = np_devices_hold_all(call->routes->service, held, &err);
-
-        if (code < 0)
-            np_answer_failure(call, code, &err);
-        else
-            np_route_service(call);
-    }
+    else if (body &&
+             !np_answer_failed(call, np_devices_hold_all(call->routes->service, held, &err), &err))
+        np_route_service(call);
     np_node_free(body);
 }
 
@@ -169,10 +155,8 @@ void np_route_new_token(struct np_call *call)
     struct np_err err = {0};
     const int code = np_service_new_token(call->routes->service, uid, token, &err);
 
-    if (code < 0) {
-        np_answer_failure(call, code, &err);
+    if (np_answer_failed(call, code, &err))
         return;
-    }
     np_json_begin(&call->routes->json, NULL);
     np_json_int(&call->routes->json, "uid", uid);
     np_json_text(&call->routes->json, "token", token);
@@ -187,15 +171,13 @@ void np_route_drop_token(struct np_call *call)
         caller->uid == 0 || caller->uid == call->routes->service->access.service_uid;
     int64_t uid = caller->uid;
     struct np_err err = {0};
-    int code;
 
     if (!np_query_whole(call, "uid", 0, UINT32_MAX, &uid))
         return;
     if (uid != caller->uid && !is_root)
         np_answer_error(call, 403, "forbidden", "only its user, or root, can revoke a token");
-    else if ((code = np_service_drop_token(call->routes->service, (uid_t)uid, &err)) < 0)
-        np_answer_failure(call, code, &err);
-    else
+    else if (!np_answer_failed(
+                 call, np_service_drop_token(call->routes->service, (uid_t)uid, &err), &err))
         np_answer_nothing(call);
 }
 
@@ -256,19 +238,13 @@ static void write_suspects(struct np_json *json, const struct np_service_options
         }
 }
 
-static void write_limits(struct np_json *json, const struct np_service *service)
-{
-    char text[NP_LIMITS_TEXT];
-
-    if (np_service_lacks_limits(service, text, sizeof(text)))
-        np_json_text(json, NULL, text);
-}
-
 void np_route_health(struct np_call *call)
 {
     struct np_json *json = &call->routes->json;
     const char *problem = problem_of(call->routes);
-    const bool stops = call->routes->service->stopping, ok = !*problem && !stops;
+    const struct np_service *service = call->routes->service;
+    const bool stops = service->stopping, ok = !*problem && !stops;
+    char lacking[NP_LIMITS_TEXT];
 
     np_json_begin(json, NULL);
     np_json_bool(json, "ok", ok);
@@ -276,10 +252,11 @@ void np_route_health(struct np_call *call)
     np_json_open(json, "problems", '[');
     if (*problem)
         np_json_text(json, NULL, problem);
-    if (*call->routes->service->problem)
-        np_json_text(json, NULL, call->routes->service->problem);
-    write_limits(json, call->routes->service);
-    write_suspects(json, &call->routes->service->options);
+    if (*service->problem)
+        np_json_text(json, NULL, service->problem);
+    if (np_service_lacks_limits(service, lacking, sizeof(lacking)))
+        np_json_text(json, NULL, lacking);
+    write_suspects(json, &service->options);
     np_json_close(json, ']');
     np_answer_json(call, ok ? 200 : 503);
 }
@@ -326,7 +303,6 @@ static const struct gauge gauges[] = {
 /* Only for runs with a process: a run that waits or is over has no series. */
 static void write_gauge(FILE *out, const struct np_service *service, const struct gauge *gauge)
 {
-
     head(out, gauge->name, "gauge", gauge->help);
     for (int i = 0; i < service->nr_runs; i++) {
         const struct np_progress *progress = &service->runs[i]->progress;
@@ -343,34 +319,45 @@ static void write_gauge(FILE *out, const struct np_service *service, const struc
     }
 }
 
-static void write_devices(FILE *out, const struct np_service *service)
+static int nr_slots_of(const struct np_service *service, const struct np_slotted *device)
 {
-    const struct np_service_options *options = &service->options;
-
-    for (int what = 0; what < 2; what++) {
-        const char *name = what ? "nnpipe_device_runs" : "nnpipe_device_slots";
-
-        head(out, name, "gauge", what ? "Runs on the device." : "Runs at a time on the device.");
-        for (int d = 0; d < options->nr_devices; d++) {
-            int n = what ? 0 : options->devices[d].nr_slots;
-
-            for (int i = 0; what && i < service->nr_runs; i++)
-                n += is_on_device(service->entries[i], &options->devices[d]);
-            fprintf(out, "%s{", name);
-            label(out, "device", options->devices[d].name);
-            fprintf(out, "} %d\n", n);
-        }
-    }
+    return device->nr_slots;
 }
 
-static void write_suspect_gauge(FILE *out, const struct np_service_options *options)
+static int nr_runs_of(const struct np_service *service, const struct np_slotted *device)
 {
-    head(out, "nnpipe_device_suspect", "gauge",
-        "1 if several starts in a row died: no run is started there for a while.");
-    for (int d = 0; d < options->nr_devices; d++) {
-        fputs("nnpipe_device_suspect{", out);
-        label(out, "device", options->devices[d].name);
-        fprintf(out, "} %d\n", np_device_is_suspect(&options->devices[d].health));
+    int n = 0;
+
+    for (int i = 0; i < service->nr_runs; i++)
+        n += is_on_device(service->entries[i], device);
+    return n;
+}
+
+static int suspect_of(const struct np_service *service, const struct np_slotted *device)
+{
+    return np_device_is_suspect(&device->health);
+}
+
+static void write_devices(FILE *out, const struct np_service *service)
+{
+    static const struct {
+        const char *name, *help;
+        int (*value)(const struct np_service *service, const struct np_slotted *device);
+    } rows[] = {
+        {"nnpipe_device_slots", "Runs at a time on the device.", nr_slots_of},
+        {"nnpipe_device_runs", "Runs on the device.", nr_runs_of},
+        {"nnpipe_device_suspect",
+            "1 if several starts in a row died: no run is started there for a while.", suspect_of},
+    };
+    const struct np_service_options *options = &service->options;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        head(out, rows[i].name, "gauge", rows[i].help);
+        for (int d = 0; d < options->nr_devices; d++) {
+            fprintf(out, "%s{", rows[i].name);
+            label(out, "device", options->devices[d].name);
+            fprintf(out, "} %d\n", rows[i].value(service, &options->devices[d]));
+        }
     }
 }
 
@@ -409,7 +396,6 @@ void np_route_prometheus(struct np_call *call)
     }
     write_service(out, call->routes);
     write_devices(out, service);
-    write_suspect_gauge(out, &service->options);
     for (size_t i = 0; i < sizeof(gauges) / sizeof(*gauges); i++)
         write_gauge(out, service, &gauges[i]);
     if (fclose(out) == 0)

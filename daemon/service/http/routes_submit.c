@@ -8,7 +8,7 @@
 #include "daemon/service/environment.h"
 #include "daemon/service/hook.h"
 #include "daemon/service/http/http_peers.h"
-#include "daemon/service/http/routes_parts.h"
+#include "daemon/service/http/answer.h"
 #include "daemon/service/service_limits.h"
 #include "daemon/service/service_queue.h"
 #include "loader/base/mem.h"
@@ -251,73 +251,6 @@ static void answer_known(struct np_call *call, const struct np_service_run *run,
 
 /* --- the check -------------------------------------------------------------------------------- */
 
-/* A repeated submission is answered whatever the limits are now. False: answered with an error. */
-static bool is_within_limits(
-    struct np_call *call, const struct np_entry *entry, const struct np_check *check)
-{
-    const struct np_service *service = call->routes->service;
-    const struct np_limits *limits = &service->options.limits;
-    const struct np_caller *caller = &call->request->caller;
-    struct np_err err = {0};
-    int code;
-
-    if (find_key(service, entry))
-        return true;
-    if (np_service_may_limit(service, entry, &err) < 0) {
-        np_answer_failure(call, -ENODEV, &err);
-        return false;
-    }
-    if (strlen(check->config) > (size_t)limits->config_bytes) {
-        np_answer_too_large(call, "the config");
-        return false;
-    }
-    if (np_access_caller_is_limited(&service->access, caller) &&
-        entry->priority > limits->priority_max) {
-        np_answer_high_priority(call);
-        return false;
-    }
-    if ((code = np_service_may_queue(service, entry->uid, &err)) < 0)
-        np_answer_failure(call, code, &err);
-    return code == 0;
-}
-
-void np_route_submit(struct np_call *call)
-{
-    static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
-        "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
-        "on_end", NULL};
-    const struct np_caller *caller = &call->request->caller;
-    struct np_node *body = np_body_of(call, keys);
-    /* In a user's own service every run belongs to that user, also when root submits it. */
-    const bool for_box = call->routes->service->access.for_box;
-    const uid_t uid = for_box ? caller->uid : geteuid();
-    const gid_t gid = for_box ? caller->gid : getegid();
-    const int64_t max = call->routes->service->options.limits.config_bytes;
-    struct np_entry entry = {
-        .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
-    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)max + MAX_ANSWER};
-    struct np_wait *wait;
-
-    if (!body)
-        return;
-    const char *wrong = take_body(body, &entry, &check);
-    if (!wrong)
-        np_service_default_limits(call->routes->service, &entry);
-    if (wrong) {
-        np_answer_error(call, 400, "invalid", "%s", wrong);
-    } else if (is_within_limits(call, &entry, &check) &&
-               (wait = np_answer_later(call, NP_WAIT_CHECK))) {
-        entry.path = np_strdup(check.path);
-        take_overrides(check.overrides, &entry);
-        wait->entry = entry;
-        wait->body = body;
-        wait->check = check;
-        return;
-    }
-    np_entry_fini(&entry);
-    np_node_free(body);
-}
-
 static const char *text_of(const struct np_node *map, const char *key)
 {
     const char *text = np_body_text(map, key, "", 8192);
@@ -410,9 +343,7 @@ static void submit(struct np_call *call, const struct np_entry *entry)
 
     if (code == -ENODEV)
         answer_problems(call, entry->path, err.text, NULL);
-    else if (code < 0)
-        np_answer_failure(call, code, &err);
-    else
+    else if (!np_answer_failed(call, code, &err))
         np_answer_run(call, np_book_run(call->routes->service, id), known ? 200 : 201);
 }
 
@@ -457,7 +388,7 @@ static bool may_check(const struct np_routes *routes, const struct np_wait *want
     for (int i = 0; i < routes->nr_waits; i++) {
         const struct np_wait *wait = &routes->waits[i];
 
-        if (wait->kind != NP_WAIT_CHECK || wait->child.pid == 0)
+        if (!wait->body || wait->child.pid == 0) /* no submission, or it waits */
             continue;
         all++;
         same += np_peer_is_same(&wait->request->caller, &wanted->request->caller);
@@ -465,24 +396,88 @@ static bool may_check(const struct np_routes *routes, const struct np_wait *want
     return all < max && same < max / 2;
 }
 
-bool np_turn_check(struct np_routes *routes, struct np_wait *wait)
+static bool turn_check(struct np_call *call, struct np_wait *wait)
 {
-    struct np_call call = np_call_of(routes, wait);
     struct np_node *answer = NULL;
     struct np_err err = {0};
 
     if (wait->child.pid == 0) {
-        if (!may_check(routes, wait))
+        if (!may_check(call->routes, wait))
             return false;
-        if (np_checker_start(&wait->check, routes->epoll_fd, &wait->child, &err) == 0)
+        if (np_checker_start(&wait->check, call->routes->epoll_fd, &wait->child, &err) == 0)
             return false;
-        np_answer_error(&call, 503, "busy", "cannot check the config now: %s", err.text);
+        np_answer_error(call, 503, "busy", "cannot check the config now: %s", err.text);
         return true;
     }
     const int code = np_checker_turn(&wait->child, &answer);
     if (code == 0)
         return false;
-    answer_check(&call, wait, code, answer);
+    answer_check(call, wait, code, answer);
     np_node_free(answer);
     return true;
+}
+
+/* --- the route ---------------------------------------------------------------------------------- */
+
+/* A repeated submission is answered whatever the limits are now. False: answered with an error. */
+static bool is_within_limits(
+    struct np_call *call, const struct np_entry *entry, const struct np_check *check)
+{
+    const struct np_service *service = call->routes->service;
+    const struct np_limits *limits = &service->options.limits;
+    const struct np_caller *caller = &call->request->caller;
+    struct np_err err = {0};
+
+    if (find_key(service, entry))
+        return true;
+    if (np_service_may_limit(service, entry, &err) < 0)
+        return !np_answer_failed(call, -ENODEV, &err);
+    if (strlen(check->config) > (size_t)limits->config_bytes) {
+        np_answer_too_large(call, "the config");
+        return false;
+    }
+    if (np_access_caller_is_limited(&service->access, caller) &&
+        entry->priority > limits->priority_max) {
+        np_answer_high_priority(call);
+        return false;
+    }
+    const int code = np_service_may_queue(service, entry->uid, &err);
+    return !np_answer_failed(call, code, &err);
+}
+
+void np_route_submit(struct np_call *call)
+{
+    static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
+        "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
+        "on_end", NULL};
+    const struct np_caller *caller = &call->request->caller;
+    struct np_node *body = np_body_of(call, keys);
+    /* In a user's own service every run belongs to that user, also when root submits it. */
+    const bool for_box = call->routes->service->access.for_box;
+    const uid_t uid = for_box ? caller->uid : geteuid();
+    const gid_t gid = for_box ? caller->gid : getegid();
+    const int64_t max = call->routes->service->options.limits.config_bytes;
+    struct np_entry entry = {
+        .uid = uid, .gid = gid, .umask = -1, .max_retries = 3, .exit_code = -1};
+    struct np_check check = {.uid = uid, .gid = gid, .max_bytes = 4 * (size_t)max + MAX_ANSWER};
+    struct np_wait *wait;
+
+    if (!body)
+        return;
+    const char *wrong = take_body(body, &entry, &check);
+    if (!wrong)
+        np_service_default_limits(call->routes->service, &entry);
+    if (wrong) {
+        np_answer_error(call, 400, "invalid", "%s", wrong);
+    } else if (is_within_limits(call, &entry, &check) &&
+               (wait = np_answer_later(call, turn_check))) {
+        entry.path = np_strdup(check.path);
+        take_overrides(check.overrides, &entry);
+        wait->entry = entry;
+        wait->body = body;
+        wait->check = check;
+        return;
+    }
+    np_entry_fini(&entry);
+    np_node_free(body);
 }
