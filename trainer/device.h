@@ -47,7 +47,7 @@ struct np_device_ops {
     void (*close)(struct np_device *device);
     /* Optional: NULL means the device reads the host's memory itself (no upload). Device memory. */
     void *(*alloc)(struct np_device *device, size_t bytes);
-    void (*free)(struct np_device *device, void *memory);
+    void (*free)(struct np_device *device, void *memory); /* NULL: nothing */
     /* Queues a copy on the copy stream. src must stay until an event recorded after it is done,
      * and should be pinned (otherwise the call may wait for the copy). */
     int (*upload)(struct np_device *device, void *dst, const void *src, size_t bytes);

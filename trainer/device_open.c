@@ -1,12 +1,14 @@
-/* Devices by name, and the config's `device:`. Opening and listing: one thread, at start. The
- * CUDA device comes from its plugin. */
+/* Devices by name, the config's `device:`, and what all devices share: notes, faults, libraries.
+ * Opening and listing: one thread, at start. The CUDA device comes from its plugin. */
 #include "trainer/device.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -17,6 +19,42 @@
 
 #define MAX_ORDINAL 999
 #define PLUGIN_FILE "libnnpipe-cuda.so"
+
+/* --- what all devices share -------------------------------------------------------------------- */
+
+void np_device_note(const struct np_device *device, const char *format, ...)
+{
+    char text[700];
+    va_list args;
+
+    if (!device->note)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    device->note(device->note_context, text);
+}
+
+int np_device_blame(const struct np_device *device, struct np_err *err)
+{
+    if (*device->fault)
+        np_err_context(err, "%s: %s", device->name, device->fault);
+    return err ? err->code : 0;
+}
+
+void np_device_add_library(
+    struct np_device_info *info, const char *name, const char *version, const char *path)
+{
+    struct np_library *library = &info->libraries[info->nr_libraries];
+
+    if (!*version)
+        return;
+    assert(info->nr_libraries < NP_MAX_LIBRARIES);
+    info->nr_libraries++;
+    snprintf(library->name, sizeof(library->name), "%s", name);
+    snprintf(library->version, sizeof(library->version), "%s", version);
+    snprintf(library->path, sizeof(library->path), "%s", path);
+}
 
 /* --- the plugin -------------------------------------------------------------------------------- */
 
@@ -222,21 +260,23 @@ bool np_device_find(const char *word, char name[NP_DEVICE_NAME])
     return true;
 }
 
-static int open_with(const struct np_device_ops *ops, const struct np_plan_ops *plan_ops,
-    const char *name, const struct np_device_options *options, void *library,
-    struct np_device **ret_device, struct np_err *err)
+/* library: closed with the device, or here on failure; NULL: none. */
+static int open_with(const struct builtin *row, const struct np_device_options *options,
+    void *library, struct np_device **ret_device, struct np_err *err)
 {
     struct opened *opened = np_alloc(sizeof(*opened));
-
     struct np_device *device = &opened->device;
-    device->ops = ops;
-    device->plan_ops = plan_ops;
+
+    device->ops = row->ops;
+    device->plan_ops = row->plan_ops;
     device->pinned = np_page_allocator;
     device->auto_precision = NP_F32;
-    snprintf(device->name, sizeof(device->name), "%s", name);
-    int code = ops->open(device, options, err);
+    snprintf(device->name, sizeof(device->name), "%s", row->name);
+    int code = row->ops->open(device, options, err);
     if (code < 0) {
         np_free(opened);
+        if (library)
+            dlclose(library);
         return code;
     }
     opened->library = library;
@@ -257,10 +297,8 @@ static int open_cuda(
         np_err_context(err, "%s", name);
         return code;
     }
-    code = open_with(plugin->ops, plugin->plan_ops, name, options, library, ret_device, err);
-    if (code < 0)
-        dlclose(library);
-    return code;
+    const struct builtin row = {name, plugin->ops, plugin->plan_ops, NULL};
+    return open_with(&row, options, library, ret_device, err);
 }
 
 /* Opens the first GPU, or else the CPU with the reason in passed_over if there seems to be a
@@ -268,7 +306,6 @@ static int open_cuda(
 static int open_auto(
     const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
 {
-    const struct builtin *row = find_builtin("cpu");
     struct np_device_options mine = *options;
     struct np_err why = {0};
     char sign[64];
@@ -276,7 +313,7 @@ static int open_auto(
     mine.ordinal = 0;
     if (open_cuda(&mine, ret_device, &why) == 0)
         return 0;
-    int code = open_with(row->ops, row->plan_ops, row->name, &mine, NULL, ret_device, err);
+    int code = open_with(find_builtin("cpu"), &mine, NULL, ret_device, err);
     if (code == 0 && gpu_sign(sign, sizeof(sign)))
         snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
             "device: auto took the CPU, although there seems to be an NVIDIA GPU (%s): %s; `nnpipe "
@@ -301,7 +338,7 @@ int np_device_open(const char *name, const struct np_device_options *options,
     if (!row)
         return np_err_set(
             err, -EINVAL, "there is no device '%s': expected " NP_DEVICE_NAMES " or sim", name);
-    return open_with(row->ops, row->plan_ops, name, &mine, NULL, ret_device, err);
+    return open_with(row, &mine, NULL, ret_device, err);
 }
 
 void np_device_close(struct np_device *device)
@@ -428,30 +465,27 @@ const struct np_choice np_device_choices[] = {
 int np_device_parse(const struct np_node *node, char **ret_name,
     struct np_device_options *ret_options, struct np_report *report)
 {
-    char canonical[NP_DEVICE_NAME];
+    char canonical[NP_DEVICE_NAME] = "auto";
     struct np_device_options options = {0};
     const struct np_node *args = NULL;
-    const char *name = "auto";
+    const char *name = NULL;
+    const bool is_word = node && node->kind == NP_NODE_SCALAR;
 
     if (node && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
         np_report_add(report, node->line, node->column,
             "device: expected " NP_DEVICE_NAMES " or {sim: {...}}%s%.40s%s",
-            node->kind == NP_NODE_SCALAR ? ", not '" : "",
-            node->kind == NP_NODE_SCALAR ? node->text : "",
-            node->kind == NP_NODE_SCALAR ? "'" : "");
+            is_word ? ", not '" : "", is_word ? node->text : "", is_word ? "'" : "");
         return -EINVAL;
     }
-    if (node)
-        name = canonical;
-    if (args && strcmp(name, "sim") != 0) {
-        np_report_add(report, args->line, args->column, "device: %s takes no options", name);
+    const bool sim = strcmp(canonical, "sim") == 0;
+    if (args && !sim) {
+        np_report_add(report, args->line, args->column, "device: %s takes no options", canonical);
         return -EINVAL;
     }
-    if (strcmp(name, "sim") == 0 &&
-        np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
+    if (sim && np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
         return -EINVAL;
-    options.ordinal = cuda_ordinal(name) > 0 ? cuda_ordinal(name) : 0;
-    *ret_name = np_strdup(name);
+    options.ordinal = cuda_ordinal(canonical) > 0 ? cuda_ordinal(canonical) : 0;
+    *ret_name = np_strdup(canonical);
     *ret_options = options;
     return 0;
 }

@@ -26,7 +26,7 @@
  * caller wait for the copy stream.) Several copies fill a piece, each queued at once; an event is recorded after the last
  * one, and the piece is filled again when the event has passed. */
 struct staging {
-    struct np_device *device; /* set once */
+    struct np_device *device;
     size_t piece_bytes;
     uint8_t *memory; /* pinned: (NR_PIECES, piece_bytes) */
 
@@ -180,17 +180,25 @@ static int copy_first_pixels(struct np_feed *feed, struct buffer *buffer, const 
     return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, images) : 0;
 }
 
+/* what: the purpose of the memory, and what the user may change; goes into the error. */
+static void *device_alloc(struct np_feed *feed, size_t bytes, const char *what, struct np_err *err)
+{
+    void *memory = feed->device->ops->alloc(feed->device, bytes);
+
+    if (memory == NULL)
+        np_err_set(err, -ENOMEM, "%s: no %zu MiB of memory on the device for %s",
+            feed->device->name, (bytes + (1u << 20) - 1) >> 20, what);
+    return memory;
+}
+
 static int buffer_init(struct np_feed *feed, struct buffer *buffer, struct np_err *err)
 {
-    const struct np_device_ops *ops = feed->device->ops;
+    static const char advice[] = "a batch; use a smaller loader.batch";
     const size_t rows = (size_t)feed->shape.rows;
 
-    buffer->images = ops->alloc(feed->device, feed->image_bytes);
-    buffer->labels = ops->alloc(feed->device, feed->label_bytes);
-    if (!buffer->images || !buffer->labels)
-        return np_err_set(err, -ENOMEM,
-            "%s: no memory for %d batches of %zu MiB on the device; use a smaller loader.batch",
-            feed->device->name, NR_BUFFERS, (feed->image_bytes + feed->label_bytes) >> 20);
+    if (!(buffer->images = device_alloc(feed, feed->image_bytes, advice, err)) ||
+        !(buffer->labels = device_alloc(feed, feed->label_bytes, advice, err)))
+        return -ENOMEM;
     buffer->about = np_try_array(rows, sizeof(*buffer->about), err);
     buffer->host_labels = np_try_array(rows, sizeof(*buffer->host_labels), err);
     return buffer->about && buffer->host_labels ? 0 : -ENOMEM;
@@ -228,24 +236,21 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
 
 int np_feed_keep(struct np_feed *feed, struct np_cache *cache, struct np_err *err)
 {
-    struct np_device *device = feed->device;
+    static const char advice[] =
+        "loader.cache: device, beside the model; make it smaller, or use `decoded`";
     const size_t bytes = (size_t)feed->shape.rows * sizeof(struct np_row);
     const uint64_t piece = np_cache_cap(cache) / 8 + 1;
-    bool whole = (feed->arena = device->ops->alloc(device, np_cache_cap(cache))) != NULL;
 
-    assert(device->ops->make_rows && feed->nr_filled == 0);
-    for (int i = 0; i < NR_BUFFERS && whole; i++)
-        whole = (feed->buffers[i].rows = device->ops->alloc(device, bytes)) != NULL;
-    if (!whole)
-        return np_err_set(err, -ENOMEM,
-            "%s: no memory for loader.cache: {device: %llu MiB} beside the model; make it smaller, "
-            "or "
-            "use `decoded`",
-            device->name, (unsigned long long)np_cache_cap(cache) >> 20);
+    assert(feed->device->ops->make_rows && feed->nr_filled == 0);
+    if (!(feed->arena = device_alloc(feed, np_cache_cap(cache), advice, err)))
+        return -ENOMEM;
+    for (int i = 0; i < NR_BUFFERS; i++)
+        if (!(feed->buffers[i].rows = device_alloc(feed, bytes, advice, err)))
+            return -ENOMEM;
     feed->cache = cache;
     feed->cache_arena = np_cache_arena(cache);
     return staging_new(
-        device, piece < MAX_STAGED_BYTES ? piece : MAX_STAGED_BYTES, &feed->staging, err);
+        feed->device, piece < MAX_STAGED_BYTES ? piece : MAX_STAGED_BYTES, &feed->staging, err);
 }
 
 void np_feed_stub(struct np_feed *feed, unsigned stubs)
@@ -535,24 +540,9 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     fill(feed, false, NULL);
 }
 
-void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times)
+const struct np_account *np_feed_account(const struct np_feed *feed)
 {
-    *ret_times = feed->account.times;
-}
-
-void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES])
-{
-    memcpy(ret_ns, feed->account.blame_ns, sizeof(feed->account.blame_ns));
-}
-
-void np_feed_bridged(const struct np_feed *feed, uint64_t ret_ns[NP_FEED_BRIDGES])
-{
-    memcpy(ret_ns, feed->account.bridged_ns, sizeof(feed->account.bridged_ns));
-}
-
-uint64_t np_feed_stall_ns(const struct np_feed *feed)
-{
-    return feed->account.stall_ns;
+    return &feed->account;
 }
 
 void np_feed_free(struct np_feed *feed)
@@ -563,16 +553,14 @@ void np_feed_free(struct np_feed *feed)
     staging_free(feed->staging);
     for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
         struct buffer *buffer = &feed->buffers[i];
-        if (buffer->images != NULL)
-            feed->device->ops->free(feed->device, buffer->images);
-        if (buffer->labels != NULL)
-            feed->device->ops->free(feed->device, buffer->labels);
-        if (buffer->rows != NULL)
-            feed->device->ops->free(feed->device, buffer->rows);
+
+        feed->device->ops->free(feed->device, buffer->images);
+        feed->device->ops->free(feed->device, buffer->labels);
+        feed->device->ops->free(feed->device, buffer->rows);
         np_free(buffer->about);
         np_free(buffer->host_labels);
     }
-    if (feed->arena != NULL)
+    if (feed->has_memory)
         feed->device->ops->free(feed->device, feed->arena);
     np_free(feed);
 }

@@ -37,16 +37,8 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
 /* Call when the compute calls that read the input are queued: its buffer, or the slot on a
  * device that reads the host's memory, is free once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
-void np_feed_times(const struct np_feed *feed, struct np_feed_times *ret_times);
-/* Returns the time so far in which the device had nothing to do because a batch was missing: in
- * np_feed_next(), or behind a copy (counted once that has passed). */
-uint64_t np_feed_stall_ns(const struct np_feed *feed);
-/* The same by cause, with exactly this sum: what the reader of the late batch's last row did
- * while the trainer waited for it (np_ring_late()), or the batch's copy. Trainer thread; others
- * read np_stat_sum.blame_ns. */
-void np_feed_blame(const struct np_feed *feed, uint64_t ret_ns[NP_NR_STAGES]);
-/* The part of the stall that a longer ring would have prevented: with 1, 2, 4, 8, 16 more slots,
- * had they been full at each wait for readers. */
-void np_feed_bridged(const struct np_feed *feed, uint64_t ret_ns[NP_FEED_BRIDGES]);
+/* Returns the account of the device's waits. It lives as long as the feed and grows with each call
+ * of the others. Trainer thread; others read np_stat_sum.blame_ns. */
+const struct np_account *np_feed_account(const struct np_feed *feed);
 
 #endif

@@ -1,5 +1,5 @@
-/* Adds up the time in which a device waits for batches, by cause. Trainer thread; private to the
- * feed. */
+/* Adds up the time in which a device waits for batches, by cause. Trainer thread; only the feed
+ * changes an account. */
 #ifndef NP_FEED_ACCOUNT_H
 #define NP_FEED_ACCOUNT_H
 
@@ -25,10 +25,16 @@ struct np_account {
     struct np_block *block; /* borrowed */
     struct np_feed_times times;
     uint64_t last_consumed_ns; /* of the batches that have passed; 0: none yet */
+    /* Time so far in which the device had nothing to do because a batch was missing: in
+     * np_feed_next(), or behind a copy (counted once that has passed). */
     uint64_t stall_ns;
-    uint64_t blame_ns[NP_NR_STAGES];      /* adds up to stall_ns */
-    uint64_t bridged_ns[NP_FEED_BRIDGES]; /* of the waits for readers */
-    struct np_spans *copies, *computes;   /* of a trace; NULL: there is none */
+    /* Its parts by cause: what the reader of the late batch's last row did while the trainer waited
+     * for it (np_ring_late()), or the batch's copy. */
+    uint64_t blame_ns[NP_NR_STAGES];
+    /* The part that a longer ring would have prevented: with 1, 2, 4, 8, 16 more slots, had they
+     * been full at each wait for readers. */
+    uint64_t bridged_ns[NP_FEED_BRIDGES];
+    struct np_spans *copies, *computes; /* of a trace; NULL: there is none */
 };
 
 /* Records that the device waited for a batch that readers had not finished. batch_ns: the

@@ -71,7 +71,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 
     if (code < 0)
         return code;
-    uint64_t now = np_now_ns(), stall = np_feed_stall_ns(config->feed);
+    uint64_t now = np_now_ns(), stall = np_feed_account(config->feed)->stall_ns;
     if (stall - loop->stall_ns > now - loop->last_ns) /* part of it belongs to the next step */
         stall = loop->stall_ns + (now - loop->last_ns);
     struct np_step_report report = {
@@ -230,7 +230,7 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
         code = config->hooks.eval(config->hooks.context, &report);
     /* Its time belongs to no step. */
     loop->last_ns = np_now_ns();
-    loop->stall_ns = np_feed_stall_ns(config->feed);
+    loop->stall_ns = np_feed_account(config->feed)->stall_ns;
     return code;
 }
 

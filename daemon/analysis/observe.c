@@ -12,18 +12,20 @@ bool np_observe_fills(const struct np_knobs *knobs, uint64_t step)
 
 void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snapshot)
 {
+    const struct np_account *account = np_feed_account(seen->feed);
+
     *ret_snapshot = (struct np_snapshot){.ns = np_now_ns(),
         .images = seen->images,
         .steps = seen->steps,
-        .stall_ns = np_feed_stall_ns(seen->feed),
+        .stall_ns = account->stall_ns,
+        .feed = account->times,
         .ring_ready_ns = np_ring_ready_ns(seen->ring),
         .process_cpu_s = np_cpu_seconds()};
     np_cores_read(&ret_snapshot->cores);
     np_stat_read(seen->stat, "reader", &ret_snapshot->readers);
     np_stat_read(seen->stat, "trainer", &ret_snapshot->trainer);
-    np_feed_times(seen->feed, &ret_snapshot->feed);
-    np_feed_blame(seen->feed, ret_snapshot->blame_ns);
-    np_feed_bridged(seen->feed, ret_snapshot->bridged_ns);
+    memcpy(ret_snapshot->blame_ns, account->blame_ns, sizeof(account->blame_ns));
+    memcpy(ret_snapshot->bridged_ns, account->bridged_ns, sizeof(account->bridged_ns));
     np_stat_sched(
         seen->stat, "reader", &ret_snapshot->reader_cpu_ns, &ret_snapshot->reader_delay_ns);
 }

@@ -44,10 +44,10 @@ struct np_observation {
     struct np_feed_times feed; /* zeros on a device that reads the host's memory */
     double stall_s;            /* the device was idle because no batch was ready */
     /* stall_s by cause: the stage in which the reader of the late batch's last row was, or the copy
-     * (np_feed_blame(); np_stat_sum.blame_ns for other threads). Sums to stall_s. */
+     * (np_account.blame_ns; np_stat_sum.blame_ns for other threads). Sums to stall_s. */
     double blame_s[NP_NR_STAGES];
     double bridged_s
-        [NP_FEED_BRIDGES]; /* part of stall_s that a longer ring saves: np_feed_bridged() */
+        [NP_FEED_BRIDGES]; /* part of stall_s that a longer ring saves: np_account.bridged_ns */
     double checkpoint_s;   /* the trainer's time in writing checkpoints */
     uint64_t nr_checkpoints;
     /* Per checkpoint; measured after the window if none was due in it; 0: the run writes none. */

@@ -82,16 +82,16 @@ static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_
         feed->nr_steps++;
         if (i + 1 == WARMUP_STEPS) {
             start_ns = np_now_ns();
-            start_stall_ns = np_feed_stall_ns(feed->feed);
-            np_feed_times(feed->feed, &start);
+            start_stall_ns = np_feed_account(feed->feed)->stall_ns;
+            start = np_feed_account(feed->feed)->times;
             feed->nr_steps = 0;
             if (bench->seconds > 0)
                 end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
         }
     }
     feed->seconds = (double)(np_now_ns() - start_ns) * 1e-9;
-    feed->stall_ns = np_feed_stall_ns(feed->feed) - start_stall_ns;
-    np_feed_times(feed->feed, &end);
+    feed->stall_ns = np_feed_account(feed->feed)->stall_ns - start_stall_ns;
+    end = np_feed_account(feed->feed)->times;
     if (end.compute_ns > start.compute_ns) {
         double busy = (double)(end.compute_ns - start.compute_ns);
         feed->busy = busy / (busy + (double)(end.idle_ns - start.idle_ns));

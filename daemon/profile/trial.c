@@ -97,12 +97,11 @@ static void add_ribbon(struct trial *trial, const struct np_observed *seen)
     const struct np_trial_options *options = trial->options;
     const uint64_t now = np_now_ns(), images = seen->images;
     const double seconds = (double)(now - trial->ribbon_ns) * 1e-9;
-    uint64_t blame[NP_NR_STAGES];
+    const uint64_t *blame = np_feed_account(seen->feed)->blame_ns;
 
     if (!options->ribbon || now - trial->ribbon_ns < RIBBON_NS ||
         *options->nr_ribbon == NP_PROFILE_MAX_RIBBON)
         return;
-    np_feed_blame(seen->feed, blame);
     if (trial->ribbon_ns >= trial->start.ns) {
         struct np_ribbon *row = &options->ribbon[(*options->nr_ribbon)++];
 
@@ -111,7 +110,7 @@ static void add_ribbon(struct trial *trial, const struct np_observed *seen)
         for (int s = 0; s < NP_NR_STAGES; s++)
             row->wait_s[s] = (double)(blame[s] - trial->ribbon_blame[s]) * 1e-9;
     }
-    memcpy(trial->ribbon_blame, blame, sizeof(blame));
+    memcpy(trial->ribbon_blame, blame, sizeof(trial->ribbon_blame));
     trial->ribbon_ns = now;
     trial->ribbon_images = images;
 }

@@ -145,7 +145,8 @@ static void show_progress(struct np_run *run)
     np_ui_progress(&run->ui, &progress);
     if (run->lately.seconds > 2) {
         memset(&run->lately, 0, sizeof(run->lately));
-        np_feed_blame(run->feed, run->pipeline.blame_ns);
+        memcpy(run->pipeline.blame_ns, np_feed_account(run->feed)->blame_ns,
+            sizeof(run->pipeline.blame_ns));
     }
 }
 

@@ -163,12 +163,12 @@ void np_run_pipeline_step(
 static const char *stall_cause(const struct np_run *run)
 {
     const struct np_run_sums *lately = &run->lately;
-    uint64_t now_ns[NP_NR_STAGES], max_ns = 0;
+    const uint64_t *now_ns = np_feed_account(run->feed)->blame_ns;
+    uint64_t max_ns = 0;
     const char *cause = "";
 
     if (run->pipeline.line_ns == 0 || lately->stall_seconds < MIN_SHARE * lately->seconds)
         return "";
-    np_feed_blame(run->feed, now_ns);
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (now_ns[s] - run->pipeline.blame_ns[s] > max_ns) {
             max_ns = now_ns[s] - run->pipeline.blame_ns[s];

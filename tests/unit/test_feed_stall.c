@@ -21,7 +21,7 @@ static bool full_ring(void)
     bench->device->plan_ops->metrics(bench->plan, false, &metrics, NULL);
     np_sim_read(bench->device, &times);
     bool right = (double)times.busy_ns / (double)(times.busy_ns + times.idle_ns) > 0.95 &&
-                 np_feed_stall_ns(bench->feed) < 80 * MS;
+                 np_feed_account(bench->feed)->stall_ns < 80 * MS;
     made_feed_free(bench);
     return right;
 }
@@ -50,7 +50,7 @@ static bool told_by_events(void)
         made_feed_run(bench, 1);
         np_sleep_until_ns(np_now_ns() + 12 * MS); /* the next upload finds this batch done */
     }
-    np_feed_times(bench->feed, &seen);
+    seen = np_feed_account(bench->feed)->times;
     np_sim_read(bench->device, &times);
     bool right = seen.nr_batches == 11 && /* the last is collected by no upload */
                  seen.compute_ns >= 11 * 5 * MS && seen.compute_ns < 11 * 6 * MS &&
@@ -116,14 +116,14 @@ static uint64_t read_blame(const struct made_feed *bench, uint64_t ret_blame[NP_
     struct np_stat_sum sum;
     uint64_t all = 0;
 
-    np_feed_blame(bench->feed, ret_blame);
+    memcpy(ret_blame, np_feed_account(bench->feed)->blame_ns, NP_NR_STAGES * sizeof(*ret_blame));
     np_stat_read(bench->stat, "trainer", &sum);
     for (int i = 0; i < NP_NR_STAGES; i++) {
         all += ret_blame[i];
         if (sum.blame_ns[i] != ret_blame[i])
             return 0;
     }
-    return all == np_feed_stall_ns(bench->feed) ? all : 0;
+    return all == np_feed_account(bench->feed)->stall_ns ? all : 0;
 }
 
 static bool blames_reader(void)
@@ -160,7 +160,7 @@ static bool blames_copy(void)
         made_feed_drain(bench);
     }
     const double all = (double)read_blame(bench, blame);
-    np_feed_times(bench->feed, &times);
+    times = np_feed_account(bench->feed)->times;
     bool right = blame[NP_STAGE_COPY] >= 5 * 8 * MS && (double)blame[NP_STAGE_COPY] > 0.9 * all &&
                  blame[NP_STAGE_COPY] <= times.idle_ns;
     made_feed_free(bench);
@@ -204,8 +204,8 @@ static bool slow_reader(void)
     np_sim_read(bench->device, &times);
     np_stat_read(bench->stat, "trainer", &sum);
     /* Idle behind the first step is the stall, less the 30 ms before that step. */
-    double stall = (double)np_feed_stall_ns(bench->feed) - 30 * MS;
-    bool right = np_feed_stall_ns(bench->feed) >= (30 + 9 * 20 - 5) * MS &&
+    double stall = (double)np_feed_account(bench->feed)->stall_ns - 30 * MS;
+    bool right = np_feed_account(bench->feed)->stall_ns >= (30 + 9 * 20 - 5) * MS &&
                  sum.state_ns[NP_STATE_STARVED] >= 9 * 30 * MS - 5 * MS &&
                  stall < (double)times.idle_ns * 1.1 + 5 * MS;
     made_feed_free(bench);
@@ -227,7 +227,7 @@ static bool host_wait(void)
     np_feed_release(bench->feed, &input);
     np_feed_next(bench->feed, &input, NULL);
     np_feed_release(bench->feed, &input);
-    bool right = np_feed_stall_ns(bench->feed) >= 38 * MS;
+    bool right = np_feed_account(bench->feed)->stall_ns >= 38 * MS;
     made_feed_free(bench);
     return right;
 }
@@ -246,11 +246,11 @@ static bool tells_what_is_bridged(void)
 
     made_feed_start(bench, 8, 25 * MS);
     made_feed_run(bench, 6);
-    np_feed_bridged(bench->feed, first);
-    const uint64_t before = np_feed_stall_ns(bench->feed);
+    memcpy(first, np_feed_account(bench->feed)->bridged_ns, sizeof(first));
+    const uint64_t before = np_feed_account(bench->feed)->stall_ns;
     made_feed_run(bench, 2);
-    np_feed_bridged(bench->feed, bridged);
-    const uint64_t stall = np_feed_stall_ns(bench->feed) - before;
+    memcpy(bridged, np_feed_account(bench->feed)->bridged_ns, sizeof(bridged));
+    const uint64_t stall = np_feed_account(bench->feed)->stall_ns - before;
     for (int i = 0; i < NP_FEED_BRIDGES; i++)
         bridged[i] -= first[i];
     made_feed_free(bench);
