@@ -62,6 +62,8 @@ struct np_config;
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config);
 
+/* Prints a line to stderr; a function for notes. context: unused. */
+void np_note(void *context, const char *text);
 /* Prints "nnpipe: FILE:LINE:COLUMN: TEXT" to stderr, or "nnpipe: TEXT". */
 void np_complain(const struct np_err *err);
 /* Sorts a report and prints its mistakes to stderr, one per line, and how many were dropped. */

@@ -153,6 +153,11 @@ int np_flags_parse(
     return 0;
 }
 
+void np_note(void *context, const char *text)
+{
+    fprintf(stderr, "%s\n", text);
+}
+
 void np_complain(const struct np_err *err)
 {
     char text[1100];

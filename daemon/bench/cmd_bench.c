@@ -53,11 +53,6 @@ static int parse_flags(
     return code;
 }
 
-static void say_note(void *context, const char *text)
-{
-    np_ui_say(context, "%s", text);
-}
-
 /* Guesses what the data would have determined. */
 static void guess_data(struct np_bench *bench, struct np_err *err)
 {
@@ -80,7 +75,7 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
 
 static int open_data(struct np_bench *bench, const char *path, bool is_optional, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = say_note, .context = &bench->ui};
+    const struct np_source_progress progress = {.note = np_ui_note, .context = &bench->ui};
     struct np_report report;
     int code;
 

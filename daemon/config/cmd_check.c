@@ -18,11 +18,6 @@ struct check {
     double seconds;
 };
 
-static void note(void *context, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-}
-
 /* Checks the model with the data's sizes; guess: the assumptions where they are unknown, or "". */
 static void check_model(const struct np_config *config, const struct np_data_check *data,
     char guess[NP_GUESS_TEXT], struct np_report *report)
@@ -47,7 +42,7 @@ static int check_one(const struct check *check, const char *path)
     if (np_config_load(
             path, check->overrides->texts, check->overrides->nr_texts, &config, &report) == 0) {
         if (!check->no_data)
-            np_check_data(config, check->seconds, note, &data, &report);
+            np_check_data(config, check->seconds, np_note, &data, &report);
         check_model(config, &data, guess, &report);
     }
     np_complain_report(&report, check->overrides);

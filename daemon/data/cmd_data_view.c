@@ -24,11 +24,6 @@ struct view {
     int grid_columns, grid_width, grid_height;
 };
 
-static void note(void *context, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-}
-
 /* The rows of an evaluation: in the set's order, through the test chain. */
 static int evaluation_config(struct view *view, struct np_loader_config *config, struct np_err *err)
 {
@@ -259,7 +254,7 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
 
 static int run(struct view *view)
 {
-    const struct np_source_progress progress = {.note = note};
+    const struct np_source_progress progress = {.note = np_note};
     struct np_err err = {0};
     struct np_stat *stat = np_stat_new(&err);
     int code = np_setup_data(view->config, &progress, &view->setup, &err);

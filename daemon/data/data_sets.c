@@ -142,11 +142,6 @@ void np_data_sets_close(struct np_data_sets *sets)
     memset(sets, 0, sizeof(*sets));
 }
 
-static void note(void *context, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-}
-
 /* A line every few seconds; context: when the last one was due. */
 static void count(void *context, const char *path, uint64_t samples)
 {
@@ -186,7 +181,8 @@ static int keep_split(const struct np_config *config, struct np_index *index, st
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err)
 {
     uint64_t last_ns = np_now_ns();
-    const struct np_source_progress progress = {.note = note, .count = count, .context = &last_ns};
+    const struct np_source_progress progress = {
+        .note = np_note, .count = count, .context = &last_ns};
 
     int code = np_source_open(set->options, &progress, ret_index, err);
 

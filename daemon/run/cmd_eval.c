@@ -11,11 +11,6 @@
 #include "daemon/run/compute.h"
 #include "daemon/ui/progress.h"
 
-static void note(void *context, const char *text)
-{
-    np_ui_say(context, "%s", text);
-}
-
 static void say_bad(void *context, const struct np_bad_sample *bad)
 {
     struct np_ui *ui = context;
@@ -55,11 +50,6 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
             top5, rate);
 }
 
-static void count(void *context, const char *path, uint64_t samples)
-{
-    np_ui_listing(context, path, samples);
-}
-
 /* The set that is evaluated. */
 struct chosen {
     enum np_which_set set;
@@ -93,7 +83,8 @@ static int open_chosen(struct np_config *config, const struct np_source_progress
 static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
     const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = note, .count = count, .context = ui};
+    const struct np_source_progress progress = {
+        .note = np_ui_note, .count = np_ui_listing, .context = ui};
     struct np_inference inference = {0};
     struct np_eval_report result;
     char how[160];

@@ -237,11 +237,6 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
     np_node_free(top);
 }
 
-static void note(void *context, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-}
-
 /* --- which images ------------------------------------------------------------------------------- */
 
 struct images {
@@ -333,7 +328,7 @@ struct request {
 
 static int predict(struct np_config *config, const struct request *request, struct np_ui *ui)
 {
-    const struct np_source_progress progress = {.note = note};
+    const struct np_source_progress progress = {.note = np_note};
     struct predictor p = {.top = request->top};
     struct images images = {0};
     struct np_err err = {0};

@@ -11,11 +11,6 @@
 #include "daemon/config/setup.h"
 #include "loader/base/yaml.h"
 
-static void note(void *context, const char *text)
-{
-    fprintf(stderr, "%s\n", text);
-}
-
 /* Parameters that a node reads. */
 static uint64_t node_params(const struct np_graph *graph, const struct np_op_node *node)
 {
@@ -125,7 +120,7 @@ static void print_config(const struct np_config *config, bool json)
 /* With the data's classes and size where it is there, else with guessed ones. */
 static int show(const struct np_config *config, const struct np_overrides *overrides, bool json)
 {
-    const struct np_source_progress progress = {.note = note};
+    const struct np_source_progress progress = {.note = np_note};
     struct np_setup setup = {0};
     struct np_graph_input input;
     struct np_report report;

@@ -15,22 +15,26 @@
 #include "trainer/checkpoint/weights.h"
 #include "trainer/plan.h"
 
+static void note(const struct np_inference *inference, const char *text)
+{
+    inference->progress->note(inference->progress->context, text);
+}
+
 /* Notes that the run's value of a key is used, if the config's differs. Takes both nodes. */
-static void say_other(const struct np_source_progress *progress, struct np_node *run,
+static void say_other(const struct np_inference *inference, struct np_node *run,
     struct np_node *config, const char *key)
 {
     char why[200], text[100];
 
     snprintf(text, sizeof(text), "loader.%s of the run is used, not the config's", key);
     if (!np_config_same(config, run, false, why, sizeof(why)))
-        progress->note(progress->context, text);
+        note(inference, text);
     np_node_free(run);
     np_node_free(config);
 }
 
 /* Uses the test chain that the run was evaluated with. */
-static int take_chain(
-    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+static int take_chain(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *list = np_node_get(inference->facts, "test_augment");
     struct np_chain *chain = NULL;
@@ -46,16 +50,15 @@ static int take_chain(
     np_report_fini(&report);
     if (code < 0)
         return err->code;
-    say_other(progress, np_chain_node(chain), np_chain_node(inference->config->loader.test_augment),
-        "test_augment");
+    say_other(inference, np_chain_node(chain),
+        np_chain_node(inference->config->loader.test_augment), "test_augment");
     np_chain_free(inference->config->loader.test_augment);
     inference->config->loader.test_augment = chain;
     return 0;
 }
 
 /* Uses the mean and std that the network was trained with. */
-static int take_normalize(
-    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+static int take_normalize(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *node = np_node_get(inference->facts, "normalize");
     struct np_loader_options *options = &inference->config->loader;
@@ -71,7 +74,7 @@ static int take_normalize(
     }
     if (node && !err->code) {
         struct np_node *run = np_loader_options_node(options);
-        say_other(progress, np_node_copy(np_node_get(run, "normalize")),
+        say_other(inference, np_node_copy(np_node_get(run, "normalize")),
             np_node_copy(np_node_get(config, "normalize")), "normalize");
         np_node_free(run);
     }
@@ -80,8 +83,7 @@ static int take_normalize(
 }
 
 /* Uses the pixels rule of the run; older facts have none, and mean Pillow 12. */
-static int take_pixels(
-    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+static int take_pixels(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *fact = np_node_get(inference->facts, "pixels");
     struct np_loader_options *options = &inference->config->loader;
@@ -91,7 +93,7 @@ static int take_pixels(
         return np_err_set(err, -EBADMSG, "the checkpoint's pixels: unknown '%.40s'",
             fact->text ? fact->text : "");
     if (np_node_get(inference->config->loader_node, "pixels"))
-        say_other(progress, np_node_scalar(np_pixels_names[rule], 0, 0),
+        say_other(inference, np_node_scalar(np_pixels_names[rule], 0, 0),
             np_node_scalar(np_pixels_names[options->pixels], 0, 0), "pixels");
     options->pixels = rule;
     return 0;
@@ -116,7 +118,7 @@ static void add_older_facts(const char *checkpoint, struct np_node *facts)
 }
 
 /* Uses the share, seed and rule of the run's data.split, so that val samples are those not trained on. */
-static void take_split(struct np_inference *inference, const struct np_source_progress *progress)
+static void take_split(struct np_inference *inference)
 {
     struct np_config *config = inference->config;
     const double share = np_node_number(inference->facts, "split", 0);
@@ -125,7 +127,7 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     if (config->data.split <= 0)
         return;
     if (share <= 0) {
-        progress->note(progress->context,
+        note(inference,
             np_node_get(inference->facts, "split")
                 ? "the run set no samples aside: it trained on those of data.split"
                 : "the checkpoint does not say which samples its run set aside: it may have "
@@ -135,16 +137,14 @@ static void take_split(struct np_inference *inference, const struct np_source_pr
     const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
     if (share != config->data.split || seed != (double)config->data.split_seed ||
         rule != config->data.split_by)
-        progress->note(
-            progress->context, "data.split and split_seed of the run are used, not the config's");
+        note(inference, "data.split and split_seed of the run are used, not the config's");
     config->data.split = share;
     config->data.split_by = rule;
     config->data.split_seed = (int64_t)seed;
 }
 
 /* Takes classes, size and preprocessing from the facts, which come from a file: checks them. */
-static int take_facts(
-    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+static int take_facts(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *classes = np_node_get(inference->facts, "classes");
     const struct np_node *size = np_node_get(inference->facts, "size");
@@ -167,15 +167,15 @@ static int take_facts(
     setup->classes = np_node_copy(classes);
     setup->height = sides[0];
     setup->width = sides[1];
-    take_split(inference, progress);
-    int code = take_chain(inference, progress, err);
+    take_split(inference);
+    int code = take_chain(inference, err);
     if (code == 0)
-        code = take_normalize(inference, progress, err);
-    return code < 0 ? code : take_pixels(inference, progress, err);
+        code = take_normalize(inference, err);
+    return code < 0 ? code : take_pixels(inference, err);
 }
 
-static int open_graph(struct np_inference *inference, const struct np_overrides *overrides,
-    const struct np_source_progress *progress, struct np_err *err)
+static int open_graph(
+    struct np_inference *inference, const struct np_overrides *overrides, struct np_err *err)
 {
     enum np_dtype precision = np_compute_precision(inference->config, inference->device);
     const struct np_node *fact = np_node_get(inference->facts, "precision");
@@ -186,7 +186,7 @@ static int open_graph(struct np_inference *inference, const struct np_overrides 
         char text[120];
         snprintf(text, sizeof(text), "the run computed in %.20s, this in %s, as the config says",
             fact->text, np_precision_names[precision]);
-        progress->note(progress->context, text);
+        note(inference, text);
     }
     inference->precision = precision;
     return np_compute_graph(inference->config, precision, overrides, &inference->setup, err);
@@ -215,8 +215,7 @@ static int load(struct np_inference *inference, const char *path, struct np_err 
     return code;
 }
 
-static int open_plan(
-    struct np_inference *inference, const struct np_source_progress *progress, struct np_err *err)
+static int open_plan(struct np_inference *inference, struct np_err *err)
 {
     int threads = np_compute_threads(inference->config);
     int lanes = (int)np_node_number(inference->facts, "lanes", threads);
@@ -230,8 +229,8 @@ static int open_plan(
         .deterministic = true,
         .tf32 = inference->config->run.tf32,
         .state = state ? state->text : NULL,
-        .note = progress->note,
-        .note_context = progress->context,
+        .note = inference->progress->note,
+        .note_context = inference->progress->context,
     };
 
     return inference->device->plan_ops->prepare(
@@ -299,6 +298,7 @@ int np_inference_open(struct np_config *config, const char *weights,
     int code = np_weights_find(weights, progress, &path, &checkpoint, err);
 
     inference->config = config;
+    inference->progress = progress;
     inference->stat = np_stat_new(err);
     inference->block = np_stat_join(inference->stat, "trainer", err);
     if (code == 0 && !inference->block)
@@ -307,22 +307,22 @@ int np_inference_open(struct np_config *config, const char *weights,
         code = np_facts_read(checkpoint, &inference->facts, err);
     if (code == 0 && inference->facts)
         add_older_facts(checkpoint, inference->facts);
-    if (code == 0 && inference->facts && (code = take_facts(inference, progress, err)) < 0)
+    if (code == 0 && inference->facts && (code = take_facts(inference, err)) < 0)
         np_err_context(err, "%s", checkpoint);
     if (code == 0 && !inference->facts)
         code = np_setup_data(config, progress, &inference->setup, err);
     if (code == 0)
         code = np_device_open(config->device, &config->device_options, &inference->device, err);
     if (code == 0 && *inference->device->passed_over)
-        progress->note(progress->context, inference->device->passed_over);
+        note(inference, inference->device->passed_over);
     if (code == 0) {
         inference->device->note = progress->note;
         inference->device->note_context = progress->context;
     }
     if (code == 0)
-        code = open_graph(inference, overrides, progress, err);
+        code = open_graph(inference, overrides, err);
     if (code == 0)
-        code = open_plan(inference, progress, err);
+        code = open_plan(inference, err);
     if (code == 0)
         code = load(inference, path, err);
     np_free(path);

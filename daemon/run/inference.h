@@ -11,6 +11,7 @@
 struct np_inference {
     /* Borrowed; test chain, normalize, pixels and split are replaced by those of the facts, if any. */
     struct np_config *config;
+    const struct np_source_progress *progress; /* borrowed */
     struct np_setup setup; /* classes, size, graph; the sets only if they were needed for these */
     struct np_node *facts; /* of the checkpoint; NULL: bare weights */
     struct np_device *device;

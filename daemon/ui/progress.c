@@ -63,6 +63,11 @@ void np_ui_say(struct np_ui *ui, const char *format, ...)
     pthread_mutex_unlock(&ui->lock);
 }
 
+void np_ui_note(void *ui, const char *text)
+{
+    np_ui_say(ui, "%s", text);
+}
+
 void np_ui_warn(struct np_ui *ui, const char *text)
 {
     char clean[2048];
@@ -193,8 +198,9 @@ void np_ui_progress(struct np_ui *ui, const struct np_progress *progress)
     show(ui, text);
 }
 
-void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples)
+void np_ui_listing(void *context, const char *path, uint64_t samples)
 {
+    struct np_ui *ui = context;
     const int width = width_of(ui);
     uint64_t now = np_now_ns();
     char count[40], text[256];

@@ -27,13 +27,14 @@ void np_ui_hush(struct np_ui *ui);
 void np_ui_fini(struct np_ui *ui);
 /* Prints a line of text. */
 void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void np_ui_note(void *ui, const char *text); /* np_ui_say() as a function for notes */
 /* Prints a warning to standard error. */
 void np_ui_warn(struct np_ui *ui, const char *text);
 /* Redraws the live line at most ten times a second; in a pipe, prints a line every ten seconds. */
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
 /* Shows the number of samples found so far while a set is listed: like np_ui_progress(); in a pipe only
- * after ten seconds. */
-void np_ui_listing(struct np_ui *ui, const char *path, uint64_t samples);
+ * after ten seconds. context: the np_ui. */
+void np_ui_listing(void *context, const char *path, uint64_t samples);
 /* Prints a finished JSON line, with --json only. */
 void np_ui_event(struct np_ui *ui, const char *line);
 /* Prints an error to standard error, and as an `error` event with --json. */
