@@ -18,12 +18,12 @@ struct step_bench {
     struct np_plan *plan;
     enum np_dtype precision;
     int threads;
-    uint8_t *images;
-    int32_t *labels;
-    void *device_images, *device_labels; /* the same, or copies on the device */
-    struct np_event passed[2];           /* of the newest step and the one before it */
-    uint64_t last_ns;                    /* end of the newest finished step */
-    double *ms;                          /* of each step */
+    uint8_t *batch;        /* images, then labels */
+    uint8_t *device_batch; /* the same, or a copy on the device */
+    size_t labels_at;
+    struct np_event passed[2]; /* of the newest step and the one before it */
+    uint64_t last_ns;          /* end of the newest finished step */
+    double *ms;                /* of each step */
     size_t nr_steps;
     double seconds;
 };
@@ -52,36 +52,24 @@ static int make_batch(struct np_bench *bench, struct step_bench *step, struct np
 {
     const struct np_device_ops *ops = step->device->ops;
     const struct np_graph *graph = bench->setup.graph;
-    size_t rows = (size_t)graph->batch;
-    size_t bytes = np_tensor_elements(&graph->tensors[graph->images]);
-    struct np_event copied = {0};
+    const size_t rows = (size_t)graph->batch,
+                 pixels = np_tensor_elements(&graph->tensors[graph->images]);
     struct np_draws draws;
 
-    step->images = np_try_alloc(bytes, err);
-    step->labels = np_try_array(rows, sizeof(*step->labels), err);
-    if (!step->images || !step->labels)
+    step->labels_at = (pixels + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
+    const size_t bytes = step->labels_at + rows * sizeof(int32_t);
+    if (!(step->batch = np_try_alloc(bytes, err)))
         return err->code;
+    int32_t *labels = (int32_t *)(void *)(step->batch + step->labels_at);
     np_draws_init(&draws, (uint64_t)bench->config->seed, NP_STREAM_TEST, 0, 0, 0);
-    for (size_t i = 0; i < bytes; i++)
-        step->images[i] = (uint8_t)np_draw_below(&draws, 256);
+    for (size_t i = 0; i < pixels; i++)
+        step->batch[i] = (uint8_t)np_draw_below(&draws, 256);
     for (size_t i = 0; i < rows; i++)
-        step->labels[i] = (int32_t)np_draw_below(&draws, (uint32_t)graph->classes);
-    step->device_images = step->images;
-    step->device_labels = step->labels;
-    if (!ops->alloc)
-        return 0;
-    step->device_images = ops->alloc(step->device, bytes);
-    step->device_labels = ops->alloc(step->device, rows * sizeof(*step->labels));
-    if (!step->device_images || !step->device_labels)
+        labels[i] = (int32_t)np_draw_below(&draws, (uint32_t)graph->classes);
+    step->device_batch = ops->alloc ? ops->alloc(step->device, bytes) : step->batch;
+    if (!step->device_batch)
         return np_err_set(err, -ENOMEM, "%s: out of memory for a batch", step->device->name);
-    if (ops->upload(step->device, step->device_images, step->images, bytes) < 0 ||
-        ops->upload(step->device, step->device_labels, step->labels, rows * sizeof(*step->labels)) <
-            0)
-        return np_err_set(err, -EIO, "%s: a copy to the device failed", step->device->name);
-    ops->record(step->device, NP_STREAM_COPY, &copied);
-    return ops->done(step->device, &copied, true) < 0
-               ? np_err_set(err, -EIO, "%s: a copy to the device failed", step->device->name)
-               : 0;
+    return np_compute_copy(step->device, step->device_batch, step->batch, bytes, err);
 }
 
 static int open_step(struct np_bench *bench, struct step_bench *step, struct np_err *err)
@@ -118,6 +106,7 @@ static int queue_step(
 {
     const struct np_device_ops *ops = step->device->ops;
     const struct np_plan_ops *plan_ops = step->device->plan_ops;
+    const void *labels = step->device_batch + step->labels_at;
     const float scale = 1.0f / (float)bench->setup.graph->batch;
     struct np_hyper hyper;
     int code;
@@ -125,11 +114,9 @@ static int queue_step(
     np_optim_hyper(&bench->config->optim, 0.01, i, &hyper);
     hyper.clip_norm = (float)bench->config->run.clip_norm;
     if (plan_ops->step_update) {
-        code = plan_ops->step_update(
-            step->plan, step->device_images, step->device_labels, i, scale, &hyper, err);
+        code = plan_ops->step_update(step->plan, step->device_batch, labels, i, scale, &hyper, err);
     } else {
-        code = plan_ops->step(
-            step->plan, step->device_images, step->device_labels, i, scale, false, err);
+        code = plan_ops->step(step->plan, step->device_batch, labels, i, scale, false, err);
         if (code == 0)
             code = plan_ops->update(step->plan, &hyper, err);
     }
@@ -215,15 +202,12 @@ static void report(struct np_bench *bench, struct step_bench *step)
 
 static void close_step(struct step_bench *step)
 {
-    if (step->device && step->device->ops->free) {
-        step->device->ops->free(step->device, step->device_images);
-        step->device->ops->free(step->device, step->device_labels);
-    }
+    if (step->device_batch && step->device_batch != step->batch)
+        step->device->ops->free(step->device, step->device_batch);
     if (step->plan)
         step->device->plan_ops->free(step->plan);
     np_device_close(step->device);
-    np_free(step->images);
-    np_free(step->labels);
+    np_free(step->batch);
     np_free(step->ms);
 }
 

@@ -10,6 +10,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/run/compute.h"
 #include "daemon/run/evaluate.h"
 #include "daemon/run/inference.h"
 #include "daemon/run/run_folder.h"
@@ -30,11 +31,9 @@ struct predictor {
     struct np_inference net;
     struct np_decoder *decoder;
     struct np_resizer *resizer;
-    uint8_t *row;     /* (height, width, channels), pinned */
-    int32_t *label;   /* one; -1: not counted */
-    void *device_row; /* NULL: the device reads row itself */
-    void *device_label;
-    size_t row_bytes;
+    uint8_t *row;        /* (height, width, channels), then its label; pinned */
+    uint8_t *device_row; /* the same on the device; row if the device reads that itself */
+    size_t label_at, row_bytes;
     float *logits; /* (classes) */
     double *odds;  /* (classes) */
     int top;       /* classes to print per image */
@@ -44,26 +43,25 @@ static int open_predictor(struct predictor *p, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
     struct np_device *device = p->net.device;
-    size_t classes = (size_t)setup->classes->nr_items;
+    const size_t classes = (size_t)setup->classes->nr_items,
+                 pixels = (size_t)setup->height * (size_t)setup->width *
+                          (size_t)p->net.config->loader.channels;
+    const int32_t none = -1; /* the label: nothing is counted */
 
-    p->row_bytes =
-        (size_t)setup->height * (size_t)setup->width * (size_t)p->net.config->loader.channels;
+    p->label_at = (pixels + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
+    p->row_bytes = p->label_at + sizeof(none);
     p->row = device->pinned.alloc(device->pinned.context, p->row_bytes);
-    p->label = device->pinned.alloc(device->pinned.context, sizeof(*p->label));
+    p->device_row = device->ops->alloc ? device->ops->alloc(device, p->row_bytes) : p->row;
+    if (!p->row || !p->device_row)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for an image", device->name);
+    memcpy(p->row + p->label_at, &none, sizeof(none));
     p->resizer = np_resizer_new(err);
     p->logits = np_try_array(classes, sizeof(*p->logits), err);
     p->odds = np_try_array(classes, sizeof(*p->odds), err);
-    if (device->ops->alloc) {
-        p->device_row = device->ops->alloc(device, p->row_bytes);
-        p->device_label = device->ops->alloc(device, sizeof(*p->label));
-    }
-    if (!p->row || !p->label || !p->resizer || !p->logits || !p->odds ||
-        (device->ops->alloc && (!p->device_row || !p->device_label)))
-        return np_err_set(err, -ENOMEM, "out of memory for an image");
-    *p->label = -1;
+    if (!p->resizer || !p->logits || !p->odds)
+        return err->code;
     int code = np_decoder_new(&p->decoder, err);
-
-    if (!code)
+    if (code == 0)
         np_decoder_limit(p->decoder, (uint64_t)p->net.config->loader.max_pixels);
     return code;
 }
@@ -72,14 +70,10 @@ static void close_predictor(struct predictor *p)
 {
     struct np_device *device = p->net.device;
 
-    if (device && p->row)
-        device->pinned.free(device->pinned.context, p->row, p->row_bytes);
-    if (device && p->label)
-        device->pinned.free(device->pinned.context, p->label, sizeof(*p->label));
-    if (p->device_row)
+    if (p->device_row && p->device_row != p->row)
         device->ops->free(device, p->device_row);
-    if (p->device_label)
-        device->ops->free(device, p->device_label);
+    if (p->row)
+        device->pinned.free(device->pinned.context, p->row, p->row_bytes);
     np_resizer_free(p->resizer);
     np_decoder_free(p->decoder);
     np_free(p->logits);
@@ -117,26 +111,6 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
     return code;
 }
 
-/* Copies row and label to the device if it has its own memory. */
-static int upload(struct predictor *p, const void **ret_row, const void **ret_label)
-{
-    struct np_device *device = p->net.device;
-    struct np_event event = {0};
-    int code;
-
-    *ret_row = p->device_row ? p->device_row : p->row;
-    *ret_label = p->device_label ? p->device_label : (void *)p->label;
-    if (!p->device_row)
-        return 0;
-    if ((code = device->ops->upload(device, p->device_row, p->row, p->row_bytes)) < 0 ||
-        (code = device->ops->upload(device, p->device_label, p->label, sizeof(*p->label))) < 0)
-        return code;
-    device->ops->record(device, NP_STREAM_COPY, &event);
-    device->ops->follow(device, NP_STREAM_COMPUTE, &event);
-    code = device->ops->done(device, &event, true);
-    return code < 0 ? code : 0;
-}
-
 /* Softmax in double; the maximum is subtracted so that nothing overflows. */
 static void softmax(const float *logits, int n, double *odds)
 {
@@ -154,12 +128,10 @@ static int run_net(struct predictor *p, struct np_err *err)
 {
     const struct np_plan_ops *ops = p->net.device->plan_ops;
     struct np_metrics metrics;
-    const void *row, *label;
-    int code = upload(p, &row, &label);
+    int code = np_compute_copy(p->net.device, p->device_row, p->row, p->row_bytes, err);
 
-    if (code < 0)
-        return np_err_set(err, code, "the image could not be copied to the device");
-    if ((code = ops->eval(p->net.plan, row, label, err)) < 0 ||
+    if (code < 0 ||
+        (code = ops->eval(p->net.plan, p->device_row, p->device_row + p->label_at, err)) < 0 ||
         (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
         (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
         (code = np_outputs_check(p->logits, p->net.setup.classes, err)) < 0)
@@ -246,16 +218,10 @@ struct images {
 };
 
 /* Takes path. */
-static int add_image(struct images *images, char *path, struct np_err *err)
+static void add_image(struct images *images, char *path)
 {
-    const size_t n = (size_t)images->nr_paths + 1;
-
-    if (np_try_grow(&images->paths, &images->room, n, sizeof(path), err) < 0) {
-        np_free(path);
-        return err->code;
-    }
+    np_grow(&images->paths, &images->room, (size_t)images->nr_paths + 1, sizeof(path));
     images->paths[images->nr_paths++] = path;
-    return 0;
 }
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
@@ -292,7 +258,7 @@ static int add_folder(struct images *images, const char *folder, struct np_err *
             code = is_link(path) ? 0 : add_folder(images, path, err);
             np_free(path);
         } else if (code == 0 && np_is_image_name(name)) {
-            code = add_image(images, path, err);
+            add_image(images, path);
         } else {
             np_free(path);
         }
@@ -310,7 +276,7 @@ static int find_images(char **words, int nr_words, struct images *images, struct
         const int before = images->nr_paths;
 
         if (!np_is_folder(words[i]))
-            code = add_image(images, np_strdup(words[i]), err);
+            add_image(images, np_strdup(words[i]));
         else if ((code = add_folder(images, words[i], err)) == 0 && images->nr_paths == before)
             code = np_err_set(err, -ENOENT, "%s: there is no image in this folder", words[i]);
     }

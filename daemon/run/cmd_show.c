@@ -1,6 +1,5 @@
-/* `nnpipe show CONFIG|RUN`: the full config in normal form, then the layers with shapes,
- * parameters and FLOPs of one image. What is printed is a config again: the layers stand in
- * comments. */
+/* `nnpipe show CONFIG|RUN`: prints the resolved config, then each layer with its output shape, parameters
+ * and FLOPs for one image. The text is a valid config, because the layers are comments. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -11,7 +10,6 @@
 #include "daemon/config/setup.h"
 #include "loader/base/yaml.h"
 
-/* Parameters that a node reads. */
 static uint64_t node_params(const struct np_graph *graph, const struct np_op_node *node)
 {
     uint64_t n = 0;
@@ -22,102 +20,95 @@ static uint64_t node_params(const struct np_graph *graph, const struct np_op_nod
     return n;
 }
 
-/* A batchnorm is two nodes, its statistics and the rest: one layer to a reader. */
-static bool hidden(enum np_op op)
+/* Not a layer for a reader. A batchnorm is two nodes, its statistics and the rest: the second is shown. */
+static bool is_hidden(enum np_op op)
 {
     return op == NP_OP_INPUT || op == NP_OP_BN_STATS || op == NP_OP_CROSS_ENTROPY;
 }
 
-static const char *op_text(enum np_op op)
+/* The output's (channels, height, width), torch's order, or only the features of a linear layer. Returns
+ * the number of dimensions. */
+static int output_shape(const struct np_graph *graph, const struct np_op_node *node, int shape[3],
+    char *text, size_t text_bytes)
 {
-    return op == NP_OP_BN_APPLY ? "batchnorm" : np_op_names[op];
-}
+    const int *dims = graph->tensors[node->outs[0]].dims;
 
-/* Channels, height and width of a node's output, as torch says them; linear layers: features. */
-static int output_shape(const struct np_graph *graph, const struct np_op_node *node, int shape[3])
-{
-    const struct np_tensor *out = &graph->tensors[node->outs[0]];
-
-    if (out->dims[1] == 1 && out->dims[2] == 1 &&
-        (node->op == NP_OP_LINEAR || node->op == NP_OP_FLATTEN)) {
-        shape[0] = out->dims[3];
+    shape[0] = dims[3];
+    shape[1] = dims[1];
+    shape[2] = dims[2];
+    if (shape[1] == 1 && shape[2] == 1 && (node->op == NP_OP_LINEAR || node->op == NP_OP_FLATTEN)) {
+        snprintf(text, text_bytes, "%d", shape[0]);
         return 1;
     }
-    shape[0] = out->dims[3];
-    shape[1] = out->dims[1];
-    shape[2] = out->dims[2];
+    snprintf(text, text_bytes, "%dx%dx%d", shape[0], shape[1], shape[2]);
     return 3;
 }
 
-static void shape_text(const int *shape, int n, char *text, size_t bytes)
+static void print_row(
+    const char *name, const char *op, const char *output, uint64_t params, uint64_t flops)
 {
-    if (n == 1)
-        snprintf(text, bytes, "%d", shape[0]);
-    else
-        snprintf(text, bytes, "%dx%dx%d", shape[0], shape[1], shape[2]);
+    printf("# %-32s %-16s %-16s %12llu %16llu\n", name, op, output, (unsigned long long)params,
+        (unsigned long long)flops);
 }
 
-static void print_layers(const struct np_graph *graph, bool json)
+static void print_layers(const struct np_graph *graph, struct np_json *line, bool json)
 {
-    struct np_json line = {0};
     uint64_t params = 0, flops = 0;
-    char text[64];
-    int shape[3];
 
     if (!json)
         printf("\n# %-32s %-16s %-16s %12s %16s\n", "layer", "op", "output", "parameters", "FLOPs");
     for (int i = 0; i < graph->nr_nodes; i++) {
         const struct np_op_node *node = &graph->nodes[i];
-        uint64_t own = node_params(graph, node), work = np_node_flops(graph, node);
+        const char *op = node->op == NP_OP_BN_APPLY ? "batchnorm" : np_op_names[node->op];
+        const uint64_t own = node_params(graph, node), work = np_node_flops(graph, node);
+        char text[64];
+        int shape[3];
 
         params += own;
         flops += work;
-        if (hidden(node->op))
+        if (is_hidden(node->op))
             continue;
-        int n = output_shape(graph, node, shape);
-        shape_text(shape, n, text, sizeof(text));
+        const int n = output_shape(graph, node, shape, text, sizeof(text));
         if (!json) {
-            printf("# %-32s %-16s %-16s %12llu %16llu\n", node->name, op_text(node->op), text,
-                (unsigned long long)own, (unsigned long long)work);
+            print_row(node->name, op, text, own, work);
             continue;
         }
-        np_json_begin(&line, "layers");
-        np_json_text(&line, "name", node->name);
-        np_json_text(&line, "op", op_text(node->op));
-        np_json_ints(&line, "shape", shape, n);
-        np_json_int(&line, "parameters", (int64_t)own);
-        np_json_int(&line, "flops", (int64_t)work);
-        np_json_print(&line, stdout);
+        np_json_begin(line, "layers");
+        np_json_text(line, "name", node->name);
+        np_json_text(line, "op", op);
+        np_json_ints(line, "shape", shape, n);
+        np_json_int(line, "parameters", (int64_t)own);
+        np_json_int(line, "flops", (int64_t)work);
+        np_json_print(line, stdout);
     }
     if (!json) {
-        printf("# %-32s %-16s %-16s %12llu %16llu\n", "total", "", "", (unsigned long long)params,
-            (unsigned long long)flops);
+        print_row("total", "", "", params, flops);
         return;
     }
-    np_json_begin(&line, "total");
-    np_json_int(&line, "parameters", (int64_t)params);
-    np_json_int(&line, "flops", (int64_t)flops);
-    np_json_print(&line, stdout);
-    np_json_fini(&line);
+    np_json_begin(line, "total");
+    np_json_int(line, "parameters", (int64_t)params);
+    np_json_int(line, "flops", (int64_t)flops);
+    np_json_print(line, stdout);
 }
 
-static void print_config(const struct np_config *config, bool json)
+static void print(const struct np_config *config, const struct np_graph *graph, bool json)
 {
-    struct np_node *normal = np_config_node(config);
+    struct np_node *resolved = np_config_node(config);
     struct np_json line = {0};
 
     if (json) {
         np_json_begin(&line, "config");
-        np_json_node(&line, "config", normal);
+        np_json_node(&line, "config", resolved);
         np_json_print(&line, stdout);
     } else {
-        np_node_print(stdout, normal);
+        np_node_print(stdout, resolved);
     }
+    print_layers(graph, &line, json);
     np_json_fini(&line);
-    np_node_free(normal);
+    np_node_free(resolved);
 }
 
-/* With the data's classes and size where it is there, else with guessed ones. */
+/* Uses the classes and the picture size of the data; without data it guesses them. */
 static int show(const struct np_config *config, const struct np_overrides *overrides, bool json)
 {
     const struct np_source_progress progress = {.note = np_note};
@@ -139,8 +130,7 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     struct np_graph *graph = np_network_build(&config->network, &input, &report);
     np_complain_report(&report, overrides);
     if (graph) {
-        print_config(config, json);
-        print_layers(graph, json);
+        print(config, graph, json);
         if (guessed)
             fprintf(stderr, "for the model's shapes %s\n", guess);
     }

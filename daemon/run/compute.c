@@ -50,6 +50,25 @@ int np_compute_graph(const struct np_config *config, enum np_dtype precision,
     return code;
 }
 
+int np_compute_copy(
+    struct np_device *device, void *to, const void *from, size_t bytes, struct np_err *err)
+{
+    struct np_event copied = {0};
+    int code;
+
+    if (to == from)
+        return 0;
+    code = device->ops->upload(device, to, from, bytes);
+    if (code >= 0) {
+        device->ops->record(device, NP_STREAM_COPY, &copied);
+        code = device->ops->done(device, &copied, true);
+    }
+    if (code >= 0)
+        return 0;
+    np_err_set(err, code, "%s: a copy to the device failed", device->name);
+    return np_device_blame(device, err);
+}
+
 enum np_state_kind np_state_kind(const struct np_device *device)
 {
     return device->plan_ops == &np_plan_cpu ? NP_STATE_CPU : NP_STATE_GPU;

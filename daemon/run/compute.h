@@ -16,6 +16,12 @@ bool np_precision_find(const char *name, enum np_dtype *ret_precision);
 int np_compute_graph(const struct np_config *config, enum np_dtype precision,
     const struct np_overrides *overrides, struct np_setup *setup, struct np_err *err);
 
+/* Copies a batch to device memory and waits; does nothing if to is from: the device reads host memory. The
+ * labels of a batch begin at the next multiple of NP_LABELS_AT after its images. Trainer thread. */
+#define NP_LABELS_AT 256
+int np_compute_copy(
+    struct np_device *device, void *to, const void *from, size_t bytes, struct np_err *err);
+
 /* The key in the facts for a device's own state: a run that resumes on the other kind keeps both. */
 enum np_state_kind { NP_STATE_GPU, NP_STATE_CPU, NP_NR_STATE_KINDS };
 extern const char *const np_state_keys[NP_NR_STATE_KINDS];
