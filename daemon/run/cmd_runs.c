@@ -21,50 +21,31 @@ static int larger(double a, double b)
     return a > b ? -1 : a < b;
 }
 
-static int by_name(const void *left, const void *right)
-{
-    const struct np_found_run *a = left, *b = right;
+enum order { BY_WHEN, BY_ACCURACY, BY_LOSS, BY_SIZE, BY_NAME, NR_ORDERS };
+static const char *const orders[NR_ORDERS] = {"when", "accuracy", "loss", "size", "name"};
 
-    return strcmp(a->name, b->name);
+static double value_of(const struct np_found_run *run, enum order order)
+{
+    return order == BY_ACCURACY ? run->best_accuracy
+           : order == BY_LOSS   ? -run->loss
+           : order == BY_SIZE   ? (double)run->bytes
+                                : (double)run->started;
 }
 
-static int by_when(const void *left, const void *right)
+/* For qsort_r(). Of equal runs the newest comes first, then the last name. */
+static int compare(const void *left, const void *right, void *context)
 {
+    const enum order order = *(const enum order *)context;
     const struct np_found_run *a = left, *b = right;
-    const int order = larger((double)a->started, (double)b->started);
+    const int names = strcmp(a->name, b->name);
+    int result = larger(value_of(a, order), value_of(b, order));
 
-    return order ? order : -by_name(left, right);
+    if (order == BY_NAME)
+        return names;
+    if (result == 0)
+        result = larger((double)a->started, (double)b->started);
+    return result ? result : -names;
 }
-
-static int by_accuracy(const void *left, const void *right)
-{
-    const struct np_found_run *a = left, *b = right;
-    const int order = larger(a->best_accuracy, b->best_accuracy);
-
-    return order ? order : by_when(left, right);
-}
-
-static int by_loss(const void *left, const void *right)
-{
-    const struct np_found_run *a = left, *b = right;
-    const int order = larger(-a->loss, -b->loss);
-
-    return order ? order : by_when(left, right);
-}
-
-static int by_size(const void *left, const void *right)
-{
-    const struct np_found_run *a = left, *b = right;
-    const int order = larger((double)a->bytes, (double)b->bytes);
-
-    return order ? order : by_when(left, right);
-}
-
-static const struct order {
-    const char *name;
-    int (*compare)(const void *left, const void *right);
-} orders[] = {{"when", by_when}, {"accuracy", by_accuracy}, {"loss", by_loss}, {"size", by_size},
-    {"name", by_name}};
 
 static void print_json(struct np_json *line, const struct np_found_run *run)
 {
@@ -89,14 +70,8 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     np_json_real(line, "accuracy", run->accuracy);
     np_json_real(line, "loss", run->loss);
     np_json_int(line, "bytes", (int64_t)run->bytes);
-    if (run->overrides)
-        np_json_node(line, "overrides", run->overrides);
-    else
-        np_json_null(line, "overrides");
-    if (run->differs)
-        np_json_node(line, "differs", run->differs);
-    else
-        np_json_null(line, "differs");
+    np_json_node(line, "overrides", run->overrides);
+    np_json_node(line, "differs", run->differs);
     np_json_text(line, "message", run->message);
     np_json_print(line, stdout);
 }
@@ -155,13 +130,13 @@ static void put_changed(char *cell, const struct np_found_run *run)
     np_text_clean(cell);
 }
 
-static int add_row(struct np_table *table, const struct np_found_run *run)
+static int add_row(struct np_table *table, const struct np_found_run *run, struct np_err *err)
 {
-    struct np_table_row *row = np_table_add(table, NULL);
+    struct np_table_row *row = np_table_add(table, err);
     struct tm local;
 
     if (!row)
-        return -ENOMEM;
+        return err->code;
     snprintf(row->cells[NAME], NP_TABLE_CELL, "%s", run->name);
     np_text_clean(row->cells[NAME]);
     if (run->started && localtime_r(&run->started, &local))
@@ -180,7 +155,7 @@ static int add_row(struct np_table *table, const struct np_found_run *run)
     return 0;
 }
 
-static int print_table(const struct np_found_runs *runs, int nr)
+static int print_table(const struct np_found_runs *runs, int nr, struct np_err *err)
 {
     const struct np_table_look look = {.chosen = -1,
         .width = np_terminal_columns(STDOUT_FILENO),
@@ -191,7 +166,7 @@ static int print_table(const struct np_found_runs *runs, int nr)
     int code = 0;
 
     for (int i = 0; i < nr && code == 0; i++) {
-        code = add_row(&table, &runs->runs[i]);
+        code = add_row(&table, &runs->runs[i], err);
         bytes += runs->runs[i].bytes;
     }
     if (code == 0) {
@@ -204,7 +179,7 @@ static int print_table(const struct np_found_runs *runs, int nr)
 }
 
 struct request {
-    const struct order *order;
+    enum order order;
     int max_runs;
     bool json;
 };
@@ -219,16 +194,11 @@ static int parse(const char *sort, const char *number, struct request *request)
 {
     int64_t value;
 
-    request->order = &orders[0];
     request->max_runs = INT32_MAX;
-    for (size_t i = 0; sort && i <= sizeof(orders) / sizeof(*orders); i++) {
-        if (i == sizeof(orders) / sizeof(*orders))
-            return usage("--sort takes when, accuracy, loss, size or name", sort);
-        if (strcmp(orders[i].name, sort) == 0) {
-            request->order = &orders[i];
-            break;
-        }
-    }
+    while (sort && request->order < NR_ORDERS && strcmp(orders[request->order], sort) != 0)
+        request->order++;
+    if (request->order == NR_ORDERS)
+        return usage("--sort takes when, accuracy, loss, size or name", sort);
     if (number) {
         if (!np_text_int(number, 1, INT32_MAX, &value))
             return usage("-n takes a number of at least 1", number);
@@ -237,17 +207,17 @@ static int parse(const char *sort, const char *number, struct request *request)
     return 0;
 }
 
-static int show(struct np_found_runs *runs, const struct request *request)
+static int show(struct np_found_runs *runs, struct request *request, struct np_err *err)
 {
     const int nr = runs->nr_runs < request->max_runs ? runs->nr_runs : request->max_runs;
     struct np_json line = {0};
 
     np_runs_differ(runs);
     if (runs->nr_runs)
-        qsort(runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run),
-            request->order->compare);
+        qsort_r(runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run), compare,
+            &request->order);
     if (!request->json)
-        return print_table(runs, nr);
+        return print_table(runs, nr, err);
     for (int i = 0; i < nr; i++)
         print_json(&line, &runs->runs[i]);
     np_json_fini(&line);
@@ -285,8 +255,7 @@ int np_cmd_runs(int argc, char **argv)
     }
     if (runs.nr_runs == 0 && exit_code == NP_EXIT_DONE && !request.json)
         printf("no runs in %s%s\n", dirs[0], nr > 1 ? " and the other folders" : "");
-    else if (runs.nr_runs && show(&runs, &request) < 0) {
-        np_err_set(&err, -ENOMEM, "out of memory");
+    else if (runs.nr_runs && show(&runs, &request, &err) < 0) {
         np_complain(&err);
         exit_code = NP_EXIT_FAILED;
     }

@@ -217,7 +217,10 @@ static void append_node(struct np_json *json, const struct np_node *node)
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node)
 {
     append_key(json, key);
-    append_node(json, node);
+    if (node)
+        append_node(json, node);
+    else
+        append_text(json, "null");
 }
 
 const char *np_json_end(struct np_json *json)

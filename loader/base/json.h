@@ -26,7 +26,7 @@ void np_json_int(struct np_json *json, const char *key, int64_t value);
 void np_json_real(struct np_json *json, const char *key, double value); /* not finite: null */
 void np_json_bool(struct np_json *json, const char *key, bool value);
 void np_json_null(struct np_json *json, const char *key);
-/* Plain scalars that look like JSON numbers or true, false are written bare, an empty one as null. */
+/* Plain scalars that look like JSON numbers or true, false are written bare, an empty one as null. node NULL: null. */
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
 /* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
