@@ -348,7 +348,7 @@ static void report_error(struct np_run *run, const struct np_err *err)
     /* A resumed run cuts this line off again. */
     np_json_begin(&run->line, "error");
     np_json_text(&run->line, "message", text);
-    np_log_line(run->log.metrics, np_json_end(&run->line));
+    np_log_line(&run->log, NP_LOG_METRICS, np_json_end(&run->line));
     np_log_flush(&run->log);
     np_ui_error(&run->ui, err);
 }

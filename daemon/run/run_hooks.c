@@ -25,7 +25,7 @@ static void send(struct np_run *run)
 {
     const char *line = np_json_end(&run->line);
 
-    np_log_line(run->log.metrics, line);
+    np_log_line(&run->log, NP_LOG_METRICS, line);
     np_ui_event(&run->ui, line);
 }
 
@@ -64,7 +64,7 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad)
     np_json_int(line, "position", bad->position);
     np_json_int(line, "sample", (int64_t)bad->sample);
     const char *text = np_json_end(line);
-    np_log_line(run->log.bad, text);
+    np_log_line(&run->log, NP_LOG_BAD, text);
     np_ui_event(&run->ui, text);
     const char *fate = run->config->loader.bad_fail  ? ""
                        : bad->kind == NP_BATCH_TRAIN ? " replaced"

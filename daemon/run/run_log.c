@@ -11,38 +11,51 @@
 #include "loader/base/mem.h"
 #include "loader/batch.h"
 
-static int open_one(const struct np_run_log *log, const char *name, const uint64_t *cut,
-    FILE **ret_file, struct np_err *err)
+static const char *const names[NP_NR_LOGS] = {
+    [NP_LOG_TEXT] = "log",
+    [NP_LOG_METRICS] = "metrics.jsonl",
+    [NP_LOG_BAD] = "bad_samples.jsonl",
+    [NP_LOG_HISTORY] = "history.bin",
+};
+
+static uint64_t *bytes_of(struct np_position *position, int file)
 {
-    char *path = np_format("%s/%s", log->dir, name);
+    uint64_t *const bytes[NP_NR_LOGS] = {[NP_LOG_TEXT] = &position->log_bytes,
+        [NP_LOG_METRICS] = &position->metrics_bytes,
+        [NP_LOG_BAD] = &position->bad_bytes,
+        [NP_LOG_HISTORY] = &position->history_bytes};
+
+    return bytes[file];
+}
+
+/* Opens a file and cuts it back to max_bytes. */
+static int open_one(struct np_run_log *log, int file, uint64_t max_bytes, struct np_err *err)
+{
+    char *path = np_format("%s/%s", log->dir, names[file]);
     const int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "a+");
     struct stat stat;
     int code = 0;
 
-    if (!file)
-        code =
-            np_err_set(err, -errno, "%s/%s: cannot be opened: %s", log->dir, name, strerror(errno));
-    else if (cut && fstat(fileno(file), &stat) == 0 && (uint64_t)stat.st_size > *cut &&
-             ftruncate(fileno(file), (off_t)*cut) < 0)
+    log->files[file] = fd < 0 ? NULL : fdopen(fd, "a+");
+    if (!log->files[file])
+        code = np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+    else if (fstat(fd, &stat) == 0 && (uint64_t)stat.st_size > max_bytes &&
+             ftruncate(fd, (off_t)max_bytes) < 0)
         code = np_err_set(err, -errno, "%s: cannot be cut back: %s", path, strerror(errno));
     np_free(path);
-    if (code < 0 && file)
-        fclose(file);
-    else if (code == 0)
-        *ret_file = file;
     return code;
 }
 
 /* Logs the resume on a line of its own, even if a power cut left the last line incomplete. */
 static void say_cut(struct np_run_log *log, uint64_t step)
 {
-    bool torn = fseek(log->log, -1, SEEK_END) == 0 && fgetc(log->log) != '\n';
+    FILE *file = log->files[NP_LOG_TEXT];
+    const bool torn = fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
     char text[100];
 
-    fseek(log->log, 0, SEEK_END); /* from reading to writing */
+    fseek(file, 0, SEEK_END); /* from reading to writing */
     if (torn)
-        fputc('\n', log->log);
+        fputc('\n', file);
     snprintf(text, sizeof(text), "resumed: metrics and other lists were cut back to step %llu",
         (unsigned long long)step);
     np_log_text(log, text);
@@ -51,33 +64,30 @@ static void say_cut(struct np_run_log *log, uint64_t step)
 int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err)
 {
+    struct np_position at = position ? *position : (struct np_position){0};
+    int code = 0;
+
     log->dir = np_strdup(dir);
-    int code = open_one(log, "log", NULL, &log->log, err);
-    if (code == 0)
-        code = open_one(
-            log, "metrics.jsonl", position ? &position->metrics_bytes : NULL, &log->metrics, err);
-    if (code == 0)
-        code = open_one(
-            log, "bad_samples.jsonl", position ? &position->bad_bytes : NULL, &log->bad, err);
-    if (code == 0 && history)
-        code = open_one(
-            log, "history.bin", position ? &position->history_bytes : NULL, &log->history, err);
-    if (code == 0 && position)
+    for (int i = 0; code == 0 && i < NP_NR_LOGS; i++)
+        if (i != NP_LOG_HISTORY || history)
+            code = open_one(
+                log, i, position && i != NP_LOG_TEXT ? *bytes_of(&at, i) : UINT64_MAX, err);
+    if (code < 0)
+        return code;
+    if (position)
         say_cut(log, position->step);
-    if (code == 0 && log->early) {
-        fputs(log->early, log->log);
-        fflush(log->log);
+    if (log->early) {
+        fputs(log->early, log->files[NP_LOG_TEXT]);
+        fflush(log->files[NP_LOG_TEXT]);
     }
-    return code;
+    return 0;
 }
 
 void np_log_close(struct np_run_log *log)
 {
-    FILE *files[] = {log->log, log->metrics, log->bad, log->history};
-
-    for (int i = 0; i < 4; i++)
-        if (files[i])
-            fclose(files[i]);
+    for (int i = 0; i < NP_NR_LOGS; i++)
+        if (log->files[i])
+            fclose(log->files[i]);
     np_free(log->dir);
     np_free(log->early);
     memset(log, 0, sizeof(*log));
@@ -93,9 +103,9 @@ void np_log_text(struct np_run_log *log, const char *text)
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(clean, sizeof(clean), "%s", text);
     np_text_clean(clean);
-    if (log->log) {
-        fprintf(log->log, "%s %s\n", stamp, clean);
-        fflush(log->log);
+    if (log->files[NP_LOG_TEXT]) {
+        fprintf(log->files[NP_LOG_TEXT], "%s %s\n", stamp, clean);
+        fflush(log->files[NP_LOG_TEXT]);
         return;
     }
     char *early = np_format("%s%s %s\n", log->early ? log->early : "", stamp, clean);
@@ -104,65 +114,55 @@ void np_log_text(struct np_run_log *log, const char *text)
     log->early = early;
 }
 
-void np_log_line(FILE *file, const char *line)
+void np_log_line(struct np_run_log *log, enum np_log_file file, const char *line)
 {
-    if (file && line)
-        fputs(line, file);
+    if (log->files[file] && line)
+        fputs(line, log->files[file]);
 }
 
 void np_log_flush(struct np_run_log *log)
 {
-    if (log->metrics)
-        fflush(log->metrics); /* an error stays with the file: np_log_sizes() returns it */
+    if (log->files[NP_LOG_METRICS])
+        fflush(log->files
+                   [NP_LOG_METRICS]); /* an error stays with the file: np_log_sizes() returns it */
 }
 
-static void put_le(unsigned char *out, uint64_t value, int bytes)
+static void put_le(FILE *file, uint64_t value, int bytes)
 {
+    unsigned char number[8];
+
     for (int i = 0; i < bytes; i++)
-        out[i] = (unsigned char)(value >> (8 * i));
+        number[i] = (unsigned char)(value >> (8 * i));
+    fwrite(number, 1, (size_t)bytes, file);
 }
 
 void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows)
 {
-    unsigned char number[8];
+    FILE *file = log->files[NP_LOG_HISTORY];
 
-    if (!log->history)
-        return;
-    put_le(number, batch->step, 8);
-    fwrite(number, 1, 8, log->history);
-    put_le(number, rows, 4);
-    fwrite(number, 1, 4, log->history);
-    for (uint32_t row = 0; row < rows; row++) {
-        put_le(number, batch->about[row].sample, 4);
-        fwrite(number, 1, 4, log->history);
-    }
-}
-
-static int size_one(const struct np_run_log *log, FILE *file, const char *name, bool sync,
-    uint64_t *ret_bytes, struct np_err *err)
-{
     if (!file)
-        return 0;
-    if (fflush(file) != 0 || ferror(file) || (sync && fdatasync(fileno(file)) < 0))
-        return np_err_set(err, errno ? -errno : -EIO, "%s/%s: cannot be written: %s", log->dir,
-            name, strerror(errno ? errno : EIO));
-    struct stat stat;
-    if (fstat(fileno(file), &stat) < 0)
-        return np_err_set(err, -errno, "%s/%s: %s", log->dir, name, strerror(errno));
-    *ret_bytes = (uint64_t)stat.st_size;
-    return 0;
+        return;
+    put_le(file, batch->step, 8);
+    put_le(file, rows, 4);
+    for (uint32_t row = 0; row < rows; row++)
+        put_le(file, batch->about[row].sample, 4);
 }
 
 int np_log_sizes(
     struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err)
 {
-    int code = size_one(log, log->log, "log", sync, &position->log_bytes, err);
+    for (int i = 0; i < NP_NR_LOGS; i++) {
+        FILE *file = log->files[i];
+        struct stat stat;
 
-    if (code == 0)
-        code = size_one(log, log->metrics, "metrics.jsonl", sync, &position->metrics_bytes, err);
-    if (code == 0)
-        code = size_one(log, log->bad, "bad_samples.jsonl", sync, &position->bad_bytes, err);
-    if (code == 0)
-        code = size_one(log, log->history, "history.bin", sync, &position->history_bytes, err);
-    return code;
+        if (!file)
+            continue;
+        if (fflush(file) != 0 || ferror(file) || (sync && fdatasync(fileno(file)) < 0))
+            return np_err_set(err, errno ? -errno : -EIO, "%s/%s: cannot be written: %s", log->dir,
+                names[i], strerror(errno ? errno : EIO));
+        if (fstat(fileno(file), &stat) < 0)
+            return np_err_set(err, -errno, "%s/%s: %s", log->dir, names[i], strerror(errno));
+        *bytes_of(position, i) = (uint64_t)stat.st_size;
+    }
+    return 0;
 }

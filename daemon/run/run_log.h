@@ -1,5 +1,5 @@
-/* The files a run appends to: log (text), metrics.jsonl, bad_samples.jsonl, history.bin.
- * A checkpoint stores the length of each; a resumed run cuts them back to it, so that no line is
+/* The files to which a run appends: log (text), metrics.jsonl, bad_samples.jsonl, history.bin.
+ * A checkpoint stores the length of each, and a resumed run cuts them back to it, so that no line is
  * there twice. The log is for people: it is never cut, and gets a line about the resume.
  *
  *   history.bin: for each step, little-endian: u64 step (before it), u32 rows, u32 sample
@@ -15,21 +15,22 @@
 
 struct np_batch;
 
+enum np_log_file { NP_LOG_TEXT, NP_LOG_METRICS, NP_LOG_BAD, NP_LOG_HISTORY, NP_NR_LOGS };
+
 struct np_run_log {
-    FILE *log, *metrics, *bad, *history; /* history NULL: not kept */
+    FILE *files[NP_NR_LOGS]; /* NULL: not open, or no history */
     char *dir;
     char *early; /* lines logged before the file was open; NULL: none */
 };
 
-/* Opens or creates them in dir. position (may be NULL: a new run) cuts all but the log
- * back. */
+/* Opens or creates the files in dir. position: cuts all but the log back; NULL: a new run. */
 int np_log_open(struct np_run_log *log, const char *dir, bool history,
     const struct np_position *position, struct np_err *err);
 void np_log_close(struct np_run_log *log);
 /* Writes a line with a time stamp; before np_log_open() the line is held back until then. */
 void np_log_text(struct np_run_log *log, const char *text);
 /* Writes a JSON line (NULL: none) to metrics.jsonl or bad_samples.jsonl. */
-void np_log_line(FILE *file, const char *line);
+void np_log_line(struct np_run_log *log, enum np_log_file file, const char *line);
 /* Flushes metrics.jsonl, so that other processes can read it. */
 void np_log_flush(struct np_run_log *log);
 /* Appends the first `rows` rows of a training batch to history.bin. */

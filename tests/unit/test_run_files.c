@@ -73,18 +73,18 @@ Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
     uint64_t bytes;
 
     cr_assert_eq(np_log_open(&log, dir, false, NULL, NULL), 0);
-    np_log_line(log.metrics, "{\"step\": 1}\n");
+    np_log_line(&log, NP_LOG_METRICS, "{\"step\": 1}\n");
     np_log_text(&log, "first");
     cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
     cr_assert_eq(position.metrics_bytes, 12);
     cr_assert_eq(position.history_bytes, 0);
-    np_log_line(log.metrics, "{\"step\": 2}\n");
-    np_log_line(log.bad, "{\"bad\": 1}\n");
+    np_log_line(&log, NP_LOG_METRICS, "{\"step\": 2}\n");
+    np_log_line(&log, NP_LOG_BAD, "{\"bad\": 1}\n");
     np_log_text(&log, "second");
-    fputs("torn", log.log);
+    fputs("torn", log.files[NP_LOG_TEXT]);
     np_log_close(&log);
     cr_assert_eq(np_log_open(&log, dir, false, &position, NULL), 0);
-    np_log_line(log.metrics, "{\"step\": 3}\n");
+    np_log_line(&log, NP_LOG_METRICS, "{\"step\": 3}\n");
     np_log_text(&log, "third");
     np_log_close(&log);
     text = read_all(dir, "metrics.jsonl", &bytes);
@@ -139,8 +139,8 @@ Test(run_log, a_failed_write_is_reported_by_sync)
     struct np_err err = {0};
 
     log.dir = np_strdup("run");
-    log.metrics = fopen("/dev/full", "w");
-    np_log_line(log.metrics, "lost\n");
+    log.files[NP_LOG_METRICS] = fopen("/dev/full", "w");
+    np_log_line(&log, NP_LOG_METRICS, "lost\n");
     cr_assert_eq(np_log_sizes(&log, true, &position, &err), -ENOSPC);
     cr_assert_str_eq(err.text, "run/metrics.jsonl: cannot be written: No space left on device");
     np_log_close(&log);
