@@ -175,8 +175,9 @@ void np_profile_look(const struct np_observation *observation, const struct np_k
     struct np_profile *ret_profile);
 
 /* The text of profile.json; docs/PROFILING.md has the schema. The `done` event has its first level. */
-char *np_profile_json(const struct np_profile *profile); /* caller frees; NULL: no memory */
-char *np_profile_done(const struct np_profile *profile); /* only the event, in one line */
+/* NULL: out of memory; the caller frees. */
+char *np_profile_json(const struct np_profile *profile, struct np_err *err);
+char *np_profile_done(const struct np_profile *profile, struct np_err *err); /* only the event */
 struct np_json;
 /* Writes the verdict and a bar per stage to the open object: a page draws them for a running run. */
 void np_profile_write_look(struct np_json *json, const struct np_profile *profile);

@@ -75,95 +75,59 @@ void np_profile_write_look(struct np_json *json, const struct np_profile *profil
     write_stages(json, "bars", profile);
 }
 
-char *np_profile_done(const struct np_profile *profile)
+/* The text of a complete object; NULL: out of memory. */
+static char *end(struct np_json *json, struct np_err *err)
+{
+    if (!np_json_end(json)) {
+        np_err_set(err, -ENOMEM, "out of memory for the profile");
+        np_json_fini(json);
+    }
+    return json->text;
+}
+
+char *np_profile_done(const struct np_profile *profile, struct np_err *err)
 {
     struct np_json json = {0};
 
     write_event(&json, profile);
-    if (!np_json_end(&json))
-        np_json_fini(&json);
-    return json.text;
+    return end(&json, err);
 }
 
-static void write_object(
-    struct np_json *json, const char *key, const struct np_field *fields, const void *from)
+static void write_row(struct np_json *json, const double *values, int n)
 {
-    np_json_line(json);
-    np_json_open(json, key, '{');
-    np_fields_write(json, fields, from);
-    np_json_close(json, '}');
-}
-
-static void write_observation(struct np_json *json, const struct np_observation *observation)
-{
-    np_json_line(json);
-    np_json_open(json, "observation", '{');
-    np_fields_write_observation(json, observation);
-    np_json_close(json, '}');
-}
-
-static void write_verdict(struct np_json *json, const struct np_profile_verdict *verdict)
-{
-    np_json_line(json);
-    np_json_open(json, "finding", '{');
-    np_json_text(json, "kind", np_verdict_names[verdict->kind]);
-    np_fields_write(json, np_fields_verdict, verdict);
-    np_json_open(json, "advice", '{');
-    np_fields_write(json, np_fields_advice, &verdict->advice);
-    np_json_close(json, '}');
-    np_json_close(json, '}');
-}
-
-static void write_model(struct np_json *json, const struct np_model *model)
-{
-    np_json_line(json);
-    np_json_open(json, "model", '{');
-    np_fields_write(json, np_fields_model, model);
-    np_json_open(json, "knobs", '{');
-    np_fields_write(json, np_fields_knobs, &model->knobs);
-    np_json_close(json, '}');
-    np_json_close(json, '}');
+    np_json_open(json, NULL, '[');
+    for (int i = 0; i < n; i++)
+        np_json_real(json, NULL, values[i]);
+    np_json_close(json, ']');
 }
 
 static void write_curve(struct np_json *json, const struct np_profile *profile)
 {
     np_json_line(json);
     np_json_open(json, "curve", '[');
-    for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MAX_CURVE; i++) {
-        np_json_open(json, NULL, '[');
-        np_json_real(json, NULL, profile->curve_faster[i]);
-        np_json_real(json, NULL, profile->curve_rate[i]);
-        np_json_close(json, ']');
-    }
+    for (int i = 0; i < profile->nr_curve && i < NP_PROFILE_MAX_CURVE; i++)
+        write_row(json, (double[]){profile->curve_faster[i], profile->curve_rate[i]}, 2);
     np_json_close(json, ']');
 }
 
-/* Rows: at_s, rate, then the waits by stage. */
+/* A row is struct np_ribbon as numbers: at_s, rate, then the waits by stage. */
+#define RIBBON_COLUMNS (2 + NP_NR_STAGES)
+_Static_assert(sizeof(struct np_ribbon) == RIBBON_COLUMNS * sizeof(double), "only numbers");
+
 static void write_ribbon(struct np_json *json, const struct np_profile *profile)
 {
     np_json_line(json);
     np_json_open(json, "ribbon", '[');
     for (int i = 0; i < profile->nr_ribbon; i++) {
-        const struct np_ribbon *ribbon = &profile->ribbon[i];
-
         np_json_line(json);
-        np_json_open(json, NULL, '[');
-        np_json_real(json, NULL, ribbon->at_s);
-        np_json_real(json, NULL, ribbon->rate);
-        for (int s = 0; s < NP_NR_STAGES; s++)
-            np_json_real(json, NULL, ribbon->wait_s[s]);
-        np_json_close(json, ']');
+        write_row(json, (const double *)&profile->ribbon[i], RIBBON_COLUMNS);
     }
     np_json_close(json, ']');
 }
 
 static void write_details(struct np_json *json, const struct np_profile *profile)
 {
-    write_verdict(json, &profile->verdict);
-    write_object(json, "knobs", np_fields_knobs, &profile->knobs);
-    write_observation(json, &profile->observation);
-    write_object(json, "ceilings", np_fields_ceilings, &profile->ceilings);
-    write_model(json, &profile->model);
+    np_fields_write(json, np_fields_details, profile);
     write_curve(json, profile);
     write_ribbon(json, profile);
 }
@@ -194,7 +158,7 @@ static void write_report(struct np_json *json, const struct np_profile *profile)
     np_json_close(json, '}');
 }
 
-char *np_profile_json(const struct np_profile *profile)
+char *np_profile_json(const struct np_profile *profile, struct np_err *err)
 {
     struct np_json json = {0};
 
@@ -209,9 +173,7 @@ char *np_profile_json(const struct np_profile *profile)
         write_details(&json, profile->before);
         np_json_close(&json, '}');
     }
-    if (!np_json_end(&json))
-        np_json_fini(&json);
-    return json.text;
+    return end(&json, err);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -225,39 +187,6 @@ void np_profile_fini(struct np_profile *profile)
     }
     np_free(profile->ribbon);
     memset(profile, 0, sizeof(*profile));
-}
-
-static int read_verdict(
-    const struct np_node *map, struct np_profile_verdict *verdict, struct np_err *err)
-{
-    const struct np_node *kind = map && map->kind == NP_NODE_MAP ? np_node_get(map, "kind") : NULL;
-    int found = -1;
-
-    for (int i = NP_LIMITED; kind && i <= NP_INCONCLUSIVE; i++)
-        if (np_node_is(kind, np_verdict_names[i]))
-            found = i;
-    if (found < 0)
-        return np_err_set(err, -EBADMSG, "no verdict in \"finding\"");
-    verdict->kind = (enum np_verdict_kind)found;
-    int code = np_fields_read(map, "finding", np_fields_verdict, verdict, err);
-    if (code == 0)
-        code = np_fields_read(
-            np_node_get(map, "advice"), "advice", np_fields_advice, &verdict->advice, err);
-    return code;
-}
-
-static int read_model(const struct np_node *map, struct np_model *model, struct np_err *err)
-{
-    int code = np_fields_read(map, "model", np_fields_model, model, err);
-
-    if (code == 0 && map)
-        code =
-            np_fields_read(np_node_get(map, "knobs"), "knobs", np_fields_knobs, &model->knobs, err);
-    if (code == 0 && model->checkpoint_share > 0 && model->checkpoint_each_s == 0 &&
-        model->rate > 0) /* an older profile */
-        model->checkpoint_each_s = model->checkpoint_share * model->knobs.checkpoint_steps *
-                                   model->knobs.batch / model->rate;
-    return code;
 }
 
 /* A row of n numbers. */
@@ -292,8 +221,6 @@ static int read_curve(const struct np_node *list, struct np_profile *profile, st
 
 static int read_ribbon(const struct np_node *list, struct np_profile *profile, struct np_err *err)
 {
-    double row[2 + NP_NR_STAGES];
-
     if (!list || (list->kind == NP_NODE_LIST && list->nr_items == 0))
         return 0;
     if (list->kind != NP_NODE_LIST)
@@ -301,35 +228,28 @@ static int read_ribbon(const struct np_node *list, struct np_profile *profile, s
     profile->ribbon = np_try_array((size_t)list->nr_items, sizeof(*profile->ribbon), err);
     if (!profile->ribbon)
         return -ENOMEM;
-    for (int i = 0; i < list->nr_items; i++) {
-        if (!read_row(list->items[i], row, 2 + NP_NR_STAGES))
-            return np_err_set(
-                err, -EBADMSG, "\"ribbon\": row %d is not of %d numbers", i, 2 + NP_NR_STAGES);
-        profile->ribbon[i].at_s = row[0];
-        profile->ribbon[i].rate = row[1];
-        memcpy(profile->ribbon[i].wait_s, row + 2, sizeof(profile->ribbon[i].wait_s));
-        profile->nr_ribbon = i + 1;
-    }
+    for (; profile->nr_ribbon < list->nr_items; profile->nr_ribbon++)
+        if (!read_row(list->items[profile->nr_ribbon],
+                (double *)&profile->ribbon[profile->nr_ribbon], RIBBON_COLUMNS))
+            return np_err_set(err, -EBADMSG, "\"ribbon\": row %d is not of %d numbers",
+                profile->nr_ribbon, RIBBON_COLUMNS);
     return 0;
 }
 
 static int read_profile(const struct np_node *map, struct np_profile *profile, struct np_err *err)
 {
+    struct np_model *model = &profile->model;
     int code = np_fields_read(map, "profile", np_fields_profile, profile, err);
+    const struct np_node *finding = code ? NULL : np_node_get(map, "finding");
 
+    if (code == 0 && !(finding && finding->kind == NP_NODE_MAP && np_node_get(finding, "kind")))
+        return np_err_set(err, -EBADMSG, "no verdict in \"finding\"");
     if (code == 0)
-        code = read_verdict(np_node_get(map, "finding"), &profile->verdict, err);
-    if (code == 0)
-        code = np_fields_read(
-            np_node_get(map, "knobs"), "knobs", np_fields_knobs, &profile->knobs, err);
-    if (code == 0)
-        code =
-            np_fields_read_observation(np_node_get(map, "observation"), &profile->observation, err);
-    if (code == 0)
-        code = np_fields_read(
-            np_node_get(map, "ceilings"), "ceilings", np_fields_ceilings, &profile->ceilings, err);
-    if (code == 0)
-        code = read_model(np_node_get(map, "model"), &profile->model, err);
+        code = np_fields_read(map, "profile", np_fields_details, profile, err);
+    if (code == 0 && model->checkpoint_share > 0 && model->checkpoint_each_s == 0 &&
+        model->rate > 0) /* an older profile */
+        model->checkpoint_each_s = model->checkpoint_share * model->knobs.checkpoint_steps *
+                                   model->knobs.batch / model->rate;
     if (code == 0)
         code = read_curve(np_node_get(map, "curve"), profile, err);
     if (code == 0)

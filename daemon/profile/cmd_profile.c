@@ -115,9 +115,8 @@ static int write_files(struct profiling *p, struct np_err *err)
 
     snprintf(p->profile.files, sizeof(p->profile.files), "%s  %s%s%s", page, file,
         ask->trace ? "  " : "", ask->trace ? ask->trace : "");
-    char *json = np_profile_json(&p->profile);
-    int code = json ? np_profile_html(json, page, err)
-                    : np_err_set(err, -ENOMEM, "out of memory for the profile");
+    char *json = np_profile_json(&p->profile, err);
+    int code = json ? np_profile_html(json, page, err) : -ENOMEM;
 
     if (code == 0)
         code = np_page_write(file, put_text, json, err);
@@ -147,10 +146,10 @@ static void print_comparison(struct profiling *p)
 /* One JSON object per line; `done` is the last. */
 static int print_events(struct profiling *p, struct np_err *err)
 {
-    char *done = np_profile_done(&p->profile);
+    char *done = np_profile_done(&p->profile, err);
 
     if (!done)
-        return np_err_set(err, -ENOMEM, "out of memory for the profile");
+        return -ENOMEM;
     if (p->ask.compare)
         print_comparison(p);
     if (p->ask.tune)

@@ -112,7 +112,7 @@ static void write_event(
     np_progress_write(line, &progress, true);
     write_causes(line, seen);
     np_profile_write_look(line, &look);
-    np_fields_write_observation(line, seen);
+    np_fields_write(line, np_fields_observation, seen);
     np_json_open(line, "knobs", '{');
     np_fields_write(line, np_fields_knobs, &run->pipeline.knobs);
     np_json_close(line, '}');

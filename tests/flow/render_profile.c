@@ -32,7 +32,7 @@ static int write_json(int which, const char *path, double times)
     made_profile(which, &profile, ribbon);
     profile.model.step_rate /= times;
     profile.model.rate = fmin(profile.model.rate, profile.model.step_rate);
-    char *text = np_profile_json(&profile);
+    char *text = np_profile_json(&profile, NULL);
     FILE *file = fopen(path, "we");
     const bool written = text && file && fputs(text, file) >= 0;
 
@@ -54,7 +54,7 @@ static int write_page(int which, const char *path, int before_which, const char 
     }
     if (config)
         snprintf(profile.config, sizeof(profile.config), "%s", config);
-    char *json = np_profile_json(&profile);
+    char *json = np_profile_json(&profile, NULL);
     const int code = np_profile_html(json, path, &err);
 
     if (code < 0)

@@ -29,10 +29,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 
     if (np_profile_parse((const char *)data, n, &profile, NULL))
         return 0;
-    char *first = np_profile_json(&profile);
+    char *first = np_profile_json(&profile, NULL);
     if (!first || np_profile_parse(first, strlen(first), &again, NULL))
         abort();
-    char *second = np_profile_json(&again);
+    char *second = np_profile_json(&again, NULL);
     if (!second || strcmp(first, second) != 0)
         abort();
     draw(&again, second, (int)(n % 120));

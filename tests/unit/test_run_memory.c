@@ -183,7 +183,7 @@ Test(run_memory, a_profile_without_memory_is_not_read, .init = begin, .fini = cl
 
     profile.ribbon = ribbon;
     profile.nr_ribbon = 2;
-    char *json = np_profile_json(&profile);
+    char *json = np_profile_json(&profile, NULL);
     cr_assert(json != NULL);
     for (;; n++) {
         struct np_profile read = {0};
