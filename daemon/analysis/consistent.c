@@ -39,11 +39,6 @@ static bool alike(double a, double b)
     return a == b || fabs(a - b) <= ALIKE * fmax(fabs(a), fabs(b));
 }
 
-static bool on_threads(enum np_stage stage)
-{
-    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
-}
-
 static bool rate_is_a_number(const struct check *check)
 {
     const double rate = check->profile->model.rate;
@@ -69,7 +64,7 @@ static bool next_limit_lies_below_all_other_bars(const struct check *check)
     for (int i = 0; i < check->nr_rows && verdict->kind == NP_LIMITED; i++) {
         const struct np_words_row *row = &check->rows[i];
 
-        if (row->limiter || (on_threads(verdict->limiter) && on_threads(row->stage)))
+        if (row->limiter || (np_model_shares(verdict->limiter) && np_model_shares(row->stage)))
             continue;
         if (below(row->could_do, verdict->next_rate))
             return wrong(check, "%.4g is predicted, and %s could do %.4g", verdict->next_rate,

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,26 +141,20 @@ void np_cores_read(struct np_cores *ret_cores)
     np_cores_read_under("", is_mine, ret_cores);
 }
 
-static double at_least(double value, double least)
-{
-    return value > least ? value : least;
-}
-
 double np_cores_others(const struct np_cores *start, const struct np_cores *end, double seconds,
     double own_s, double usable)
 {
     double left = usable;
 
     if (start->machine_s >= 0 && end->machine_s >= 0 && seconds > 0) {
-        const double others = at_least(end->machine_s - start->machine_s - own_s, 0) / seconds;
+        const double others = fmax(end->machine_s - start->machine_s - own_s, 0) / seconds;
 
-        left = at_least(end->nr_cpus - others, 0);
-        left = left < usable ? left : usable;
+        left = fmin(fmax(end->nr_cpus - others, 0), usable);
     }
     if (usable < end->nr_cpus && start->group_s >= 0 && end->group_s >= 0 && seconds > 0) {
-        const double others = at_least(end->group_s - start->group_s - own_s, 0) / seconds;
+        const double others = fmax(end->group_s - start->group_s - own_s, 0) / seconds;
 
-        left = left < usable - others ? left : usable - others;
+        left = fmin(left, usable - others);
     }
-    return usable - at_least(left, 0);
+    return usable - fmax(left, 0);
 }

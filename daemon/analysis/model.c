@@ -7,20 +7,12 @@
 
 #include "daemon/analysis/model.h"
 
-/* The stages of a reader thread, in order. */
-static const enum np_stage thread_stages[] = {
-    NP_STAGE_READ, NP_STAGE_DECOMPRESS, NP_STAGE_DECODE, NP_STAGE_AUGMENT, NP_STAGE_BATCH};
-#define NR_THREAD_STAGES (int)(sizeof(thread_stages) / sizeof(*thread_stages))
+#define NR_THREAD_STAGES (NP_STAGE_BATCH + 1) /* the first ones are those of a reader thread */
 
 #define WAITS_FOR_DISK 0.3  /* share of the readers' time; above it the disk can be the limit */
 #define TOUCHES_DISK   0.02 /* below it the files come from the page cache */
 #define MAX_BRIDGED    0.95 /* of the time */
 #define LOOSE          0.97 /* a coupling above this is no limit */
-
-static double at_least(double value, double least)
-{
-    return value > least ? value : least;
-}
 
 /* --- making the model ------------------------------------------------------------------------- */
 
@@ -29,10 +21,10 @@ static double images_made(const struct np_observation *o)
 {
     uint64_t max = o->stages[NP_STAGE_BATCH].items;
 
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        if (o->stages[thread_stages[i]].items > max)
-            max = o->stages[thread_stages[i]].items;
-    return max ? (double)max : at_least((double)o->images, 1);
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        if (o->stages[s].items > max)
+            max = o->stages[s].items;
+    return max ? (double)max : fmax((double)o->images, 1);
 }
 
 /* Distributes `seconds` in which readers waited inside a call without a core, as `open` does on a network
@@ -43,13 +35,13 @@ static void make_blocked(double seconds, double images, struct np_model *model)
     double others = 0;
 
     *read_s = fmin(seconds / images, model->thread_s[NP_STAGE_READ]);
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        if (thread_stages[i] != NP_STAGE_READ)
-            others += model->thread_s[thread_stages[i]];
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        if (s != NP_STAGE_READ)
+            others += model->thread_s[s];
     const double left = others > 0 ? fmin((seconds / images - *read_s) / others, 1) : 0;
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        if (thread_stages[i] != NP_STAGE_READ)
-            model->blocked_s[thread_stages[i]] = left * model->thread_s[thread_stages[i]];
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        if (s != NP_STAGE_READ)
+            model->blocked_s[s] = left * model->thread_s[s];
 }
 
 /* Stages measure wall-clock time; subtracts the time spent runnable but without a core. */
@@ -57,19 +49,19 @@ static void make_threads(const struct np_observation *o, struct np_model *model)
 {
     double work = 0, images = images_made(o);
 
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        work += o->stages[thread_stages[i]].work_s;
-    const double on_core = work > 0 ? at_least((work - o->reader_delay_s) / work, 0.1) : 1;
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        model->thread_s[thread_stages[i]] = o->stages[thread_stages[i]].work_s * on_core / images;
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        work += o->stages[s].work_s;
+    const double on_core = work > 0 ? fmax((work - o->reader_delay_s) / work, 0.1) : 1;
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        model->thread_s[s] = o->stages[s].work_s * on_core / images;
     if (o->reader_cpu_s > 0)
-        make_blocked(at_least(work * on_core - o->reader_cpu_s, 0), images, model);
+        make_blocked(fmax(work * on_core - o->reader_cpu_s, 0), images, model);
 }
 
 /* The share of the readers' time spent waiting for the disk. */
 static double disk_waits(const struct np_observation *o)
 {
-    return o->reader_s[NP_STATE_IO_WAIT] / at_least(o->nr_readers * o->seconds, 1e-9);
+    return o->reader_s[NP_STATE_IO_WAIT] / fmax(o->nr_readers * o->seconds, 1e-9);
 }
 
 /* The disk's rate at this depth: as observed if the readers waited for it; as measured cold if they
@@ -95,11 +87,11 @@ static double step_speed(const struct np_observation *o)
 
 void np_ceilings_settle(const struct np_observation *o, struct np_ceilings *c)
 {
-    const double reads = (double)o->stages[NP_STAGE_READ].items / at_least(o->seconds, 1e-9);
+    const double reads = (double)o->stages[NP_STAGE_READ].items / fmax(o->seconds, 1e-9);
     const bool elsewhere = c->read_warm > 0 && c->read_warm < reads;
 
     if (c->step > 0)
-        c->step = at_least(c->step, step_speed(o));
+        c->step = fmax(c->step, step_speed(o));
     if (c->loader < o->images_per_second)
         c->loader = 0;
     /* A run that does not wait for the disk has its files in memory: the cold rate may be lower. */
@@ -114,33 +106,33 @@ void np_ceilings_settle(const struct np_observation *o, struct np_ceilings *c)
 static void make_device(
     const struct np_observation *o, const struct np_ceilings *ceilings, struct np_model *model)
 {
-    const double batch = model->knobs.batch, images = at_least((double)o->images, 1);
+    const double batch = model->knobs.batch, images = fmax((double)o->images, 1);
 
     if (model->knobs.device_has_memory && o->feed.nr_batches > 0) {
         const double batches = (double)o->feed.nr_batches;
 
-        model->copy_rate = batches * batch / at_least((double)o->feed.copy_ns * 1e-9, 1e-9);
-        model->step_rate = batches * batch / at_least((double)o->feed.compute_ns * 1e-9, 1e-9);
+        model->copy_rate = batches * batch / fmax((double)o->feed.copy_ns * 1e-9, 1e-9);
+        model->step_rate = batches * batch / fmax((double)o->feed.compute_ns * 1e-9, 1e-9);
     } else if (ceilings->step > 0) {
-        model->step_rate = at_least(ceilings->step, step_speed(o));
+        model->step_rate = fmax(ceilings->step, step_speed(o));
     }
-    model->step_cpu_s = at_least(o->process_cpu_s - o->reader_cpu_s, 0) / images;
+    model->step_cpu_s = fmax(o->process_cpu_s - o->reader_cpu_s, 0) / images;
 }
 
 void np_model_make(const struct np_observation *o, const struct np_ceilings *ceilings,
     const struct np_knobs *knobs, struct np_model *ret_model)
 {
-    const double seconds = at_least(o->seconds - o->checkpoint_s, 1e-9);
+    const double seconds = fmax(o->seconds - o->checkpoint_s, 1e-9);
     const double without = (double)o->images / seconds; /* without checkpoints */
 
     *ret_model = (struct np_model){.knobs = *knobs,
-        .cores = at_least(o->cores - o->other_cores, 0.5),
+        .cores = fmax(o->cores - o->other_cores, 0.5),
         .read_rate = read_rate(o, ceilings),
         .read_max = ceilings->read_deep,
         .coupling = 1};
     make_threads(o, ret_model);
     make_device(o, ceilings, ret_model);
-    np_model_reach(ret_model, (double)o->images / at_least(o->seconds, 1e-9), NP_NR_STAGES);
+    np_model_reach(ret_model, (double)o->images / fmax(o->seconds, 1e-9), NP_NR_STAGES);
     const double bound = np_model_rate(ret_model, NULL);
     ret_model->coupling = bound > 0 && without < bound ? without / bound : 1;
     for (int i = 0; i < NP_FEED_BRIDGES; i++)
@@ -159,30 +151,25 @@ void np_model_reach(struct np_model *model, double rate, enum np_stage without)
 {
     double threads = 0, cores = without == NP_STAGE_STEP ? 0 : model->step_cpu_s;
 
-    for (int i = 0; i < NR_THREAD_STAGES; i++) {
-        const enum np_stage stage = thread_stages[i];
-
-        threads += stage == without ? 0 : model->thread_s[stage];
-    }
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        threads += s == (int)without ? 0 : model->thread_s[s];
     const double less = rate * threads > model->knobs.readers && model->knobs.readers > 0
                             ? model->knobs.readers / (rate * threads)
                             : 1;
-    for (int i = 0; i < NR_THREAD_STAGES; i++) {
-        const enum np_stage stage = thread_stages[i];
-
-        if (stage == without)
+    for (int s = 0; s < NR_THREAD_STAGES; s++) {
+        if (s == (int)without)
             continue;
-        model->thread_s[stage] *= less;
-        model->blocked_s[stage] *= less;
-        cores += model->thread_s[stage] - model->blocked_s[stage];
+        model->thread_s[s] *= less;
+        model->blocked_s[s] *= less;
+        cores += model->thread_s[s] - model->blocked_s[s];
     }
-    model->cores = at_least(model->cores, rate * cores);
+    model->cores = fmax(model->cores, rate * cores);
     if (model->read_rate > 0 && without != NP_STAGE_READ)
-        model->read_rate = at_least(model->read_rate, rate);
+        model->read_rate = fmax(model->read_rate, rate);
     if (model->copy_rate > 0 && without != NP_STAGE_COPY)
-        model->copy_rate = at_least(model->copy_rate, rate);
+        model->copy_rate = fmax(model->copy_rate, rate);
     if (model->step_rate > 0 && without != NP_STAGE_STEP)
-        model->step_rate = at_least(model->step_rate, rate);
+        model->step_rate = fmax(model->step_rate, rate);
 }
 
 /* --- using the model -------------------------------------------------------------------------- */
@@ -197,26 +184,14 @@ static double factor(const double *faster, enum np_stage stage)
     return faster ? faster[stage] : 1;
 }
 
-/* Thread seconds per image in the readers' stages. */
-static double thread_seconds(const struct np_model *model, const double *faster)
+/* Seconds per image of a reader's thread in its stages, with or without the calls that need no core. */
+static double thread_seconds(const struct np_model *model, const double *faster, bool blocked)
 {
     double sum = 0;
 
-    for (int i = 0; i < NR_THREAD_STAGES; i++)
-        sum += model->thread_s[thread_stages[i]] / factor(faster, thread_stages[i]);
-    return sum;
-}
-
-/* Core seconds per image in the readers' stages. */
-static double core_seconds(const struct np_model *model, const double *faster)
-{
-    double sum = 0;
-
-    for (int i = 0; i < NR_THREAD_STAGES; i++) {
-        const enum np_stage stage = thread_stages[i];
-
-        sum += (model->thread_s[stage] - model->blocked_s[stage]) / factor(faster, stage);
-    }
+    for (int s = 0; s < NR_THREAD_STAGES; s++)
+        sum += (model->thread_s[s] - (blocked ? 0 : model->blocked_s[s])) /
+               factor(faster, (enum np_stage)s);
     return sum;
 }
 
@@ -232,9 +207,9 @@ static double with_saving(double rate, double each_s, double interval, double ah
 
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES])
 {
-    const double threads = thread_seconds(model, faster);
+    const double threads = thread_seconds(model, faster, true);
     const double cores =
-        core_seconds(model, faster) + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
+        thread_seconds(model, faster, false) + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
     double rate = INFINITY, copy, step;
 
     if (threads > 0)
@@ -316,20 +291,18 @@ double np_model_rate_with(const struct np_model *model, const struct np_knobs *k
     return np_model_rate(&other, NULL);
 }
 
-/* The CPU stages of the readers have one common ceiling. */
-static bool shares_threads(enum np_stage stage)
+bool np_model_shares(enum np_stage stage)
 {
     return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
-/* The rate / the rate without coupling. */
-static double handing_over(const struct np_model *model)
+double np_model_rate_without(const struct np_model *model, enum np_stage a, enum np_stage b)
 {
     double faster[NP_NR_STAGES];
 
     for (int s = 0; s < NP_NR_STAGES; s++)
-        faster[s] = s == NP_STAGE_BATCH ? INFINITY : 1;
-    return np_model_rate(model, NULL) / np_model_rate(model, faster);
+        faster[s] = s == (int)a || s == (int)b ? INFINITY : 1;
+    return np_model_rate(model, faster);
 }
 
 /* The rate of the readers' threads if `without` cost nothing. */
@@ -339,7 +312,8 @@ static double threads_rate(const struct np_model *model, enum np_stage without)
 
     for (int s = 0; s < NP_NR_STAGES; s++)
         faster[s] = s == (int)without ? INFINITY : 1;
-    const double threads = thread_seconds(model, faster), cores = core_seconds(model, faster);
+    const double threads = thread_seconds(model, faster, true);
+    const double cores = thread_seconds(model, faster, false);
     const double rate = threads > 0 ? model->knobs.readers / threads : INFINITY;
 
     return cores > 0 ? lower(rate, model->cores / cores, 1) : rate;
@@ -358,22 +332,19 @@ static double own_rate(const struct np_model *model, enum np_stage stage)
 
 static double rate_without_checkpoints(const struct np_model *model)
 {
-    double faster[NP_NR_STAGES];
-
-    if (model->checkpoint_each_s <= 0)
-        return model->rate;
-    for (int s = 0; s < NP_NR_STAGES; s++)
-        faster[s] = s == NP_STAGE_CHECKPOINT ? INFINITY : 1;
-    return np_model_rate(model, faster);
+    return model->checkpoint_each_s > 0
+               ? np_model_rate_without(model, NP_STAGE_CHECKPOINT, NP_NR_STAGES)
+               : model->rate;
 }
 
 double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum np_stage limiter)
 {
-    if (shares_threads(stage))
+    if (np_model_shares(stage))
         return model->thread_s[stage] <= 0 ? INFINITY
-               : shares_threads(limiter)   ? threads_rate(model, NP_NR_STAGES)
+               : np_model_shares(limiter)  ? threads_rate(model, NP_NR_STAGES)
                                            : threads_rate(model, limiter);
-    if (stage == NP_STAGE_BATCH && handing_over(model) < LOOSE)
+    if (stage == NP_STAGE_BATCH &&
+        np_model_rate(model, NULL) < LOOSE * np_model_rate_without(model, stage, NP_NR_STAGES))
         return rate_without_checkpoints(model);
     if (stage == NP_STAGE_READ && stage == limiter)
         return fmin(own_rate(model, stage), threads_rate(model, NP_NR_STAGES));
@@ -386,10 +357,10 @@ double np_model_busy(const struct np_model *model, enum np_stage stage)
 
     if (stage == NP_STAGE_CHECKPOINT)
         return model->checkpoint_share;
-    const double threads = rate * model->thread_s[stage] / at_least(model->knobs.readers, 1);
+    const double threads = rate * model->thread_s[stage] / fmax(model->knobs.readers, 1);
     const double own = own_rate(model, stage);
 
-    if (shares_threads(stage) || stage == NP_STAGE_BATCH || isinf(own))
+    if (np_model_shares(stage) || stage == NP_STAGE_BATCH || isinf(own))
         return threads;
     return stage == NP_STAGE_READ ? fmin(fmax(rate / own, threads), 1) : fmin(rate / own, 1);
 }

@@ -22,12 +22,15 @@ void np_model_reach(struct np_model *model, double rate, enum np_stage without);
  * The smallest of: readers / sum(thread_s); cores / (sum(thread_s - blocked_s) + step_cpu_s); each rate;
  * times coupling, less the time for checkpoints. */
 double np_model_rate(const struct np_model *model, const double faster[NP_NR_STAGES]);
+/* The rate if stages a and b cost nothing; NP_NR_STAGES: no stage. */
+double np_model_rate_without(const struct np_model *model, enum np_stage a, enum np_stage b);
+/* Is it a CPU stage of the loader? These three share the readers' threads, and have one ceiling. */
+bool np_model_shares(enum np_stage stage);
 /* The rate with other knobs (readers, depth, prefetch, cache, checkpoint_steps). */
 double np_model_rate_with(const struct np_model *model, const struct np_knobs *knobs);
 /* The ceiling of a stage: the rate if all stages cost nothing but it and those that share its threads.
  * `limiter` (NP_NR_STAGES: none), if another stage, costs nothing too, so that no ceiling is below the
- * rate without the limiter. The three CPU stages of the loader have one common ceiling. INFINITY: the run
- * has no such stage. */
+ * rate without the limiter. INFINITY: the run has no such stage. */
 double np_model_ceiling(const struct np_model *model, enum np_stage stage, enum np_stage limiter);
 /* How busy the stage keeps its resource: a share of the time of readers, disk, bus or device. */
 double np_model_busy(const struct np_model *model, enum np_stage stage);

@@ -11,15 +11,6 @@
 
 const char *const np_verdict_names[] = {"limited", "balanced", "inconclusive"};
 
-static double rate_without(const struct np_model *model, enum np_stage a, enum np_stage b)
-{
-    double faster[NP_NR_STAGES];
-
-    for (int s = 0; s < NP_NR_STAGES; s++)
-        faster[s] = s == (int)a || s == (int)b ? INFINITY : 1;
-    return np_model_rate(model, faster);
-}
-
 /* The stage whose removal, together with that of `given` (NP_NR_STAGES: none), makes the run fastest. If
  * two gain the same (they share the readers' threads), the busier one. */
 static enum np_stage best_beside(
@@ -30,7 +21,7 @@ static enum np_stage best_beside(
     *ret_rate = 0;
     for (int s = 0; s < NP_NR_STAGES; s++) {
         const enum np_stage stage = (enum np_stage)s;
-        const double rate = rate_without(model, given, stage);
+        const double rate = np_model_rate_without(model, given, stage);
         const bool alike = best != NP_NR_STAGES && fabs(rate / *ret_rate - 1) < ALIKE;
 
         if (stage == given ||
@@ -40,12 +31,6 @@ static enum np_stage best_beside(
         *ret_rate = rate > *ret_rate ? rate : *ret_rate;
     }
     return best;
-}
-
-/* These three have one ceiling, so none of them has headroom over another. */
-static bool on_threads(enum np_stage stage)
-{
-    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
 }
 
 /* The step is the useful work. So if checkpoints or an empty ring interrupt it and removing them gains
@@ -60,7 +45,7 @@ static enum np_stage limiter_of(const struct np_model *model, double enough, dou
 
     *ret_rate = rate;
     for (size_t i = 0; best == NP_STAGE_STEP && i < sizeof(stops) / sizeof(*stops); i++) {
-        rate = rate_without(model, NP_NR_STAGES, stops[i]);
+        rate = np_model_rate_without(model, NP_NR_STAGES, stops[i]);
         if (rate > max) {
             *ret_rate = max = rate;
             limiter = stops[i];
@@ -92,7 +77,7 @@ static double headroom(const struct np_model *model, enum np_stage limiter)
 
     for (int s = 0; s < NP_NR_STAGES; s++)
         if (s != NP_STAGE_CHECKPOINT && s != NP_STAGE_BATCH &&
-            !(s == (int)limiter || (on_threads(limiter) && on_threads((enum np_stage)s))))
+            !(s == (int)limiter || (np_model_shares(limiter) && np_model_shares((enum np_stage)s))))
             lowest = fmin(lowest, np_model_ceiling(model, (enum np_stage)s, limiter));
     return isinf(lowest) ? 0 : fmax(lowest / model->rate - 1, 0);
 }

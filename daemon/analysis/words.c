@@ -111,17 +111,12 @@ struct np_words np_words_loud(enum np_stage stage)
     return loud;
 }
 
-static bool in_readers(enum np_stage stage)
-{
-    return stage == NP_STAGE_DECOMPRESS || stage == NP_STAGE_DECODE || stage == NP_STAGE_AUGMENT;
-}
-
 /* The reader stage whose row has the bar for all CPU stages of the readers. */
 static enum np_stage named_reader_stage(const struct np_profile *profile)
 {
     enum np_stage named = NP_STAGE_DECODE;
 
-    if (profile->verdict.kind == NP_LIMITED && in_readers(profile->verdict.limiter))
+    if (profile->verdict.kind == NP_LIMITED && np_model_shares(profile->verdict.limiter))
         return profile->verdict.limiter;
     for (int s = NP_STAGE_DECOMPRESS; s <= NP_STAGE_AUGMENT; s++)
         if (profile->model.thread_s[s] > profile->model.thread_s[named])
@@ -166,10 +161,11 @@ int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows
         const bool limiter =
             profile->verdict.kind == NP_LIMITED && profile->verdict.limiter == stage;
         double ceiling = ceiling_of(profile, stage, limiter);
-        bool there = in_readers(stage) || stage == NP_STAGE_BATCH ? profile->model.thread_s[s] > 0
-                     : stage == NP_STAGE_CHECKPOINT ? profile->model.checkpoint_share > 0 ||
-                                                          profile->observation.nr_checkpoints > 0
-                                                    : isfinite(ceiling);
+        bool there =
+            np_model_shares(stage) || stage == NP_STAGE_BATCH ? profile->model.thread_s[s] > 0
+            : stage == NP_STAGE_CHECKPOINT
+                ? profile->model.checkpoint_share > 0 || profile->observation.nr_checkpoints > 0
+                : isfinite(ceiling);
 
         if (!there && !limiter)
             continue;
@@ -177,8 +173,8 @@ int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows
             .stage = stage,
             .name = np_stage_names[s],
             .limiter = limiter,
-            .shares = in_readers(stage) && stage != named,
-            .ceiling = in_readers(stage) && stage != named ? INFINITY : ceiling,
+            .shares = np_model_shares(stage) && stage != named,
+            .ceiling = np_model_shares(stage) && stage != named ? INFINITY : ceiling,
             .could_do = ceiling,
             .busy = stage == NP_STAGE_CHECKPOINT ? profile->model.checkpoint_share
                                                  : np_model_busy(&profile->model, stage),

@@ -1,5 +1,6 @@
 /* The order of a profile's measurements: a trial and the parts, then a first verdict; more trials, then the
  * final verdict; then the optional ones. model.c and verdict.c evaluate them. Main thread. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,8 +164,6 @@ static int stubbed(struct measuring *m, struct np_err *err)
     return code;
 }
 
-#define MAX_FILL_S 12.0 /* longest wait for a cache's first epoch */
-
 /* Measures the advice and the unchanged run in turn, twice. Advice on checkpoint.every cannot be tried:
  * a trial is too short to contain checkpoints. */
 static int verify(struct measuring *m, struct np_err *err)
@@ -183,7 +182,7 @@ static int verify(struct measuring *m, struct np_err *err)
     for (int i = 0; i < 4 && code == 0; i++) { /* A B B A */
         const bool applied = i == 1 || i == 2;
         const struct np_trial_options options = {.warmup_s = NP_WARMUP_S,
-            .fill_s = applied && caches ? MAX_FILL_S : 0,
+            .fill_s = applied && caches ? NP_FILL_S : 0,
             .seconds = NP_TRIAL_S,
             .overrides = applied ? &with : NULL};
         struct np_observation seen;
@@ -224,23 +223,22 @@ static int measure_again(struct measuring *m, struct np_err *err)
 }
 
 /* Figures that contradict each other are a bug: the profile gets no verdict. With NNPIPE_PROFILE_STRICT,
- * which tests set, the process ends. */
-static void doubt(struct np_profile *profile)
+ * which tests set, that is an error. */
+static int doubt(struct np_profile *profile, struct np_err *err)
 {
     struct np_profile_verdict *verdict = &profile->verdict;
     char what[192];
 
     if (!np_profile_contradicts(profile, what, sizeof(what)))
-        return;
-    if (getenv("NNPIPE_PROFILE_STRICT")) {
-        fprintf(stderr, "nnpipe profile: %s\n", what);
-        abort();
-    }
+        return 0;
+    if (getenv("NNPIPE_PROFILE_STRICT"))
+        return np_err_set(err, -EPROTO, "the figures contradict each other: %s", what);
     verdict->kind = NP_INCONCLUSIVE;
     verdict->advice.key[0] = '\0';
     profile->verified = false;
     snprintf(verdict->reason, sizeof(verdict->reason),
         "the figures contradict each other (%s): measure again", what);
+    return 0;
 }
 
 int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
@@ -274,7 +272,5 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
         code = stubbed(&m, err);
     if (code == 0 && options->verify)
         code = verify(&m, err);
-    if (code == 0)
-        doubt(profile);
-    return code;
+    return code ? code : doubt(profile, err);
 }

@@ -64,6 +64,7 @@ void np_deep_judge(const struct np_deep *deep, double base, struct np_model *mod
 
 #define NP_WARMUP_S 0.7 /* of a trial */
 #define NP_TRIAL_S  2.0
+#define NP_FILL_S   12.0 /* longest wait for a cache's first epoch */
 struct np_measure_options {
     bool deep, verify;
     /* Called with the first verdict, that many seconds after the start; NULL: not wanted. */

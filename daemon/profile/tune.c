@@ -63,28 +63,66 @@ static bool allowed(const struct search *s, const struct np_knobs *knobs)
            knobs->prefetch <= MAX_PREFETCH && np_tune_memory(knobs) <= s->max_memory;
 }
 
-static bool same(const struct np_knobs *a, const struct np_knobs *b)
+#define PLACE(knob) offsetof(struct np_knobs, knob)
+#define BYTES(knob) sizeof(((struct np_knobs *)0)->knob)
+static const struct {
+    const char *name;
+    size_t place, bytes; /* bytes of a text; 0: an int */
+} keys[NP_TUNE_KEYS] = {
+    {"loader.readers", PLACE(readers), 0},
+    {"loader.depth", PLACE(depth), 0},
+    {"loader.prefetch", PLACE(prefetch), 0},
+    {"loader.cache", PLACE(cache), BYTES(cache)},
+    {"loader.io", PLACE(io), BYTES(io)},
+};
+
+static void value_of(const struct np_knobs *knobs, int key, char value[16])
 {
-    return a->readers == b->readers && a->depth == b->depth && a->prefetch == b->prefetch &&
-           strcmp(a->cache, b->cache) == 0 && strcmp(a->io, b->io) == 0;
+    const char *at = (const char *)knobs + keys[key].place;
+
+    if (keys[key].bytes)
+        snprintf(value, 16, "%s", at);
+    else
+        snprintf(value, 16, "%d", *(const int *)at);
 }
 
-int np_tune_settings(
-    const struct np_knobs *from, const struct np_knobs *to, char ret_settings[NP_TUNE_KEYS][48])
+int np_tune_settings(const struct np_knobs *from, const struct np_knobs *to,
+    struct np_tune_setting ret_settings[NP_TUNE_KEYS])
 {
     int n = 0;
 
-    if (from->readers != to->readers)
-        snprintf(ret_settings[n++], 48, "loader.readers=%d", to->readers);
-    if (from->depth != to->depth)
-        snprintf(ret_settings[n++], 48, "loader.depth=%d", to->depth);
-    if (from->prefetch != to->prefetch)
-        snprintf(ret_settings[n++], 48, "loader.prefetch=%d", to->prefetch);
-    if (strcmp(from->cache, to->cache) != 0)
-        snprintf(ret_settings[n++], 48, "loader.cache=%s", to->cache);
-    if (strcmp(from->io, to->io) != 0)
-        snprintf(ret_settings[n++], 48, "loader.io=%s", to->io);
+    for (int i = 0; i < NP_TUNE_KEYS; i++) {
+        struct np_tune_setting *setting = &ret_settings[n];
+
+        setting->key = keys[i].name;
+        value_of(from, i, setting->from);
+        value_of(to, i, setting->to);
+        n += strcmp(setting->from, setting->to) != 0;
+    }
     return n;
+}
+
+bool np_tune_same(const struct np_knobs *a, const struct np_knobs *b)
+{
+    struct np_tune_setting settings[NP_TUNE_KEYS];
+
+    return np_tune_settings(a, b, settings) == 0;
+}
+
+bool np_tune_set(struct np_knobs *knobs, const char *key, const char *value)
+{
+    for (int i = 0; i < NP_TUNE_KEYS; i++) {
+        char *at = (char *)knobs + keys[i].place;
+
+        if (strcmp(keys[i].name, key) != 0)
+            continue;
+        if (keys[i].bytes)
+            snprintf(at, keys[i].bytes, "%s", value);
+        else
+            *(int *)at = atoi(value);
+        return true;
+    }
+    return false;
 }
 
 /* Reduces knobs to the caps, the most expensive first. */
@@ -146,7 +184,7 @@ static int add_trial(struct search *s, const struct np_knobs *knobs)
     *trial =
         (struct np_tune_trial){.knobs = *knobs, .predicted = np_model_rate_with(s->model, knobs)};
     code = s->options->trial(s->options->context, knobs, &trial->rate, s->err);
-    if (code < 0 && cannot_be_had(code) && !same(knobs, &tuned->base)) {
+    if (code < 0 && cannot_be_had(code) && !np_tune_same(knobs, &tuned->base)) {
         *s->err = (struct np_err){0};
         trial->rate = 0;
         code = 0;
@@ -163,7 +201,7 @@ static int try_knobs(struct search *s, const struct np_knobs *knobs, bool *ret_b
     if (s->tuned->nr_trials >= NR_SEARCH || !allowed(s, knobs))
         return 0;
     for (int i = 0; i < s->tuned->nr_trials; i++)
-        if (same(knobs, &s->tuned->trials[i].knobs))
+        if (np_tune_same(knobs, &s->tuned->trials[i].knobs))
             return 0;
     int code = add_trial(s, knobs);
     const int last = s->tuned->nr_trials - 1;
@@ -292,7 +330,7 @@ static bool step(
             return false;
         snprintf(to->io, sizeof(to->io), "%s", strcmp(to->io, "uring") == 0 ? "pread" : "uring");
     }
-    return !same(to, best_knobs(s));
+    return !np_tune_same(to, best_knobs(s));
 }
 
 /* The model predicts a loss, and was right about the best so far. */
@@ -393,7 +431,7 @@ static int judge(struct search *s)
     bool agree = false;
     int code = 0, rounds = 0;
 
-    if (same(&winner, &tuned->base))
+    if (np_tune_same(&winner, &tuned->base))
         return 0;
     while (tuned->nr_trials + NR_LAST <= NP_TUNE_TRIALS && code == 0) {
         code = in_turn(s, &winner, sum, &agree);
@@ -430,7 +468,7 @@ int np_tune(const struct np_model *model, const struct np_tune_options *options,
     clamp(&s, &tuned->base);
     if (options->max_memory && np_tune_memory(&tuned->base) > s.max_memory)
         return refuse_cap(&s, &tuned->base);
-    tuned->beyond = !same(&tuned->base, &model->knobs);
+    tuned->beyond = !np_tune_same(&tuned->base, &model->knobs);
     tuned->best = tuned->base;
     int code = add_trial(&s, &tuned->base);
     if (code == 0) {

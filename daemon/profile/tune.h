@@ -35,10 +35,17 @@ struct np_tuned {
 
 /* Estimates the loader's memory with these knobs, bytes. */
 uint64_t np_tune_memory(const struct np_knobs *knobs);
-/* Writes the knobs that differ as settings ("loader.readers=4"), at most five; returns their number. */
 #define NP_TUNE_KEYS 5
-int np_tune_settings(
-    const struct np_knobs *from, const struct np_knobs *to, char ret_settings[NP_TUNE_KEYS][48]);
+struct np_tune_setting { /* a key and two values of it */
+    const char *key;     /* "loader.readers" */
+    char from[16], to[16];
+};
+/* Fills the settings that differ; returns their number. */
+int np_tune_settings(const struct np_knobs *from, const struct np_knobs *to,
+    struct np_tune_setting ret_settings[NP_TUNE_KEYS]);
+bool np_tune_same(const struct np_knobs *a, const struct np_knobs *b);
+/* False: no such key. */
+bool np_tune_set(struct np_knobs *knobs, const char *key, const char *value);
 /* -ERANGE, before any trial: max_memory is less than the loader's minimum. */
 int np_tune(const struct np_model *model, const struct np_tune_options *options,
     struct np_tuned *ret_tuned, struct np_err *err);

@@ -303,8 +303,7 @@ static int scripted(
 {
     struct script *script = context;
     const struct np_model model = plain_model();
-    char settings[NP_TUNE_KEYS][48];
-    const bool base = np_tune_settings(&model.knobs, knobs, settings) == 0;
+    const bool base = np_tune_same(&model.knobs, knobs);
 
     if (script->nr == NP_TUNE_TRIALS)
         return np_err_set(err, -E2BIG, "too many trials");
@@ -352,20 +351,18 @@ Test(tune, the_verdicts_advice_is_tried_first)
     const struct np_model model = plain_model();
     struct np_knobs advised = model.knobs, tried[2] = {{0}};
     struct np_tuned tuned;
-    char settings[NP_TUNE_KEYS][48];
 
     advised.prefetch = 5;
     const struct np_tune_options options = {
         .noise = 0.02, .trial = first_of_all, .context = tried, .advised = &advised};
     cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);
-    cr_assert_eq(np_tune_settings(&model.knobs, &tried[0], settings), 0, "as it is");
-    cr_assert_eq(np_tune_settings(&advised, &tried[1], settings), 0);
+    cr_assert(np_tune_same(&model.knobs, &tried[0]));
+    cr_assert(np_tune_same(&advised, &tried[1]));
 }
 
 Test(tune, a_gain_within_the_noise_changes_nothing)
 {
     const struct np_model model = plain_model();
-    char settings[NP_TUNE_KEYS][48];
 
     for (int i = 0; i < 2; i++) {
         struct script script = {.factor = i ? 0.9 : 1.012, .fails_at = -1};
@@ -373,7 +370,7 @@ Test(tune, a_gain_within_the_noise_changes_nothing)
 
         cr_assert_eq(tune_script(&script, &tuned, NULL), 0);
         cr_assert(!tuned.better && tuned.best_rate == tuned.base_rate);
-        cr_assert_eq(np_tune_settings(&model.knobs, &tuned.best, settings), 0);
+        cr_assert(np_tune_same(&model.knobs, &tuned.best));
     }
 }
 
@@ -453,11 +450,16 @@ Test(tune, settings_name_what_differs)
 {
     const struct np_model model = plain_model();
     struct np_knobs to = model.knobs;
-    char settings[NP_TUNE_KEYS][48];
+    struct np_tune_setting settings[NP_TUNE_KEYS];
 
     to.depth = 16;
     snprintf(to.cache, sizeof(to.cache), "encoded");
     cr_assert_eq(np_tune_settings(&model.knobs, &to, settings), 2);
-    cr_assert_str_eq(settings[0], "loader.depth=16");
-    cr_assert_str_eq(settings[1], "loader.cache=encoded");
+    cr_assert_str_eq(settings[0].key, "loader.depth");
+    cr_assert_str_eq(settings[0].to, "16");
+    cr_assert_str_eq(settings[1].key, "loader.cache");
+    cr_assert_str_eq(settings[1].to, "encoded");
+    cr_assert(np_tune_set(&to, "loader.depth", settings[0].from) &&
+              np_tune_set(&to, "loader.cache", settings[1].from));
+    cr_assert(np_tune_same(&model.knobs, &to) && !np_tune_set(&to, "loader.batch", "1"));
 }
