@@ -84,6 +84,40 @@ consistent() {
     "${NNPIPE_BUILD:-$ROOT/build}/tests/plants/profile_check" "$TMP"/?/profile.json "$TMP"/runs/*/profile.json
 }
 t "no figure of these profiles contradicts another" consistent
+# Copies that take 20 times as long as steps: a device cache gains several times the rate. Whatever the trials
+# measured, the file, the event and profile.json must agree.
+mkdir "$TMP/it's here"
+sed -e 's/^device:.*/device: {sim: {h2d_gbps: 0.005, step_ms: 1}}/' -e 's/samples: 2000/samples: 320/' \
+    -e 's/every: 1 epoch/every: never/' "$TMP/net.yaml" >"$TMP/it's here/slow.copies.yaml"
+verified() {
+    (cd "$TMP" &&
+        "$NNPIPE" profile "it's here/slow.copies.yaml" --seconds 0.2 --verify --json --out v >v.json) || return 1
+    made=$(sed -n 's/^{"event": *"advised", *"file": *"\(.*\)"}$/\1/p' "$TMP/v.json")
+    python3 - "$TMP/v/profile.json" "$made" <<'PY' || return 1
+import json, sys
+p = json.load(open(sys.argv[1]))
+gain = p["verified_images_per_second"] / p["model"]["rate"] - 1 if p["verified"] else 0
+print(p["setting"], p["verified"], gain, p["noise"])
+assert bool(sys.argv[2]) == (gain > p["noise"])
+PY
+    if [ -z "$made" ]; then ! ls "$TMP"/v/*.yaml; return; fi
+    cat "$TMP/$made"
+    [ "$made" = v/slow.copies.advised.yaml ] && [ "$(sed -n 2p "$TMP/$made")" = \
+        "base: \"$(realpath "$TMP/it's here/slow.copies.yaml")\"" ] && [ "$(wc -l <"$TMP/$made")" -eq 4 ] &&
+        [ "$(sed -n 3p "$TMP/$made")" = loader: ] &&
+        sed -n 4p "$TMP/$made" | grep -qE '^  [a-z]+: [0-9a-z]+ # not [0-9a-z]+: [+][0-9.]+% measured$' || return 1
+    # shellcheck disable=SC2046 # words
+    set -- $(sed -n 4p "$TMP/$made") # KEY: VALUE # not OLD: ...
+    [ "loader.${1%:} $2" = "$(field setting "$TMP/v.json") $(field value "$TMP/v.json")" ] &&
+        "$NNPIPE" show "$TMP/$made" | grep -qE "^  $1 $2\$" && "$NNPIPE" show "$TMP/$made" | grep -q '^name: net$' &&
+        "$NNPIPE" train "$TMP/$made" -o train.epochs=1 -o "runs=$TMP/trained"
+}
+if command -v python3 >/dev/null; then
+    t "a config with the verified advice builds on the measured one and trains, or there is none" verified
+else
+    skip "a config with the verified advice builds on the measured one and trains, or there is none" "no python3"
+fi
+t "without --verify there is none" sh -c '! ls "$0"/[a-c]/*.yaml' "$TMP"
 t "no config is a mistake of the command line" exits 2 "$NNPIPE" profile
 wrong() { exits 2 $P -o loader.readers=none >"$TMP/said" 2>&1 && grep -q readers "$TMP/said"; }
 t "a wrong config is reported, before anything is measured" wrong
