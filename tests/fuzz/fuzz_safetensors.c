@@ -27,8 +27,8 @@ static void parse(const uint8_t *data, size_t bytes)
         assert(err.text[0] != '\0');
         return;
     }
-    for (int i = 0; i < np_st_count(file); i++) {
-        const struct np_st_tensor *tensor = np_st_at(file, i);
+    for (int i = 0; i < file->n; i++) {
+        const struct np_st_tensor *tensor = &file->tensors[i];
         uint64_t elements = 1;
         assert(tensor->offset <= bytes && tensor->bytes <= bytes - tensor->offset);
         assert(np_st_find(file, tensor->name) == tensor);

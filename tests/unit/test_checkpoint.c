@@ -73,7 +73,7 @@ Test(checkpoint, weights_have_torch_names_and_count_batches)
     cr_assert_eq(box_write(box, &box->io, 77, NULL), 0);
     snprintf(path, sizeof(path), "%s/step-77/weights.safetensors", box->dir);
     cr_assert_eq(np_st_open(path, &file, NULL), 0);
-    cr_assert_eq(np_st_count(file), 6);
+    cr_assert_eq(file->n, 6);
     const struct np_st_tensor *tensor = np_st_find(file, "layer1.0.bn1.num_batches_tracked");
     cr_assert_not_null(tensor);
     cr_assert_eq(tensor->nr_dims, 0);
@@ -85,7 +85,7 @@ Test(checkpoint, weights_have_torch_names_and_count_batches)
     np_st_close(file);
     snprintf(path, sizeof(path), "%s/step-77/optimizer.safetensors", box->dir);
     cr_assert_eq(np_st_open(path, &file, NULL), 0);
-    cr_assert_eq(np_st_count(file), 6);
+    cr_assert_eq(file->n, 6);
     cr_assert_not_null(np_st_find(file, "state1.conv1.weight"));
     np_st_close(file);
     box_free(box);

@@ -65,10 +65,10 @@ Test(safetensors, tensors_come_in_the_order_of_their_bytes)
               "\"__metadata__\":{\"format\":\"pt\"}}   ",
             data, sizeof(data));
     cr_assert_not_null(file);
-    cr_assert_eq(np_st_count(file), 2);
-    cr_assert_str_eq(np_st_at(file, 0)->name, "a");
-    cr_assert_eq(np_st_at(file, 0)->nr_dims, 0);
-    cr_assert_eq(np_st_at(file, 1)->dims[0], 2);
+    cr_assert_eq(file->n, 2);
+    cr_assert_str_eq(file->tensors[0].name, "a");
+    cr_assert_eq(file->tensors[0].nr_dims, 0);
+    cr_assert_eq(file->tensors[1].dims[0], 2);
     cr_assert_eq(np_st_read(file, np_st_find(file, "b"), 0, back, 8, NULL), 0);
     cr_assert_eq(memcmp(back, data + 1, 8), 0);
     cr_assert_null(np_st_find(file, "c"));
@@ -80,7 +80,7 @@ Test(safetensors, an_empty_set_is_a_file)
 {
     struct np_st_file *file = parse("{}", NULL, 0);
     cr_assert_not_null(file);
-    cr_assert_eq(np_st_count(file), 0);
+    cr_assert_eq(file->n, 0);
     cr_assert_null(np_st_find(file, ""));
     np_st_close(file);
 }
@@ -208,7 +208,7 @@ Test(safetensors, a_written_file_reads_back)
     cr_assert_eq(np_st_hash(file, &there, &hash, NULL), 0);
     cr_assert_eq(there, bytes);
     cr_assert_eq(hash, xxh3);
-    cr_assert_eq(np_st_count(file), 4);
+    cr_assert_eq(file->n, 4);
     const struct np_st_tensor *tensor = np_st_find(file, tensors[0].name);
     cr_assert_not_null(tensor);
     cr_assert(tensor->nr_dims == 2 && tensor->dims[0] == 2 && tensor->dims[1] == 3);
@@ -239,12 +239,12 @@ Test(safetensors, a_file_cut_short_while_it_is_open_is_an_error_of_the_read)
     cr_assert_eq(np_st_write(&io, temporary(), &tensor, 1, NULL, NULL, NULL, NULL), 0);
     cr_assert_eq(np_st_open(temporary(), &file, NULL), 0);
     cr_assert_eq(truncate(temporary(), 9000), 0);
-    cr_assert_eq(np_st_read(file, np_st_at(file, 0), 0, w, sizeof(w), &err), -EBADMSG);
+    cr_assert_eq(np_st_read(file, &file->tensors[0], 0, w, sizeof(w), &err), -EBADMSG);
     cr_assert_not_null(strstr(err.text, "truncated: it ends at byte 9000"));
     err = (struct np_err){0};
     cr_assert_eq(np_st_hash(file, &bytes, &hash, &err), -EBADMSG);
     cr_assert_not_null(strstr(err.text, temporary()));
-    cr_assert_eq(np_st_read(file, np_st_at(file, 0), 0, w, 4000, NULL), 0);
+    cr_assert_eq(np_st_read(file, &file->tensors[0], 0, w, 4000, NULL), 0);
     unlink(temporary());
     np_st_close(file);
     np_io_close(&io);
@@ -287,7 +287,7 @@ Test(safetensors, a_file_of_another_writer_lists_its_tensors)
         cr_skip_test("NNPIPE_DATA is not set");
     snprintf(path, sizeof(path), "%s/conformance/safetensors/mnist.safetensors", data);
     cr_assert_eq(np_st_open(path, &file, &err), 0);
-    cr_assert_eq(np_st_count(file), 20);
+    cr_assert_eq(file->n, 20);
     const struct np_st_tensor *tensor = np_st_find(file, "fc1.weight");
     cr_assert(tensor->nr_dims == 2 && tensor->dims[0] == 32 && tensor->dims[1] == 11616);
     cr_assert_str_eq(tensor->dtype, "F32");

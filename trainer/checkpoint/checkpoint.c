@@ -20,35 +20,25 @@
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-/* A list of tensors to write; owns the names that it makes. */
+/* A list of tensors to write; owns their names. */
 struct list {
     struct np_st_tensor *tensors;
-    char **names; /* (n) */
     int n;
 };
 
 static void list_fini(struct list *list)
 {
     for (int i = 0; i < list->n; i++)
-        np_free(list->names[i]);
-    np_free(list->names);
+        np_free((char *)list->tensors[i].name);
     np_free(list->tensors);
-}
-
-static void list_init(struct list *list, int room)
-{
-    *list = (struct list){0};
-    list->tensors = np_alloc_array((size_t)room, sizeof(*list->tensors));
-    list->names = np_alloc_array((size_t)room, sizeof(*list->names));
 }
 
 /* Takes name. */
 static void list_add(
     struct list *list, char *name, const struct np_tensor *tensor, const float *data)
 {
-    struct np_st_tensor *entry = &list->tensors[list->n];
+    struct np_st_tensor *entry = &list->tensors[list->n++];
 
-    list->names[list->n++] = name;
     *entry = (struct np_st_tensor){.name = name,
         .dtype = "F32",
         .nr_dims = tensor->nr_dims,
@@ -76,7 +66,6 @@ static void list_weights(
 {
     const struct np_graph *graph = checkpoint->graph;
 
-    list_init(list, 2 * graph->nr_tensors);
     for (int i = 0; i < graph->nr_tensors; i++) {
         const struct np_tensor *tensor = &graph->tensors[i];
 
@@ -86,11 +75,9 @@ static void list_weights(
             tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers);
         char *name = batch_count_of(tensor);
 
-        if (!name)
-            continue;
-        list->names[list->n] = name;
-        list->tensors[list->n++] =
-            (struct np_st_tensor){.name = name, .dtype = "I64", .data = nr_batches, .bytes = 8};
+        if (name)
+            list->tensors[list->n++] =
+                (struct np_st_tensor){.name = name, .dtype = "I64", .data = nr_batches, .bytes = 8};
     }
 }
 
@@ -98,7 +85,6 @@ static void list_optimizer(struct list *list, const struct np_checkpoint *checkp
 {
     const struct np_graph *graph = checkpoint->graph;
 
-    list_init(list, 2 * graph->nr_tensors);
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < graph->nr_tensors && checkpoint->state[s]; i++)
             if (graph->tensors[i].role == NP_ROLE_PARAM)
@@ -111,8 +97,9 @@ static int write_tensors(struct np_io *io, const char *folder, int which,
 {
     static const char *const metadata[] = {"format", "pt", NULL}; /* torch's layouts and names */
     const int64_t nr_batches = (int64_t)checkpoint->position.step;
+    const int room = 2 * checkpoint->graph->nr_tensors;
+    struct list list = {.tensors = np_alloc_array((size_t)room, sizeof(*list.tensors))};
     char path[PATH_MAX];
-    struct list list;
 
     if (which == NP_FILE_WEIGHTS)
         list_weights(&list, checkpoint, &nr_batches);
@@ -254,8 +241,8 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     if (which == NP_FILE_OPTIMIZER && access(path, F_OK) < 0 && errno == ENOENT)
         return np_err_set(err, -ENODATA,
             "%s: its optimizer's state was removed (checkpoint.optimizer: newest keeps only the "
-            "newest "
-            "one): --weights can start a run with its weights, --resume cannot continue from it",
+            "newest one): --weights can start a run with its weights, --resume cannot continue "
+            "from it",
             folder);
     int code = np_st_open(path, &file, err);
     if (code < 0)
@@ -315,12 +302,12 @@ static int read_role(const struct np_st_file *file, const char *prefix,
 /* Checks that the file holds only the network's tensors and batch counts. */
 static int check_unexpected(const struct np_st_file *file, int nr_seen, struct np_err *err)
 {
-    for (int i = 0; i < np_st_count(file); i++)
-        nr_seen += np_is_batch_count(np_st_at(file, i)->name);
-    if (nr_seen != np_st_count(file))
+    for (int i = 0; i < file->n; i++)
+        nr_seen += np_is_batch_count(file->tensors[i].name);
+    if (nr_seen != file->n)
         return np_err_set(err, -EINVAL,
             "holds %d tensors that the network does not have: another network's checkpoint?",
-            np_st_count(file) - nr_seen);
+            file->n - nr_seen);
     return 0;
 }
 
@@ -351,25 +338,41 @@ static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     return code;
 }
 
+/* Opens and verifies all files of a checkpoint; close_all(), also after an error. *ret_facts_json:
+ * free(). */
+static int open_all(const char *path, struct np_manifest *ret_manifest, char **ret_facts_json,
+    struct np_st_file *files[NP_NR_FILES], struct np_err *err)
+{
+    char manifest_path[PATH_MAX];
+
+    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
+        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
+    int code = np_manifest_read(manifest_path, ret_manifest, ret_facts_json, err);
+    for (int which = 0; which < NP_NR_FILES && code == 0; which++)
+        code = open_file(path, which, ret_manifest, &files[which], err);
+    return code;
+}
+
+static void close_all(struct np_st_file *files[NP_NR_FILES])
+{
+    for (int which = 0; which < NP_NR_FILES; which++)
+        np_st_close(files[which]);
+}
+
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err)
 {
     struct np_st_file *files[NP_NR_FILES] = {NULL};
     struct np_manifest manifest;
-    char manifest_path[PATH_MAX], *facts = NULL;
+    char *facts = NULL;
+    int code = open_all(path, &manifest, &facts, files, err);
 
-    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
-        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    int code = np_manifest_read(manifest_path, &manifest, &facts, err);
-    for (int which = 0; which < NP_NR_FILES && code == 0; which++)
-        code = open_file(path, which, &manifest, &files[which], err);
     if (code == 0) {
         code = read_arrays((const struct np_st_file *const *)files, checkpoint, err);
         if (code < 0)
             np_err_context(err, "%s", path);
     }
-    for (int which = 0; which < NP_NR_FILES; which++)
-        np_st_close(files[which]);
+    close_all(files);
     if (code < 0) {
         free(facts);
         return code;
@@ -381,18 +384,12 @@ int np_checkpoint_read(
 
 int np_checkpoint_check(const char *path, struct np_err *err)
 {
+    struct np_st_file *files[NP_NR_FILES] = {NULL};
     struct np_manifest manifest;
-    char manifest_path[PATH_MAX], *facts = NULL;
+    char *facts = NULL;
+    const int code = open_all(path, &manifest, &facts, files, err);
 
-    if (snprintf(manifest_path, sizeof(manifest_path), "%s/" NP_MANIFEST, path) >= PATH_MAX - 32)
-        return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", path);
-    int code = np_manifest_read(manifest_path, &manifest, &facts, err);
-    for (int which = 0; which < NP_NR_FILES && code == 0; which++) {
-        struct np_st_file *file = NULL;
-
-        code = open_file(path, which, &manifest, &file, err);
-        np_st_close(file);
-    }
+    close_all(files);
     free(facts);
     return code;
 }

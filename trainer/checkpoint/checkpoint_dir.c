@@ -24,74 +24,61 @@ static int no_whole_one(const char *dir, int nr_damaged, int nr_dropped, struct 
     return np_err_set(err, -ENOENT, "%s: no checkpoint", dir);
 }
 
-/* Called with each checkpoint, newest first, until it succeeds. */
-typedef int (*try_fn)(void *context, const char *path, struct np_err *err);
-
-static int try_each(const char *dir, try_fn try_one, void *try_context, np_damaged_fn damaged,
-    void *context, struct np_err *err)
+/* Reads the newest whole checkpoint of dir. checkpoint NULL: only checks, and one without its
+ * optimizer's state is whole. *ret_path: np_free. */
+static int find_newest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
+    char **ret_path, np_damaged_fn damaged, void *context, struct np_err *err)
 {
     struct np_checkpoint_name *names = NULL;
     int nr_damaged = 0, nr_dropped = 0, n = 0, code = np_checkpoint_names(dir, &names, &n, err);
-    bool found = false;
+    char *path = NULL;
 
-    for (int i = 0; code == 0 && i < n && !found; i++) {
+    for (int i = 0; code == 0 && i < n && !path; i++) {
         struct np_err why = {0};
-        char path[PATH_MAX];
+        int tried;
 
         if (names[i].kind == NP_CHECKPOINT_TORN)
             continue;
-        snprintf(path, sizeof(path), "%s/%s", dir, names[i].text);
-        const int tried = try_one(try_context, path, &why);
-
-        found = tried == 0;
-        if (tried == -ENOMEM)
-            code = np_err_set(err, tried, "%s", why.text);
-        if (found || code < 0)
+        path = np_format("%s/%s", dir, names[i].text);
+        tried = checkpoint ? np_checkpoint_read(path, checkpoint, ret_facts_json, &why)
+                           : np_checkpoint_check(path, &why);
+        if (tried == 0 || (tried == -ENODATA && !checkpoint))
             break;
+        np_free(path);
+        path = NULL;
         nr_dropped += tried == -ENODATA;
         nr_damaged++;
-        if (damaged)
+        if (tried == -ENOMEM)
+            code = np_err_set(err, tried, "%s", why.text);
+        else if (damaged)
             damaged(context, why.text);
     }
     np_free(names);
-    return code < 0 || found ? code : no_whole_one(dir, nr_damaged, nr_dropped, err);
-}
-
-struct latest {
-    struct np_checkpoint *checkpoint;
-    char **ret_facts_json;
-};
-
-static int read_one(void *context, const char *path, struct np_err *err)
-{
-    const struct latest *latest = context;
-
-    return np_checkpoint_read(path, latest->checkpoint, latest->ret_facts_json, err);
+    if (code == 0 && !path)
+        code = no_whole_one(dir, nr_damaged, nr_dropped, err);
+    *ret_path = path;
+    return code;
 }
 
 int np_checkpoint_latest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
     np_damaged_fn damaged, void *context, struct np_err *err)
 {
-    struct latest latest = {checkpoint, ret_facts_json};
+    char *path;
+    int code = find_newest(dir, checkpoint, ret_facts_json, &path, damaged, context, err);
 
-    return try_each(dir, read_one, &latest, damaged, context, err);
-}
-
-static int check_one(void *context, const char *path, struct np_err *err)
-{
-    char **ret_path = context;
-    const int code = np_checkpoint_check(path, err);
-
-    if (code < 0 && code != -ENODATA)
-        return code;
-    *ret_path = np_strdup(path);
-    return 0;
+    np_free(path);
+    return code;
 }
 
 int np_checkpoint_newest(
     const char *dir, char **ret_path, np_damaged_fn damaged, void *context, struct np_err *err)
 {
-    return try_each(dir, check_one, ret_path, damaged, context, err);
+    char *path;
+    int code = find_newest(dir, NULL, NULL, &path, damaged, context, err);
+
+    if (code == 0)
+        *ret_path = path;
+    return code;
 }
 
 int np_checkpoint_name_best(

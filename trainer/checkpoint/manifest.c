@@ -16,7 +16,6 @@
 
 #define FORMAT             1
 #define MAX_MANIFEST_BYTES (64u << 20)
-#define DUMP               JSON_REAL_PRECISION(17) /* every double comes back as it was */
 
 const char *const np_manifest_files[NP_NR_FILES] = {"weights.safetensors", "optimizer.safetensors"};
 
@@ -95,16 +94,25 @@ static json_t *files_json(const struct np_manifest *manifest)
     return object;
 }
 
-/* XXH3 of everything but the key "xxh3" itself. */
-static int hash_of(const json_t *root, uint64_t *ret_hash)
+/* json NULL: there was no memory for it. Returns NULL when there is no memory. free(). */
+static char *print(const json_t *json, size_t flags, struct np_err *err)
 {
-    char *text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | DUMP);
+    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(17)); /* doubles come back exact */
 
     if (!text)
-        return -ENOMEM;
-    *ret_hash = XXH3_64bits(text, strlen(text));
+        np_err_set(err, -ENOMEM, "no memory for a manifest");
+    return text;
+}
+
+/* XXH3 of everything but the key "xxh3" itself. */
+static bool hash_of(const json_t *root, uint64_t *ret_hash, struct np_err *err)
+{
+    char *text = print(root, JSON_COMPACT | JSON_SORT_KEYS, err);
+
+    if (text)
+        *ret_hash = XXH3_64bits(text, strlen(text));
     free(text);
-    return 0;
+    return text != NULL;
 }
 
 int np_manifest_dump(
@@ -122,12 +130,14 @@ int np_manifest_dump(
     json_t *root = json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "position",
         position_json(&manifest->position), "files", files_json(manifest), "facts", facts);
     char *text = NULL;
-    if (root && hash_of(root, &hash) == 0 &&
-        json_object_set_new(root, "xxh3", hash_json(hash)) == 0)
-        text = json_dumps(root, JSON_INDENT(2) | DUMP);
+    if (hash_of(root, &hash, err)) {
+        bool added = json_object_set_new(root, "xxh3", hash_json(hash)) == 0;
+
+        text = print(added ? root : NULL, JSON_INDENT(2), err);
+    }
     json_decref(root);
     if (!text)
-        return np_err_set(err, -ENOMEM, "no memory for a manifest");
+        return -ENOMEM;
     *ret_text = text;
     return 0;
 }
@@ -183,8 +193,8 @@ static int check_hash(const char *path, json_t *root, struct np_err *err)
     bool there = hash_value(json_object_get(root, "xxh3"), &stored);
 
     json_object_del(root, "xxh3");
-    if (hash_of(root, &hash) < 0)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", path);
+    if (!hash_of(root, &hash, err))
+        return -ENOMEM;
     if (!there || stored != hash)
         return np_err_set(
             err, -EBADMSG, "%s: damaged: its XXH3 differs from the one it was written with", path);
@@ -209,11 +219,14 @@ static int parse(const char *path, json_t *root, struct np_manifest *manifest,
         code = check_hash(path, root, err);
     if (code < 0)
         return code;
-    char *facts = json_dumps(json_object_get(root, "facts"), JSON_COMPACT | DUMP);
-    if (!facts)
+    const json_t *facts = json_object_get(root, "facts");
+    if (!json_is_object(facts))
         return np_err_set(err, -EBADMSG, "%s: facts are missing", path);
+    char *text = print(facts, JSON_COMPACT, err);
+    if (!text)
+        return -ENOMEM;
     *manifest = mine;
-    *ret_facts_json = facts;
+    *ret_facts_json = text;
     return 0;
 }
 

@@ -110,36 +110,12 @@ bool np_weights_kind(
 
 /* --- safetensors ------------------------------------------------------------------------------- */
 
-struct np_st_file {
-    char *name; /* for errors */
-    int fd;
-    uint64_t nr_bytes;
-    json_t *root;
-    struct np_st_tensor *tensors; /* (n) in the order of their bytes */
-    int *by_name;                 /* (n) */
-    int n;
-};
-
 static const struct {
     const char *name;
     int bytes;
-} dtypes[] = {
-    {"F32", 4},
-    {"I64", 8},
-    {"BF16", 2},
-    {"F16", 2},
-    {"F64", 8},
-    {"BOOL", 1},
-    {"U8", 1},
-    {"I8", 1},
-    {"F8_E4M3", 1},
-    {"F8_E5M2", 1},
-    {"I16", 2},
-    {"U16", 2},
-    {"I32", 4},
-    {"U32", 4},
-    {"U64", 8},
-};
+} dtypes[] = {{"F32", 4}, {"I64", 8}, {"BF16", 2}, {"F16", 2}, {"F64", 8}, {"BOOL", 1}, {"U8", 1},
+    {"I8", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"I32", 4}, {"U32", 4},
+    {"U64", 8}};
 
 uint64_t np_st_dtype_bytes(const char *dtype)
 {
@@ -151,22 +127,27 @@ uint64_t np_st_dtype_bytes(const char *dtype)
 
 /* --- one tensor's entry -------------------------------------------------------------------- */
 
+static bool read_count(const json_t *value, uint64_t *ret_count)
+{
+    *ret_count = (uint64_t)json_integer_value(value);
+    return json_is_integer(value) && json_integer_value(value) >= 0;
+}
+
 static int parse_shape(const struct np_st_file *file, const json_t *shape,
     struct np_st_tensor *tensor, uint64_t *ret_elements, struct np_err *err)
 {
-    uint64_t elements = 1;
+    uint64_t elements = 1, size;
 
     if (!json_is_array(shape) || json_array_size(shape) > NP_ST_MAX_DIMS)
         return np_err_set(err, -EBADMSG, "%s: %s: shape is not a list of at most %d sizes",
             file->name, tensor->name, NP_ST_MAX_DIMS);
     tensor->nr_dims = (int)json_array_size(shape);
     for (int i = 0; i < tensor->nr_dims; i++) {
-        const json_t *dim = json_array_get(shape, (size_t)i);
-        if (!json_is_integer(dim) || json_integer_value(dim) < 0 ||
-            __builtin_mul_overflow(elements, (uint64_t)json_integer_value(dim), &elements))
+        if (!read_count(json_array_get(shape, (size_t)i), &size) ||
+            __builtin_mul_overflow(elements, size, &elements))
             return np_err_set(err, -EBADMSG, "%s: %s: size %d of its shape is impossible",
                 file->name, tensor->name, i);
-        tensor->dims[i] = json_integer_value(dim);
+        tensor->dims[i] = (int64_t)size;
     }
     *ret_elements = elements;
     return 0;
@@ -175,19 +156,18 @@ static int parse_shape(const struct np_st_file *file, const json_t *shape,
 static int parse_offsets(const struct np_st_file *file, const json_t *offsets, uint64_t data_start,
     struct np_st_tensor *tensor, struct np_err *err)
 {
-    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
-    uint64_t data_bytes = file->nr_bytes - data_start;
+    uint64_t first, last, data_bytes = file->nr_bytes - data_start;
 
-    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last) ||
-        json_integer_value(first) < 0 || json_integer_value(last) < json_integer_value(first))
+    if (json_array_size(offsets) != 2 || !read_count(json_array_get(offsets, 0), &first) ||
+        !read_count(json_array_get(offsets, 1), &last) || last < first)
         return np_err_set(
             err, -EBADMSG, "%s: %s: data_offsets are not [begin, end]", file->name, tensor->name);
-    if ((uint64_t)json_integer_value(last) > data_bytes)
+    if (last > data_bytes)
         return np_err_set(err, -EBADMSG,
             "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is truncated",
-            file->name, tensor->name, (uint64_t)json_integer_value(last), data_bytes);
-    tensor->offset = data_start + (uint64_t)json_integer_value(first);
-    tensor->bytes = (uint64_t)(json_integer_value(last) - json_integer_value(first));
+            file->name, tensor->name, last, data_bytes);
+    tensor->offset = data_start + first;
+    tensor->bytes = last - first;
     return 0;
 }
 
@@ -432,16 +412,6 @@ void np_st_close(struct np_st_file *file)
     np_free(file->by_name);
     np_free(file->name);
     np_free(file);
-}
-
-int np_st_count(const struct np_st_file *file)
-{
-    return file->n;
-}
-
-const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i)
-{
-    return &file->tensors[i];
 }
 
 const struct np_st_tensor *np_st_find(const struct np_st_file *file, const char *name)

@@ -17,16 +17,21 @@ struct np_st_tensor {
     uint64_t bytes;
     uint64_t offset; /* when reading: of its bytes from the file's start */
 };
-struct np_st_file;
-/* Opens a file and reads its header; results of np_st_at() and np_st_find() live until close.
+struct np_st_file {
+    char *name; /* for errors */
+    int fd;
+    uint64_t nr_bytes;
+    struct json_t *root;          /* the header: holds the names */
+    struct np_st_tensor *tensors; /* (n) in the order of their bytes */
+    int *by_name;                 /* (n) */
+    int n;
+};
+/* Opens a file and reads its header; its tensors live until close.
  * Nothing is mapped: a failing disk, or a file truncated meanwhile, is an error of the call that
  * reads. Checked: the header's length and JSON, known dtypes, shapes against sizes, no gaps, no
  * overlaps, nothing after the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
 void np_st_close(struct np_st_file *file);
-int np_st_count(const struct np_st_file *file);
-/* Tensor i, in the order of the bytes. */
-const struct np_st_tensor *np_st_at(const struct np_st_file *file, int i);
 const struct np_st_tensor *np_st_find(
     const struct np_st_file *file, const char *name); /* or NULL */
 /* Bytes [from, from + bytes) of a tensor. Reads them. -EBADMSG: the file has become shorter. */
@@ -44,8 +49,8 @@ uint64_t np_st_dtype_bytes(const char *dtype);
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
     const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
 
-/* Identifies a file of weights that is not a safetensors file. start: the first bytes of the file, fewer if it is
- * shorter. Writes "a PyTorch file; ..." and how to convert it; false: unknown. */
+/* Identifies a file of weights that is not a safetensors file, from its first bytes. Writes "a
+ * PyTorch file; ..." and how to convert it; false: unknown. */
 bool np_weights_kind(
     const char *name, const uint8_t *start, size_t bytes, char *text, size_t text_bytes);
 

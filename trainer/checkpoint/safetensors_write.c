@@ -60,7 +60,8 @@ static json_t *tensor_json(const struct np_st_tensor *tensor, uint64_t first)
         (json_int_t)first, (json_int_t)(first + tensor->bytes));
 }
 
-/* The header's JSON, padded with blanks so that the data starts at a multiple of 8. free() it. */
+/* The header's JSON, padded with blanks so that the data starts at a multiple of 8. np_free;
+ * NULL: no memory, or a name that is not UTF-8. */
 static char *make_header(
     const struct np_st_tensor *tensors, const int *order, int n, const char *const *metadata)
 {
@@ -75,18 +76,11 @@ static char *make_header(
         code = json_object_set_new(root, tensor->name, tensor_json(tensor, first));
         first += tensor->bytes;
     }
-    char *text = code == 0 ? json_dumps(root, JSON_COMPACT) : NULL;
+    char *text = code == 0 ? json_dumps(root, JSON_COMPACT) : NULL, *header = NULL;
     json_decref(root);
-    if (!text)
-        return NULL;
-    size_t length = strlen(text), padded = (length + 7) / 8 * 8;
-    char *header = realloc(text, padded + 1);
-    if (!header) {
-        free(text);
-        return NULL;
-    }
-    memset(header + length, ' ', padded - length);
-    header[padded] = '\0';
+    if (text)
+        header = np_try_format(NULL, "%-*s", (int)((strlen(text) + 7) / 8 * 8), text);
+    free(text);
     return header;
 }
 
@@ -112,16 +106,14 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
     struct writer writer = {.io = io, .fd = -1, .hash = XXH3_createState()};
     int *order = np_alloc_array((size_t)n, sizeof(*order));
     char *header = NULL;
-    int code = -ENOMEM;
+    int code;
 
-    if (writer.hash && order) {
-        for (int i = 0; i < n; i++)
-            order[i] = i;
-        qsort_r(order, (size_t)n, sizeof(*order), by_element, (void *)tensors);
-        header = make_header(tensors, order, n, metadata);
-    }
-    if (!header) {
-        np_err_set(err, code, "%s: out of memory, or a name that is not UTF-8", path);
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    qsort_r(order, (size_t)n, sizeof(*order), by_element, (void *)tensors);
+    header = make_header(tensors, order, n, metadata);
+    if (!header || !writer.hash) {
+        code = np_err_set(err, -ENOMEM, "%s: out of memory, or a name that is not UTF-8", path);
         goto out;
     }
     XXH3_64bits_reset(writer.hash);
@@ -139,6 +131,6 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
 out:
     XXH3_freeState(writer.hash);
     np_free(order);
-    free(header);
+    np_free(header);
     return code;
 }

@@ -180,8 +180,8 @@ static void list_unexpected(
         if (np_tensor_is_weight(&graph->tensors[i]))
             names[n++] = graph->tensors[i].name;
     qsort(names, n, sizeof(*names), compare_text);
-    for (int i = 0; i < np_st_count(file); i++) {
-        const char *name = np_st_at(file, i)->name;
+    for (int i = 0; i < file->n; i++) {
+        const char *name = file->tensors[i].name;
         if (!np_is_batch_count(name) &&
             bsearch(&name, names, n, sizeof(*names), compare_text) == NULL &&
             list_next(listing, "unexpected"))
@@ -204,8 +204,8 @@ static const char *prefixed(
             first = first ? first : graph->tensors[i].name;
             last = graph->tensors[i].name;
         }
-    for (int i = 0; first && i < np_st_count(file); i++) {
-        const char *name = np_st_at(file, i)->name;
+    for (int i = 0; first && i < file->n; i++) {
+        const char *name = file->tensors[i].name;
         const size_t n = strlen(name), m = strlen(first);
 
         if (n <= m || name[n - m - 1] != '.' || strcmp(name + n - m, first) != 0)
