@@ -5,44 +5,25 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "loader/base/alias.h"
 #include "loader/base/nearest.h"
 
 #define MAX_FLAGS 64
-
-/* The config key for a flag of other trainers, "--batch-size" or "--lr=0.1"; NULL: none. */
-static const char *key_of_flag(const char *word)
-{
-    char name[64];
-
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
-    return np_alias_key(name);
-}
-
-/* The most similar flag, by its name in other trainers or by spelling; NULL: none. */
-static const char *similar_flag(const char *word, const char *const *names)
-{
-    const char *alias;
-
-    for (int i = 0; (alias = np_alias(word, i)); i++)
-        for (int n = 0; names[n]; n++)
-            if (strcmp(alias, names[n]) == 0)
-                return alias;
-    return np_nearest(word, names);
-}
 
 /* next: the word after it, or NULL. */
 static void print_unknown(const char *command, const char *word, const char *next,
     const struct np_flag *flags, bool overrides)
 {
     const char *names[MAX_FLAGS] = {0}, *equals = strchr(word, '=');
+    const int name_bytes = (int)strcspn(word, "=");
     const char *value = equals ? equals + 1 : next && *next != '-' ? next : "VALUE";
+    char name[64];
     int n = 0;
 
     for (const struct np_flag *flag = flags; flag->name && n + 1 < MAX_FLAGS; flag++)
         names[n++] = flag->name;
-    const char *nearest = similar_flag(word, names), *key = key_of_flag(word);
-    fprintf(stderr, "nnpipe %s: there is no flag %.*s", command, (int)strcspn(word, "="), word);
+    snprintf(name, sizeof(name), "%.*s", name_bytes, word);
+    const char *nearest = np_meant(name, names), *key = np_alias_key(name);
+    fprintf(stderr, "nnpipe %s: there is no flag %.*s", command, name_bytes, word);
     if (key && overrides && !nearest) {
         fprintf(stderr, "; it is a key of the config: -o %s=%s\n", key, value);
         return;

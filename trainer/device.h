@@ -3,7 +3,7 @@
 #ifndef NP_DEVICE_H
 #define NP_DEVICE_H
 
-#include "loader/base/choice.h"
+#include "loader/base/option.h"
 #include "loader/base/err.h"
 #include "loader/base/mem.h"
 #include "loader/batch.h"

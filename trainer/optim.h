@@ -3,7 +3,7 @@
 #ifndef NP_OPTIM_H
 #define NP_OPTIM_H
 
-#include "loader/base/choice.h"
+#include "loader/base/option.h"
 #include "trainer/device.h"
 
 enum np_optimizer { NP_SGD, NP_ADAMW };

@@ -2,7 +2,7 @@
 #ifndef NP_SCHEDULE_H
 #define NP_SCHEDULE_H
 
-#include "loader/base/choice.h"
+#include "loader/base/option.h"
 
 enum np_schedule_kind { NP_CONSTANT, NP_MULTISTEP, NP_COSINE, NP_ONE_CYCLE };
 enum np_anneal { NP_ANNEAL_COSINE, NP_ANNEAL_LINEAR };

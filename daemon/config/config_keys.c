@@ -6,7 +6,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/config/config_tables.h"
-#include "loader/base/choice.h"
+#include "loader/base/option.h"
 #include "trainer/graph/layers.h"
 
 /* Values that the option tables do not list. */

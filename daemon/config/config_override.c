@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/alias.h"
-#include "loader/base/choice.h"
+#include "loader/base/nearest.h"
 #include "loader/base/option.h"
 #include "loader/base/text.h"
 #include "loader/base/yaml.h"
@@ -123,14 +122,6 @@ static const struct section {
     {NULL, NULL, NULL},
 };
 
-static const struct np_choice *find_choice(const struct np_choice *choices, const char *name)
-{
-    for (; choices->name; choices++)
-        if (strcmp(choices->name, name) == 0)
-            return choices;
-    return NULL;
-}
-
 /* The choice's key called word, here or in other trainers; NULL: none. */
 static const char *key_of(const struct np_choice *choice, const char *word)
 {
@@ -176,8 +167,8 @@ static int check_choice(const struct section *section, const struct np_node *nod
     snprintf(word, sizeof(word), "%.*s", (int)strcspn(path, "."), path);
     if (node && (!np_node_named(node, &name, &args) || !name))
         return 0; /* reported as a mistake of the file */
-    const struct np_choice *have = find_choice(section->choices, name);
-    const struct np_choice *want = find_choice(section->choices, word);
+    const struct np_choice *have = np_choice_named(section->choices, name);
+    const struct np_choice *want = np_choice_named(section->choices, word);
     if (!have || (want && (want == have || !node)))
         return 0;
     if (want)

@@ -1,14 +1,138 @@
-/* The word that was probably meant by a mistyped key or name. Any thread. */
+/* See nearest.h. */
+#include "loader/base/nearest.h"
+
+#include <ctype.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "loader/base/nearest.h"
-
-#include "loader/base/alias.h"
-
 #define MAX_WORD 64
+
+/* --- words of torch, Keras and other trainers ------------------------------------------------ */
+
+/* Words are compared without case, '-' and '_'. A word may stand in several rows. The name ""
+ * means: the words are known, and nnpipe has nothing like them. */
+struct alias {
+    const char *name, *words;
+};
+
+/* Keys of a config, by their whole path. */
+static const struct alias key_aliases[] = {
+    {"loader.batch", "batch batchsize bs"},
+    {"loader.readers", "numworkers workers readers"},
+    {"loader.prefetch", "prefetchfactor"},
+    {"loader.cache", "cache"},
+    {"loader.shuffle", "shuffle"},
+    {"loader.normalize", "normalize mean std"},
+    {"loader.augment", "augment augmentation augmentations transform transforms"},
+    {"optimizer.sgd.lr", "lr learningrate"},
+    {"optimizer.sgd.momentum", "momentum"},
+    {"optimizer.sgd.weight_decay", "weightdecay wd"},
+    {"optimizer.sgd.nesterov", "nesterov"},
+    {"loss.cross_entropy.label_smoothing", "labelsmoothing smoothing"},
+    {"loss", "criterion"},
+    {"optimizer", "optim"},
+    {"schedule", "scheduler lrscheduler"},
+    {"train.epochs", "epochs numepochs maxepochs nepochs"},
+    {"train.steps", "steps maxsteps maxiters iterations"},
+    {"train.accumulate",
+        "gradaccumsteps gradientaccumulationsteps accumulategradbatches accumulate"},
+    {"train.clip_norm", "clipgrad clipgradnorm gradclip maxgradnorm clipnorm"},
+    {"train.eval_every", "evalevery"},
+    {"train.deterministic", "deterministic"},
+    {"train.tf32", "tf32"},
+    {"train.threads", "threads"},
+    {"checkpoint.every", "saveevery"},
+    {"checkpoint.keep", "keep"},
+    {"seed", "seed randomseed"},
+    {"precision", "precision dtype amp fp16 bf16"},
+    {"runs", "outputdir savedir logdir runs"},
+    {"name", "experiment"},
+    {"data.train.path", "data datadir"},
+    {"data", "dataset"},
+    {"data.split", "valsplit validationsplit split"},
+    {"model", "network arch architecture"},
+    {"", "pinmemory"},
+    {NULL, NULL},
+};
+
+/* Keys within a section, flags, augmentations, values, layers and their keys. */
+static const struct alias other_aliases[] = {
+    {"warmup", "warmupepochs warmupsteps warmupiters"},
+    {"path", "root dir folder"},
+    {"val", "validation valid"},
+    {"--weights", "pretrained checkpoint"},
+    {"--device", "gpu gpus cuda"},
+    {"flip", "horizontalflip randomhorizontalflip hflip randomflip"},
+    {"random_crop", "crop"},
+    {"resize", "scale"},
+    {"random_resized_crop", "rrc"},
+    {"f32", "float32 fp32 float"},
+    {"f16", "float16 fp16 half"},
+    {"bf16", "bfloat16"},
+    {"multistep", "step steplr"},
+    {"cosine", "cosineannealing cosineannealinglr"},
+    {"one_cycle", "onecyclelr"},
+    {"conv", "conv2d convolution"},
+    {"linear", "dense fc fullyconnected"},
+    {"batchnorm", "batchnorm2d batchnormalization bn"},
+    {"maxpool", "maxpool2d maxpooling2d"},
+    {"avgpool", "avgpool2d averagepooling2d"},
+    {"global_avgpool", "adaptiveavgpool2d globalaveragepooling2d gap globalpool"},
+    {"add", "residual"},
+    {"concat", "concatenate"},
+    {"kernel", "kernelsize"},
+    {"pad", "padding"},
+    {"stride", "strides"},
+    {"out", "filters channels outchannels outfeatures units"},
+    {"bias", "usebias"},
+    {"rate", "p"},
+    {"", "verticalflip vflip totensor rotate rotation randomrotation"},
+    {"", "gelu elu selu celu prelu silu swish relu6 leakyrelu softmax"},
+    {"", "layernorm groupnorm instancenorm upsample attention"},
+    {"", "frozen freeze trainable requiresgrad"},
+    {NULL, NULL},
+};
+
+/* Is the word among plain, in lower case and separated by spaces? */
+static bool has_word(const char *plain, const char *word)
+{
+    for (; *plain; plain += strspn(plain, " ")) {
+        const char *at = word;
+
+        for (; *at && (*at == '-' || *at == '_' || tolower((unsigned char)*at) == *plain); at++)
+            plain += *at != '-' && *at != '_';
+        if (!*at && (!*plain || *plain == ' '))
+            return true;
+        plain += strcspn(plain, " ");
+    }
+    return false;
+}
+
+/* The index-th name of the word in a table; index goes down by those before it. */
+static const char *find(const struct alias *aliases, const char *word, int *index)
+{
+    for (const struct alias *row = aliases; row->name; row++)
+        if (has_word(row->words, word) && (*index)-- == 0)
+            return row->name;
+    return NULL;
+}
+
+const char *np_alias(const char *word, int index)
+{
+    const char *name = find(key_aliases, word, &index);
+
+    return name ? name : find(other_aliases, word, &index);
+}
+
+const char *np_alias_key(const char *word)
+{
+    const char *key = find(key_aliases, word, &(int){0});
+
+    return key && *key ? key : NULL;
+}
+
+/* --- the nearest word ------------------------------------------------------------------------ */
 
 static int least(int a, int b)
 {
@@ -57,16 +181,16 @@ const char *np_nearest(const char *word, const char *const *words)
     return nearest;
 }
 
-static bool among(const char *const *words, const char *word)
+bool np_is_among(const char *word, const char *const *words)
 {
-    for (; *words; words++)
+    for (; words && *words; words++)
         if (strcmp(*words, word) == 0)
             return true;
     return false;
 }
 
-/* What the word is called here: one of `words`, else a name that says where it belongs: a whole path
- * or a flag. *ret_known: another trainer has the word, so it is no typing mistake. */
+/* What the word is called here: one of `words`, else a name that says where it belongs: a whole
+ * path or a flag. *ret_known: another trainer has the word, so it is no typing mistake. */
 static const char *alias_among(const char *word, const char *const *words, bool *ret_known)
 {
     const char *name, *elsewhere = NULL;
@@ -75,9 +199,9 @@ static const char *alias_among(const char *word, const char *const *words, bool 
         const char *dot = strrchr(name, '.');
 
         *ret_known = true;
-        if (*name && among(words, name))
+        if (*name && np_is_among(name, words))
             return name;
-        if (dot && among(words, dot + 1))
+        if (dot && np_is_among(dot + 1, words))
             return dot + 1;
         if (dot || strncmp(name, "--", 2) == 0)
             elsewhere = name;
@@ -91,11 +215,11 @@ const char *np_meant(const char *word, const char *const *words)
     const char *name = alias_among(word, words, &known);
 
     if (name)
-        return among(words, name) ? name : NULL;
+        return np_is_among(name, words) ? name : NULL;
     return known ? NULL : np_nearest(word, words);
 }
 
-void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
+void np_suggest(const char *word, const char *const *words, const char *introduction, char *text,
     size_t text_bytes)
 {
     bool known = false;
@@ -107,7 +231,9 @@ void np_suggest(const char *word, const char *const *words, const char *what_the
         snprintf(text, text_bytes, "; did you mean '%s'?", name);
         return;
     }
-    snprintf(text, text_bytes, "; %s: %s", what_there_is, *words ? "" : "nothing");
-    for (int i = 0; words[i]; i++)
+    *text = '\0';
+    if (introduction)
+        snprintf(text, text_bytes, "; %s: %s", introduction, *words ? "" : "nothing");
+    for (int i = 0; introduction && words[i]; i++)
         snprintf(text + strlen(text), text_bytes - strlen(text), "%s%s", i ? ", " : "", words[i]);
 }

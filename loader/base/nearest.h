@@ -1,16 +1,27 @@
-/* What a mistyped or foreign word may mean. Any thread. */
+/* What a mistyped word, or a word of another trainer, probably means here. Any thread. Lists of
+ * words end with NULL. */
 #ifndef NP_NEAREST_H
 #define NP_NEAREST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-/* The nearest of `words` (NULL-ended) by edit distance, or NULL when none is near. */
+/* The name that nnpipe has for a word of torch, Keras and other trainers: a key's whole path
+ * ("loader.batch"), a name ("flip"), a flag ("--weights"), or "" if nnpipe has nothing like it. A
+ * word may have several names: index counts from 0; NULL: no more. */
+const char *np_alias(const char *word, int index);
+/* The whole path of the config's key for such a word; NULL: none. */
+const char *np_alias_key(const char *word);
+
+bool np_is_among(const char *word, const char *const *words); /* words NULL: false */
+/* The nearest of `words` by edit distance; NULL: none is near. */
 const char *np_nearest(const char *word, const char *const *words);
-/* The one of `words` (NULL-ended) that `word` means: by np_alias(), then by np_nearest(); or NULL. */
+/* The one of `words` that `word` means: by np_alias(), else by np_nearest(); NULL: none. */
 const char *np_meant(const char *word, const char *const *words);
-/* The end of a sentence about `word`, which is none of `words` (NULL-ended): "; did you mean 'batch'?",
- * by np_alias(), then by np_nearest(), or "; WHAT THERE IS: a, b". */
-void np_suggest(const char *word, const char *const *words, const char *what_there_is, char *text,
+/* Writes the end of an error about `word`, which is not in `words`: "; did you mean 'batch'?", by
+ * np_alias(), else by np_nearest(); or "; INTRODUCTION: a, b" with all words; introduction NULL:
+ * "". */
+void np_suggest(const char *word, const char *const *words, const char *introduction, char *text,
     size_t text_bytes);
 
 #endif

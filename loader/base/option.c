@@ -172,34 +172,38 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     }
 }
 
-/* "expected one of uring, pread, not 'pred'; did you mean 'pread'?" */
-static void wrong_word(
-    const struct np_option *option, const struct np_node *node, struct np_report *report)
+/* "io: expected one of uring, pread, not 'pred'; did you mean 'pread'?" word NULL: node is no
+ * single name. */
+static void wrong_word(const char *what, const struct np_node *node, const char *word,
+    const char *const *words, struct np_report *report)
 {
-    char copy[256], list[320] = "", *rest = copy, *word;
-    const char *words[MAX_WORDS + 1] = {NULL}, *near;
-    int n = 0;
+    const char *quote = word ? "'" : "",
+               *other = node->kind == NP_NODE_LIST ? "a list" : "a mapping";
+    char list[320] = "", suggestion[MAX_WORD + 32] = "";
 
-    snprintf(copy, sizeof(copy), "%s", option->words);
-    while (n < MAX_WORDS && (word = strsep(&rest, "|"))) {
-        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", n ? ", " : "", word);
-        words[n++] = word;
-    }
-    near = np_meant(node->text, words);
-    np_report_add(report, node->line, node->column, "%s: expected one of %s, not '%.80s'%s%s%s",
-        option->key, list, node->text, near ? "; did you mean '" : "", near ? near : "",
-        near ? "'?" : "");
+    for (int i = 0; words[i]; i++)
+        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", i ? ", " : "", words[i]);
+    if (word)
+        np_suggest(word, words, NULL, suggestion, sizeof(suggestion));
+    np_report_add(report, node->line, node->column, "%s: expected one of %s, not %s%.80s%s%s", what,
+        list, quote, word ? word : other, quote, suggestion);
 }
 
 static void parse_word(const struct np_option *option, const struct np_node *node, void *object,
     struct np_report *report)
 {
-    int index = word_index(option->words, node->text);
+    const char *words[MAX_WORDS + 1] = {NULL};
+    char copy[256], *rest = copy, *word;
+    int index = word_index(option->words, node->text), n = 0;
 
-    if (index >= 0)
+    if (index >= 0) {
         *(int *)field(option, object) = index;
-    else
-        wrong_word(option, node, report);
+        return;
+    }
+    snprintf(copy, sizeof(copy), "%s", option->words);
+    while (n < MAX_WORDS && (word = strsep(&rest, "|")))
+        words[n++] = word;
+    wrong_word(option->key, node, node->text, words, report);
 }
 
 static void parse_floats(const struct np_option *option, const struct np_node *node, void *object,
@@ -283,14 +287,6 @@ static void set_fallback(const struct np_option *option, void *object, struct np
 
 /* --- mappings ------------------------------------------------------------------------------ */
 
-static bool among(const char *const *words, const char *word)
-{
-    for (; words && *words; words++)
-        if (strcmp(*words, word) == 0)
-            return true;
-    return false;
-}
-
 static void unknown_key(const struct np_option *table, const char *const *others,
     const struct np_node *item, const char *what, struct np_report *report)
 {
@@ -332,7 +328,7 @@ int np_options_parse(const struct np_option *table, const struct np_node *map, c
     for (int i = 0; map && i < map->nr_items; i++) {
         const struct np_node *item = map->items[i];
 
-        if (!find(table, item->key) && !among(others, item->key))
+        if (!find(table, item->key) && !np_is_among(item->key, others))
             unknown_key(table, others, item, what, report);
     }
     for (const struct np_option *option = table; option->key; option++) {
@@ -418,5 +414,60 @@ struct np_node *np_options_node(const struct np_option *table, const void *objec
         if (value)
             np_node_add(map, table->key, value);
     }
+    return map;
+}
+
+/* --- choices --------------------------------------------------------------------------------- */
+
+const struct np_choice *np_choice_named(const struct np_choice *choices, const char *name)
+{
+    for (; choices->name; choices++)
+        if (strcmp(choices->name, name) == 0)
+            return choices;
+    return NULL;
+}
+
+/* "optimizer: 'lr' is a key of sgd: optimizer: {sgd: {lr: ...}}": the name in the middle is
+ * missing. */
+static bool report_key(const struct np_choice *choices, const struct np_node *node,
+    const char *what, struct np_report *report)
+{
+    const char *key = node->kind == NP_NODE_MAP && node->nr_items ? node->items[0]->key : NULL;
+
+    for (; key && choices->name; choices++)
+        if (find(choices->table, key)) {
+            np_report_add(report, node->line, node->column,
+                "%s: '%s' is a key of %s: %s: {%s: {%s: ...}}", what, key, choices->name, what,
+                choices->name, key);
+            return true;
+        }
+    return false;
+}
+
+int np_choice_find(const struct np_choice *choices, const struct np_node *node, const char *what,
+    const char *fallback, const struct np_node **ret_args, struct np_report *report)
+{
+    const char *name = fallback, *words[MAX_WORDS + 1] = {NULL};
+    const struct np_node *args = NULL;
+
+    if (node && !np_node_named(node, &name, &args))
+        name = NULL;
+    const struct np_choice *found = name ? np_choice_named(choices, name) : NULL;
+    if (found) {
+        *ret_args = args;
+        return (int)(found - choices);
+    }
+    for (int i = 0; i < MAX_WORDS && choices[i].name; i++)
+        words[i] = choices[i].name;
+    if (!report_key(choices, node, what, report))
+        wrong_word(what, node, name, words, report);
+    return -EINVAL;
+}
+
+struct np_node *np_choice_node(const struct np_choice *choice, const void *object)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+
+    np_node_add(map, choice->name, np_options_node(choice->table, object));
     return map;
 }

@@ -59,6 +59,23 @@ void np_options_fini(const struct np_option *table, void *object);
 /* The object in normal form: a mapping with every key, in table order. Caller frees. */
 struct np_node *np_options_node(const struct np_option *table, const void *object);
 
+/* One of several named things, each with an option table of its own: `optimizer: sgd`,
+ * `optimizer: {sgd: {lr: 0.1}}`. An array of them ends with a NULL name. */
+struct np_choice {
+    const char *name;
+    const struct np_option *table;
+    const char *help; /* one sentence for docs/CONFIG.md */
+};
+
+/* The choice of this name, or NULL. */
+const struct np_choice *np_choice_named(const struct np_choice *choices, const char *name);
+/* Returns the index of the choice that node names (node NULL: of fallback), with its options in
+ * *ret_args (NULL: none), or -EINVAL with the mistake in report. `what` is the key in messages. */
+int np_choice_find(const struct np_choice *choices, const struct np_node *node, const char *what,
+    const char *fallback, const struct np_node **ret_args, struct np_report *report);
+/* {name: {every option}}. Caller frees. */
+struct np_node *np_choice_node(const struct np_choice *choice, const void *object);
+
 /* "64M", "2.5GiB", "100": bytes; false: it is something else. */
 bool np_option_bytes(const char *text, int64_t *ret_value);
 

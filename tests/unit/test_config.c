@@ -9,7 +9,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/config/setup.h"
-#include "loader/base/alias.h"
+#include "loader/base/nearest.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"
 

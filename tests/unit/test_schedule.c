@@ -145,7 +145,7 @@ Test(schedule, a_wrong_name_gets_the_nearest_one)
     cr_assert_eq(np_schedule_parse(list, &options, &report), -EINVAL);
     cr_assert_eq(report.nr_errs, 2);
     cr_assert_eq(report.errs[0].line, 7);
-    cr_assert_not_null(strstr(report.errs[0].text, "did you mean `cosine`?"));
+    cr_assert_not_null(strstr(report.errs[0].text, "did you mean 'cosine'?"));
     cr_assert_not_null(strstr(report.errs[1].text, "one_cycle"));
     np_node_free(node);
     np_node_free(list);

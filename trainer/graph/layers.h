@@ -3,7 +3,6 @@
 #ifndef NP_LAYERS_H
 #define NP_LAYERS_H
 
-#include "loader/base/choice.h"
 #include "loader/base/option.h"
 #include "trainer/graph/graph.h"
 
