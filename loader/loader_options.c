@@ -61,12 +61,10 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
     const int before = report->nr_errs + report->nr_dropped;
 
     *options = (struct np_data_options){0};
-    if (!node) {
-        np_report_add(report, 1, 1,
+    if (!node)
+        return np_report_add(report, 1, 1,
             "data: the key is missing; it names the sets: "
             "data: {train: {source: folder, path: DIR}}");
-        return -EINVAL;
-    }
     np_options_parse(np_data_option_table, node, "data", NULL, &keys, report);
     if (keys.train)
         np_source_parse(keys.train, dir, &options->train, report);
@@ -380,11 +378,10 @@ int np_loader_row_size(const struct np_loader_options *options, int *ret_height,
         np_chain_size(options->test_augment, &test_width, &test_height);
     if (width && test_width && (width != test_width || height != test_height)) {
         const struct np_node *at = options->test_augment_node;
-        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+        return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
             "test_augment: its images are %dx%d, those of augment %dx%d; the network needs one "
             "size",
             test_width, test_height, width, height);
-        return -EINVAL;
     }
     *ret_width = width ? width : test_width;
     *ret_height = height ? height : test_height;

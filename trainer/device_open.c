@@ -471,17 +471,14 @@ int np_device_parse(const struct np_node *node, char **ret_name,
     const char *name = NULL;
     const bool is_word = node && node->kind == NP_NODE_SCALAR;
 
-    if (node && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical))) {
-        np_report_add(report, node->line, node->column,
+    if (node && (!np_node_named(node, &name, &args) || !np_device_find(name, canonical)))
+        return np_report_add(report, node->line, node->column,
             "device: expected " NP_DEVICE_NAMES " or {sim: {...}}%s%.40s%s",
             is_word ? ", not '" : "", is_word ? node->text : "", is_word ? "'" : "");
-        return -EINVAL;
-    }
     const bool sim = strcmp(canonical, "sim") == 0;
-    if (args && !sim) {
-        np_report_add(report, args->line, args->column, "device: %s takes no options", canonical);
-        return -EINVAL;
-    }
+    if (args && !sim)
+        return np_report_add(
+            report, args->line, args->column, "device: %s takes no options", canonical);
     if (sim && np_options_parse(sim_table, args, "device.sim", NULL, &options, report) < 0)
         return -EINVAL;
     options.ordinal = cuda_ordinal(canonical) > 0 ? cuda_ordinal(canonical) : 0;

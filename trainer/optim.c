@@ -64,9 +64,8 @@ int np_optim_parse(
         return -EINVAL;
     if (options.nesterov && options.momentum == 0) {
         const struct np_node *at = args ? np_node_get(args, "nesterov") : NULL;
-        np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+        return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
             "sgd.nesterov: needs a momentum above 0");
-        return -EINVAL;
     }
     *ret_options = options;
     return 0;

@@ -61,12 +61,10 @@ static int check_milestones(
     const struct np_node *at = args ? np_node_get(args, "milestones") : NULL;
 
     for (int i = 1; i < options->milestones.nr_values; i++) {
-        if (options->milestones.values[i] <= options->milestones.values[i - 1]) {
-            np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+        if (options->milestones.values[i] <= options->milestones.values[i - 1])
+            return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
                 "multistep.milestones: %g does not come after %g", options->milestones.values[i],
                 options->milestones.values[i - 1]);
-            return -EINVAL;
-        }
     }
     return 0;
 }

@@ -125,8 +125,8 @@ static const struct np_spans *first_of_name(const struct np_spans *spans)
 {
     const struct np_spans *first = spans;
 
-    for (const struct np_spans *at = np_spans_older(spans); at; at = np_spans_older(at))
-        if (strcmp(np_spans_name(at), np_spans_name(spans)) == 0)
+    for (const struct np_spans *at = spans->older; at; at = at->older)
+        if (strcmp(at->name, spans->name) == 0)
             first = at;
     return first;
 }
@@ -137,8 +137,8 @@ static void begin_track(struct np_trace *trace, const struct np_spans *spans, st
         return;
     const struct np_spans *shown = first_of_name(spans);
 
-    trace->at = np_trace_track(trace->at, &trace->file, np_spans_number(spans),
-        np_spans_number(shown), np_spans_name(shown), np_spans_tid(shown));
+    trace->at = np_trace_track(
+        trace->at, &trace->file, spans->number, shown->number, shown->name, shown->tid);
     track->begun = true;
 }
 
@@ -167,7 +167,7 @@ static void write_span(struct np_trace *trace, const struct np_spans *spans, str
         trace->sums.left++;
         return;
     }
-    trace->at = np_trace_span(trace->at, np_spans_number(spans), span);
+    trace->at = np_trace_span(trace->at, spans->number, span);
     trace->sums.spans++;
     trace->pending++;
 }
@@ -181,14 +181,13 @@ static void note_gap(struct np_trace *trace, const struct np_spans *spans, struc
         return;
     trace->sums.dropped += dropped - track->dropped;
     if (track->begun && has_room(trace))
-        trace->at = np_trace_gap(
-            trace->at, np_spans_number(spans), track->end_ns, dropped - track->dropped);
+        trace->at = np_trace_gap(trace->at, spans->number, track->end_ns, dropped - track->dropped);
     track->dropped = dropped;
 }
 
 static void drain_track(struct np_trace *trace, struct np_spans *spans, int batch)
 {
-    struct track *track = &trace->tracks_seen[np_spans_number(spans)];
+    struct track *track = &trace->tracks_seen[spans->number];
     int nr, nr_chunks =
                 2 * NP_SPAN_SLOTS / CHUNK; /* at most, so that one track cannot delay the others */
 
@@ -207,8 +206,8 @@ static void drain_track(struct np_trace *trace, struct np_spans *spans, int batc
 
 static void drain(struct np_trace *trace, int batch)
 {
-    for (struct np_spans *at = np_tracks_newest(trace->tracks); at; at = np_spans_older(at))
-        if (np_spans_number(at) < MAX_TRACKS)
+    for (struct np_spans *at = np_tracks_newest(trace->tracks); at; at = at->older)
+        if (at->number < MAX_TRACKS)
             drain_track(trace, at, batch);
 }
 

@@ -44,11 +44,9 @@ static int list_item(
 {
     int64_t i;
 
-    if (!np_text_int(key, 0, list->nr_items - 1, &i)) {
-        np_report_add(report, line, 0, "'%s' is not an item of this list; it has items 0 to %d",
-            key, list->nr_items - 1);
-        return -EINVAL;
-    }
+    if (!np_text_int(key, 0, list->nr_items - 1, &i))
+        return np_report_add(report, line, 0,
+            "'%s' is not an item of this list; it has items 0 to %d", key, list->nr_items - 1);
     return (int)i;
 }
 
@@ -151,9 +149,8 @@ static int other_choice(const struct section *section, const struct np_choice *h
     if (*rest && key_of(have, rest))
         snprintf(
             own, sizeof(own), "-o %s.%s.%s=%s changes it, ", section->key, have->name, rest, value);
-    np_report_add(report, line, 0, "the config's %s is %s; %s-o '%s=%s' replaces it by %s",
+    return np_report_add(report, line, 0, "the config's %s is %s; %s-o '%s=%s' replaces it by %s",
         section->key, have->name, own, section->key, all, want->name);
-    return -EINVAL;
 }
 
 /* Checks that the path after the section's key fits the config's choice. */
@@ -175,13 +172,11 @@ static int check_choice(const struct section *section, const struct np_node *nod
         return other_choice(section, have, want, rest ? rest + 1 : "", value, line, report);
     const char *key = key_of(have, word);
     if (key)
-        np_report_add(report, line, 0, "'%s' is a key of %s: -o %s.%s.%s=%s", key, have->name,
-            section->key, have->name, key, value);
-    else
-        np_report_add(report, line, 0,
-            "expected -o %s.%s.KEY=VALUE; `nnpipe help config-reference` lists the keys of %s",
-            section->key, have->name, have->name);
-    return -EINVAL;
+        return np_report_add(report, line, 0, "'%s' is a key of %s: -o %s.%s.%s=%s", key,
+            have->name, section->key, have->name, key, value);
+    return np_report_add(report, line, 0,
+        "expected -o %s.%s.KEY=VALUE; `nnpipe help config-reference` lists the keys of %s",
+        section->key, have->name, have->name);
 }
 
 static int check_path(const struct np_node *root, const char *path, const char *value, int line,
@@ -220,14 +215,10 @@ int np_config_override(struct np_node *root, const char *text, int index, struct
     const char *equals = strchr(text, '=');
     int line = -1 - index, depth = 0;
 
-    if (!equals || equals == text) {
-        np_report_add(report, line, 0, "expected KEY=VALUE");
-        return -EINVAL;
-    }
-    if ((size_t)(equals - text) >= sizeof(path)) {
-        np_report_add(report, line, 0, "the key is longer than %d bytes", MAX_KEY - 1);
-        return -EINVAL;
-    }
+    if (!equals || equals == text)
+        return np_report_add(report, line, 0, "expected KEY=VALUE");
+    if ((size_t)(equals - text) >= sizeof(path))
+        return np_report_add(report, line, 0, "the key is longer than %d bytes", MAX_KEY - 1);
     memcpy(path, text, (size_t)(equals - text));
     path[equals - text] = '\0';
     if (check_path(root, path, equals + 1, line, report) < 0)

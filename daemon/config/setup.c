@@ -211,9 +211,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
         setup->graph->tensors[i].decay = true; /* by default only weights of conv and linear */
     setup->eval_graph = np_graph_eval(setup->graph);
-    if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0) {
-        np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
-        return -EINVAL;
-    }
+    if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0)
+        return np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
     return 0;
 }

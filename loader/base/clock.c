@@ -1,9 +1,12 @@
-/* Monotonic time. Any thread. */
+/* See clock.h. */
 #include "loader/base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NS_PER_S 1000000000ull
 
@@ -30,4 +33,26 @@ double np_cpu_seconds(void)
     getrusage(RUSAGE_SELF, &usage);
     return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+/* The file has nanoseconds on a core, nanoseconds on a run queue, and slices. */
+bool np_sched_read(int tid, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns)
+{
+    unsigned long long cpu_ns, delay_ns;
+    char text[128];
+    ssize_t n;
+    int fd;
+
+    snprintf(text, sizeof(text), "/proc/self/task/%d/schedstat", tid);
+    fd = open(text, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "%llu %llu", &cpu_ns, &delay_ns) != 2)
+        return false;
+    *ret_cpu_ns = cpu_ns;
+    *ret_delay_ns = delay_ns;
+    return true;
 }

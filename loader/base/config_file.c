@@ -64,12 +64,6 @@ static void drop_excluded(const char *path, struct np_node *base, const struct n
     }
 }
 
-/* `key:` with nothing behind it. */
-static bool is_empty(const struct np_node *node)
-{
-    return node->kind == NP_NODE_SCALAR && !node->quoted && !*node->text;
-}
-
 /* own into base, both mappings; own is freed. path: of both, "" at the top. */
 static void merge(struct np_node *base, struct np_node *own, const char *path)
 {
@@ -87,7 +81,7 @@ static void merge(struct np_node *base, struct np_node *own, const char *path)
             np_node_add(base, item->key, item);
         } else if (!whole && item->kind == NP_NODE_MAP) {
             merge(was, item, below);
-        } else if (!whole && is_empty(item)) {
+        } else if (!whole && np_node_is_empty(item)) {
             np_node_free(item);
         } else {
             base->items[at] = item;
@@ -230,8 +224,7 @@ static char *name_of(const char *from, const char *text, const char *opened)
 
 static int refuse(struct chain *chain, const struct np_node *at, const char *text, const char *why)
 {
-    np_report_add(chain->report, at->line, at->column, "base: %s: %s", text, why);
-    return -EINVAL;
+    return np_report_add(chain->report, at->line, at->column, "base: %s: %s", text, why);
 }
 
 static int no_memory(struct chain *chain, const struct np_err *err)
@@ -312,11 +305,9 @@ static int follow(struct chain *chain, const char *path)
         return 0;
     const struct np_node *node = root->items[at];
     chain->file->has_base = true;
-    if (node->kind != NP_NODE_SCALAR || !*node->text) {
-        np_report_add(chain->report, node->line, node->column,
+    if (node->kind != NP_NODE_SCALAR || !*node->text)
+        return np_report_add(chain->report, node->line, node->column,
             "base: expected the name of a config that this one builds on");
-        return -EINVAL;
-    }
     if (chain->nr > NP_MAX_BASES)
         return refuse(chain, node, node->text, "more than 16 files, each built on the next");
     code = open_base(chain, node, chain->nr == 1 ? path : chain->file->bases[chain->nr - 2]);

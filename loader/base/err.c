@@ -1,4 +1,4 @@
-/* Errors and reports of errors. Any thread; an err or report belongs to one at a time. */
+/* See err.h. Any thread; an err or report belongs to one thread at a time. */
 #include "loader/base/err.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #define MAX_REPORTED 100
 
-/* A letter of UTF-8 that begins here, as far as it is of one of the ranges below; 0: none of them, or no UTF-8. */
+/* The letter of two or three bytes of UTF-8 at `at`; 0: another one, or not UTF-8. */
 static unsigned letter_at(const unsigned char *at)
 {
     if ((at[0] & 0xe0) == 0xc0 && (at[1] & 0xc0) == 0x80)
@@ -19,7 +19,7 @@ static unsigned letter_at(const unsigned char *at)
     return 0;
 }
 
-/* The bytes of a control that begins here; 0: it is none. */
+/* Bytes of the control character at text; 0: none. */
 static size_t control_at(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -32,7 +32,7 @@ static size_t control_at(const char *text)
     return (letter >= 0x202a && letter <= 0x202e) || (letter >= 0x2066 && letter <= 0x2069) ? 3 : 0;
 }
 
-/* The bytes of the letter that begins here; 1 where it is no UTF-8. */
+/* Bytes of the letter at text; 1: not UTF-8. */
 static size_t letter_bytes(const char *text)
 {
     const unsigned char first = (unsigned char)*text;
@@ -65,7 +65,7 @@ void np_text_clean(char *text)
         memset(text + (at - text), '?', bytes);
 }
 
-/* Of the letter that begins in the last three bytes and goes on behind them. */
+/* Bytes of a truncated letter at the end. */
 static size_t cut_off(const char *bytes, size_t nr)
 {
     for (size_t back = 1; back <= 3 && back <= nr; back++) {
@@ -151,7 +151,7 @@ void np_report_init(struct np_report *report, const char *file)
     report->file = file;
 }
 
-/* Room for one more; NULL: it is counted as dropped. */
+/* NULL: no space, counted as dropped. */
 static struct np_err *next_err(struct np_report *report)
 {
     struct np_err *errs = report->nr_errs < MAX_REPORTED
@@ -166,7 +166,7 @@ static struct np_err *next_err(struct np_report *report)
     return &errs[report->nr_errs++];
 }
 
-void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+int np_report_add(struct np_report *report, int line, int column, const char *format, ...)
 {
     struct np_err *err = next_err(report);
     const int nr = report->files && line > 0 ? line / NP_LINE_FILE : 0;
@@ -174,7 +174,7 @@ void np_report_add(struct np_report *report, int line, int column, const char *f
     va_list args;
 
     if (!err)
-        return;
+        return -EINVAL;
     memset(err, 0, sizeof(*err));
     err->code = -EINVAL;
     err->line = line - nr * NP_LINE_FILE;
@@ -183,6 +183,7 @@ void np_report_add(struct np_report *report, int line, int column, const char *f
     va_start(args, format);
     print(err->text, sizeof(err->text), format, args);
     va_end(args);
+    return -EINVAL;
 }
 
 void np_report_take(struct np_report *report, const struct np_err *err)

@@ -1,7 +1,6 @@
-/* Errors. A function that can fail returns 0 or a negative errno and fills a
- * struct np_err where the error happened; callers may put context before the
- * text. The first error wins: a later np_err_set() on a filled one is ignored.
- * Everything takes err == NULL (the caller does not care why). */
+/* Errors. A function that can fail returns 0 or a negative errno and fills a struct np_err where
+ * the error happened; callers may put context before the text. The first error wins: np_err_set()
+ * on a filled one changes nothing. err may be NULL everywhere. */
 #ifndef NP_ERR_H
 #define NP_ERR_H
 
@@ -24,32 +23,34 @@ int np_err_context(struct np_err *err, const char *format, ...)
 /* "file:line:column: text" or "text". */
 void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
 
-/* Names come from files and archives: what would move a terminal's cursor, begin a new line, or turn the
- * direction of writing (control characters of ASCII and of Unicode, and its bidirectional ones) is shown
- * as '?'. Errors are cleaned already. */
+/* Replaces characters that would move a terminal's cursor, begin a line or change the direction of
+ * writing (control characters of ASCII and Unicode) by '?'. For names from files and archives; the
+ * text of an np_err is clean already. */
 void np_text_clean(char *text);
-/* The same of some bytes of a log, 0 among them, for a terminal: lines and tabs stay. Returns how many bytes are clean: the
- * first bytes of a letter that is cut off at the end are left for the next call, unless that is the end of the log. */
+/* The same for nr bytes of a log, NUL included; lines and tabs stay. Returns the number of clean
+ * bytes: the first bytes of a truncated letter at the end are left for the next call, unless
+ * is_end. */
 size_t np_text_clean_log(char *bytes, size_t nr, bool is_end);
-/* The first of those in a text, and its bytes; NULL: there is none. */
+/* The first such character of a text, and its bytes; NULL: none. */
 const char *np_text_control(const char *text, size_t *ret_bytes);
 
-/* A place in the n-th of the files that a config builds on has a line that is n times this more. */
+/* Lines of the n-th base of a config (the nearest is 1) are n times this more. */
 #define NP_LINE_FILE (1 << 21)
 
 /* All mistakes of one input, in the order found. Keeps the first 100 and counts the rest. */
 struct np_report {
     const char *file; /* borrowed; goes into each error */
     const char *const
-        *files; /* borrowed: of lines beyond NP_LINE_FILE; NULL: these stay as they are */
+        *files; /* borrowed: the bases, by NP_LINE_FILE; NULL: all lines are of file */
     struct np_err *errs;
     int nr_errs, nr_dropped;
 };
 
 void np_report_init(struct np_report *report, const char *file);
-void np_report_add(struct np_report *report, int line, int column, const char *format, ...)
+/* Returns -EINVAL. */
+int np_report_add(struct np_report *report, int line, int column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A mistake of another report, with its place. */
+/* Adds a mistake of another report, with its place. */
 void np_report_take(struct np_report *report, const struct np_err *err);
 void np_report_sort(struct np_report *report); /* by file, the report's own first, line, column */
 void np_report_fini(struct np_report *report);

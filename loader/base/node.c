@@ -131,6 +131,11 @@ const char *np_node_text(const struct np_node *map, const char *key)
     return node && node->kind == NP_NODE_SCALAR ? node->text : "";
 }
 
+bool np_node_is_empty(const struct np_node *node)
+{
+    return np_node_is(node, "") && !node->quoted;
+}
+
 bool np_node_named(
     const struct np_node *node, const char **ret_name, const struct np_node **ret_args)
 {

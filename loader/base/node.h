@@ -24,13 +24,15 @@ struct np_node {
     size_t room; /* items that fit */
 };
 
-/* These end the process where there is no memory (loader/base/mem.h): for what our own code writes down. */
+/* These end the process where there is no memory (loader/base/mem.h): for what our own code writes
+ * down. */
 struct np_node *np_node_new(enum np_node_kind kind, int line, int column);
 struct np_node *np_node_scalar(const char *text, int line, int column);
 struct np_node *np_node_copy(const struct np_node *node); /* deep */
 /* Appends child, which node owns from now on; key (copied) for mappings, else NULL. */
 void np_node_add(struct np_node *node, const char *key, struct np_node *child);
-/* For parsers, which follow what a file or a request holds. NULL: out of memory. text: copied, NULL where there is none. */
+/* For parsers, which follow what a file or a request holds. NULL: out of memory. text: copied, NULL
+ * where there is none. */
 struct np_node *np_node_try(
     enum np_node_kind kind, const char *text, int line, int column, struct np_err *err);
 /* -ENOMEM, also where child is NULL since its own np_node_try() failed; child is freed then. */
@@ -43,6 +45,7 @@ const struct np_node *np_node_get(const struct np_node *map, const char *key); /
 bool np_node_is(const struct np_node *node, const char *text); /* scalar equal to text */
 /* The scalar under key; "" if map is NULL, no mapping or lacks the key, and for JSON's null. */
 const char *np_node_text(const struct np_node *map, const char *key);
+bool np_node_is_empty(const struct np_node *node); /* `key:` with nothing after it */
 
 /* "flip", "flip: 0.5", "{conv: {out: 3}}": a name with optional arguments. For a
  * scalar *ret_args is NULL, for a mapping of one key its value. False otherwise. */

@@ -317,8 +317,8 @@ int np_options_parse(const struct np_option *table, const struct np_node *map, c
 {
     int before = report->nr_errs + report->nr_dropped;
 
-    if (map && map->kind == NP_NODE_SCALAR && map->text[0] == '\0' && !map->quoted)
-        map = NULL; /* "key:" with nothing behind it */
+    if (np_node_is_empty(map))
+        map = NULL;
     if (map && map->kind != NP_NODE_MAP) {
         np_report_add(report, map->line, map->column, "%s: expected a mapping (key: value), not %s",
             what, map->kind == NP_NODE_LIST ? "a list" : map->text);

@@ -8,26 +8,6 @@
 
 #include "loader/base/mem.h"
 
-#define MAX_NAME 32
-
-struct np_spans {
-    /* the writer's */
-    _Alignas(NP_ALIGN) _Atomic uint64_t head; /* spans written */
-    uint64_t seen_tail;                       /* tail, when last looked at */
-    uint64_t end_ns;                          /* of the last span */
-    uint64_t batch, row;
-    _Atomic uint64_t dropped;
-
-    /* the drain's */
-    _Alignas(NP_ALIGN) _Atomic uint64_t tail; /* spans taken */
-
-    /* set once */
-    _Alignas(NP_ALIGN) char name[MAX_NAME];
-    int tid, number;
-    struct np_spans *older;
-    struct np_span slots[NP_SPAN_SLOTS];
-};
-
 struct np_tracks {
     _Atomic(struct np_spans *) newest;
     _Atomic int nr;
@@ -69,7 +49,8 @@ struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int 
     return spans;
 }
 
-/* --- the writer ---------------------------------------------------------------------------------- */
+/* --- the writer ----------------------------------------------------------------------------------
+ * */
 
 static void put(struct np_spans *spans, const struct np_span *span)
 {
@@ -132,32 +113,13 @@ void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64
         put_between(spans, kind, start_ns, end_ns, batch, NP_SPAN_NO_ROW, bytes);
 }
 
-/* --- the drain ----------------------------------------------------------------------------------- */
+/* --- the drain -----------------------------------------------------------------------------------
+ * */
 
 /* Pairs with the release in np_tracks_join(). */
 struct np_spans *np_tracks_newest(const struct np_tracks *tracks)
 {
     return atomic_load_explicit(&((struct np_tracks *)tracks)->newest, memory_order_acquire);
-}
-
-struct np_spans *np_spans_older(const struct np_spans *spans)
-{
-    return spans->older;
-}
-
-const char *np_spans_name(const struct np_spans *spans)
-{
-    return spans->name;
-}
-
-int np_spans_tid(const struct np_spans *spans)
-{
-    return spans->tid;
-}
-
-int np_spans_number(const struct np_spans *spans)
-{
-    return spans->number;
 }
 
 int np_spans_take(struct np_spans *spans, struct np_span *out, int room)

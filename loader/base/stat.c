@@ -1,10 +1,12 @@
 /* Single-writer counters. The owner adds with a plain load and store, relaxed: no other thread
  * writes, so no locked instruction is needed; readers see each number whole and soon, not all
  * of one instant. Blocks are only ever added, to a list whose head is an atomic.
- * The time in each state is the ledger's (loader/base/ledger.h), the words of a wait wait.h's. */
+ * The time in each state is in the thread's ledger (loader/base/ledger.h). */
 #include "loader/base/stat.h"
 
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,10 +14,8 @@
 #include "loader/base/clock.h"
 #include "loader/base/ledger.h"
 #include "loader/base/mem.h"
-#include "loader/base/sched.h"
 #include "loader/base/span.h"
 #include "loader/base/tick.h"
-#include "loader/base/wait.h"
 
 #define SUB_BITS 4 /* 16 buckets an octave */
 #define MAX_NAME 32
@@ -44,12 +44,25 @@ struct doing {
     int stage;
 };
 
+#define COPYING (1ull << 63) /* of since_ns */
+
+/* The wait that a thread is in. Its words are borrowed from the thread: a reader marks the wait
+ * with COPYING while it copies them, and the end of the wait waits for that copy alone. */
+struct wait {
+    _Atomic uint64_t since_ns; /* 0: no wait */
+    _Atomic(const char *) what;
+    _Atomic(const char *) where; /* or NULL */
+    _Atomic uint64_t detail;
+    /* Under COPYING: the begin of the wait that was reported last, and how often it was. */
+    _Atomic uint64_t reported_ns, nr_reports;
+};
+
 struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
     _Alignas(NP_ALIGN) struct np_ledger ledger;
     _Atomic uint64_t blame_ns[NP_NR_STAGES];
     _Atomic uint64_t cpu_ns, delay_ns; /* of a thread that has left */
-    struct np_wait wait;
+    struct wait wait;
 
     /* the block's own thread only */
     struct np_tick tick;
@@ -133,15 +146,19 @@ static struct np_block *first(const struct np_stat *stat)
     return atomic_load_explicit(&((struct np_stat *)stat)->newest, memory_order_acquire);
 }
 
-static void add(_Atomic uint64_t *counter, uint64_t n)
-{
-    atomic_store_explicit(
-        counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
-}
-
 static uint64_t get(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void put(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_store_explicit(counter, n, memory_order_relaxed);
+}
+
+static void add(_Atomic uint64_t *counter, uint64_t n)
+{
+    put(counter, get(counter) + n);
 }
 
 /* Below 16 ns one bucket a nanosecond; above, 16 equal ones from 2^k to 2^(k+1). */
@@ -185,7 +202,74 @@ void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, u
         np_spans_put(block->spans, (int)stage, bytes, work_ns, np_now_ns());
 }
 
-/* --- the thread's time ---------------------------------------------------------------------------- */
+/* --- waits ----------------------------------------------------------------------------------- */
+
+static void begin_wait(
+    struct wait *wait, const char *what, const char *where, uint64_t detail, uint64_t since_ns)
+{
+    atomic_store_explicit(&wait->what, what, memory_order_relaxed);
+    atomic_store_explicit(&wait->where, where, memory_order_relaxed);
+    put(&wait->detail, detail);
+    /* Pairs with the exchange in report_wait(). */
+    atomic_store_explicit(&wait->since_ns, since_ns, memory_order_release);
+}
+
+/* The waiting thread, or a thread that has abandoned it. No wait: nothing. */
+static void end_wait(struct wait *wait)
+{
+    uint64_t since = get(&wait->since_ns);
+
+    for (;;) {
+        since &= ~COPYING;
+        /* Pairs with the release at the end of report_wait(). */
+        if (atomic_compare_exchange_weak_explicit(
+                &wait->since_ns, &since, 0, memory_order_acquire, memory_order_relaxed))
+            return;
+        if (since & COPYING)
+            sched_yield(); /* another thread prints a line */
+    }
+}
+
+/* Under COPYING: has the wait lasted min_ns once more since it was last reported? */
+static bool is_due(struct wait *wait, uint64_t since, uint64_t lasted_ns, uint64_t min_ns)
+{
+    const uint64_t nr_reports = get(&wait->reported_ns) == since ? get(&wait->nr_reports) : 0;
+
+    if (lasted_ns < (nr_reports + 1) * min_ns)
+        return false;
+    put(&wait->reported_ns, since);
+    put(&wait->nr_reports, nr_reports + 1);
+    return true;
+}
+
+/* Has the wait lasted min_ns, or that once more since its last report? Then writes text, "THREAD:
+ * WHAT: WHERE DETAIL, for 5.2 s". Any thread. */
+static bool report_wait(
+    struct wait *wait, const char *thread, uint64_t min_ns, char *text, size_t bytes)
+{
+    uint64_t since = get(&wait->since_ns);
+    const uint64_t now = np_now_ns();
+
+    /* COPYING: another thread is at this wait and reports it. The exchange fails where it has
+     * ended. */
+    if (since == 0 || since & COPYING || now < since || now - since < min_ns ||
+        !atomic_compare_exchange_strong_explicit(
+            &wait->since_ns, &since, since | COPYING, memory_order_acquire, memory_order_relaxed))
+        return false;
+    const bool due = is_due(wait, since, now - since, min_ns);
+    if (due) {
+        const char *where = atomic_load_explicit(&wait->where, memory_order_relaxed);
+
+        snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", thread,
+            atomic_load_explicit(&wait->what, memory_order_relaxed), where ? where : "",
+            (unsigned long long)get(&wait->detail), (double)(now - since) * 1e-9);
+    }
+    atomic_store_explicit(&wait->since_ns, since, memory_order_release);
+    return due;
+}
+
+/* --- the thread's time
+ * ---------------------------------------------------------------------------- */
 
 static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
 {
@@ -241,26 +325,26 @@ void np_stat_wait(struct np_block *block, enum np_state state, const char *what,
     block->waited_ns = block->now_ns;
     if (!OFF)
         np_ledger_enter(&block->ledger, (int)state, block->now_ns);
-    np_wait_begin(&block->wait, what, where, detail, block->now_ns);
+    begin_wait(&block->wait, what, where, detail, block->now_ns);
 }
 
 void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail)
 {
     if (block)
-        np_wait_begin(&block->wait, what, where, detail, np_now_ns());
+        begin_wait(&block->wait, what, where, detail, np_now_ns());
 }
 
 void np_stat_called(struct np_block *block)
 {
     if (block)
-        np_wait_end(&block->wait);
+        end_wait(&block->wait);
 }
 
 void np_stat_done(struct np_block *block)
 {
     if (!block)
         return;
-    np_wait_end(&block->wait);
+    end_wait(&block->wait);
     const int state = np_ledger_state(&block->ledger);
     look(block, np_now_ns());
     const uint64_t ns = block->now_ns - block->waited_ns;
@@ -279,8 +363,8 @@ void np_stat_leave(struct np_block *block)
     uint64_t cpu_ns, delay_ns;
     look(block, np_now_ns());
     if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) { /* before it counts as having left */
-        atomic_store_explicit(&block->cpu_ns, cpu_ns, memory_order_relaxed);
-        atomic_store_explicit(&block->delay_ns, delay_ns, memory_order_relaxed);
+        put(&block->cpu_ns, cpu_ns);
+        put(&block->delay_ns, delay_ns);
     }
     if (!OFF)
         np_ledger_leave(&block->ledger, block->now_ns);
@@ -316,7 +400,8 @@ void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns)
         add(&block->blame_ns[stage], ns);
 }
 
-/* --- reading ------------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------------------------------
+ * */
 
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
 {
@@ -385,7 +470,7 @@ void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
     for (struct np_block *block = first(stat); block; block = (struct np_block *)block->older) {
         char text[1200];
 
-        if (np_wait_due(&block->wait, block->thread, min_ns, text, sizeof(text)))
+        if (report_wait(&block->wait, block->thread, min_ns, text, sizeof(text)))
             report(context, text);
     }
 }

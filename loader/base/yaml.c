@@ -1,7 +1,7 @@
-/* YAML text -> node tree, by libyaml's events, and back. Strict on purpose: one document, no anchors,
- * aliases or tags, no key twice, at most 1 MiB and 64 levels (libyaml 0.2.5 takes quadratic
- * time for deep nesting). What YAML makes of an unquoted `${`, `*` or `%` gets a message
- * that says: quote it. */
+/* YAML text -> node tree, by libyaml's events, and back. Strict on purpose: one document, no
+ * anchors, aliases or tags, no key twice, at most 1 MiB and 64 levels (libyaml 0.2.5 takes
+ * quadratic time for deep nesting). The message for an unquoted `${`, `*` or `%` advises to quote
+ * it. */
 #include "loader/base/yaml.h"
 
 #include <errno.h>
@@ -17,6 +17,9 @@
 #define MAX_COLUMN 116
 #define MAX_FLOW   2 /* levels of lists and mappings on one line */
 
+/* The place of a mark, for np_report_add(). */
+#define AT(reader, mark) (reader)->report, (int)(mark).line + 1, (int)(mark).column + 1
+
 struct reader {
     yaml_parser_t parser;
     const char *text;
@@ -25,9 +28,9 @@ struct reader {
     int depth;
 };
 
-/* --- what libyaml stumbled over -------------------------------------------------------------- */
+/* --- mistakes -------------------------------------------------------------------------------- */
 
-/* The line (1-based) as it stands in the text; empty past the end. */
+/* Copies a line (1-based) of the text; "" past its end. */
 static void copy_line(const struct reader *reader, int line, char *out, size_t out_bytes)
 {
     const char *at = reader->text, *end = reader->text + reader->bytes;
@@ -42,7 +45,7 @@ static void copy_line(const struct reader *reader, int line, char *out, size_t o
     out[n] = '\0';
 }
 
-/* Column (1-based) of an unquoted `${` that stands inside braces or brackets, or 0. */
+/* Column (1-based) of an unquoted `${` inside braces or brackets, or 0. */
 static int unquoted_dollar(const char *line)
 {
     int nesting = 0;
@@ -64,161 +67,160 @@ static int unquoted_dollar(const char *line)
     return 0;
 }
 
-/* Where libyaml noticed it is often not where it is wrong: "seed:1", an open quote or bracket. */
-static void add_mistake(struct reader *reader, int line, int column)
+/* libyaml often notices a mistake behind its place: "seed:1", an open quote or bracket. */
+static int add_mistake(struct reader *reader, int line, int column)
 {
     const yaml_parser_t *parser = &reader->parser;
     const char *context = parser->context ? parser->context : "";
     const int began = (int)parser->context_mark.line + 1;
 
     if (strstr(context, "simple key"))
-        np_report_add(reader->report, began, (int)parser->context_mark.column + 1,
+        return np_report_add(AT(reader, parser->context_mark),
             "not YAML: expected 'key: value', with a space after the colon");
-    else if (began < line && (strstr(context, "quoted") || strstr(context, "flow")))
-        np_report_add(reader->report, line, column, "not YAML: %s, %s that begins in line %d",
-            parser->problem, context, began);
-    else
-        np_report_add(reader->report, line, column, "not YAML: %s",
-            parser->problem ? parser->problem : "it cannot be understood from here on");
+    if (began < line && (strstr(context, "quoted") || strstr(context, "flow")))
+        return np_report_add(reader->report, line, column,
+            "not YAML: %s, %s that begins in line %d", parser->problem, context, began);
+    return np_report_add(reader->report, line, column, "not YAML: %s",
+        parser->problem ? parser->problem : "the text cannot be understood from here on");
 }
 
-static void add_trap(struct reader *reader, int line, int column, char c)
+/* c: the character at this place. */
+static int add_trap(struct reader *reader, int line, int column, char c)
 {
     if (c == '\t')
-        np_report_add(reader->report, line, column, "a tab; YAML is indented with spaces");
-    else if (c == '*')
-        np_report_add(reader->report, line, column,
+        return np_report_add(reader->report, line, column, "a tab; YAML is indented with spaces");
+    if (c == '*')
+        return np_report_add(reader->report, line, column,
             "a word that begins with * is an alias in YAML; quote it: \"*...\"");
-    else if (c == '&' || c == '!')
-        np_report_add(reader->report, line, column,
+    if (c == '&' || c == '!')
+        return np_report_add(reader->report, line, column,
             "a word that begins with %c has a meaning of its own in YAML; quote it: \"%c...\"", c,
             c);
-    else if (c && strchr("%@`|>", c))
-        np_report_add(reader->report, line, column,
+    if (c && strchr("%@`|>", c))
+        return np_report_add(reader->report, line, column,
             "a word cannot begin with %c in YAML; quote it: \"%c...\"", c, c);
-    else
-        add_mistake(reader, line, column);
+    return add_mistake(reader, line, column);
 }
 
-/* Bytes that are no text: libyaml gives an offset only. */
-static void report_bytes(struct reader *reader)
+/* Bytes that are not UTF-8: libyaml gives an offset only. */
+static int report_bytes(struct reader *reader)
 {
     int line = 1, column = 1;
 
     for (size_t i = 0; i < reader->parser.problem_offset && i < reader->bytes; i++) {
-        bool end = reader->text[i] == '\n';
+        const bool end = reader->text[i] == '\n';
+
         line += end;
         column = end ? 1 : column + 1;
     }
-    np_report_add(reader->report, line, column, "not text: byte 0x%02x; a config is UTF-8 text",
+    return np_report_add(reader->report, line, column,
+        "not text: byte 0x%02x; a config is UTF-8 text",
         (unsigned)reader->parser.problem_value & 0xff);
 }
 
 static int report_problem(struct reader *reader)
 {
     const yaml_parser_t *parser = &reader->parser;
-    int line = (int)parser->problem_mark.line + 1, column = (int)parser->problem_mark.column + 1;
+    const char *context = parser->context ? parser->context : "";
+    yaml_mark_t at = parser->problem_mark;
     char text[512];
 
     if (parser->error == YAML_MEMORY_ERROR)
         return -ENOMEM;
-    if (parser->error == YAML_READER_ERROR) {
-        report_bytes(reader);
-        return -EINVAL;
-    }
-    copy_line(reader, line, text, sizeof(text));
-    int dollar = unquoted_dollar(text);
-    if (dollar) {
-        np_report_add(reader->report, line, dollar,
+    if (parser->error == YAML_READER_ERROR)
+        return report_bytes(reader);
+    copy_line(reader, (int)at.line + 1, text, sizeof(text));
+    const int dollar = unquoted_dollar(text);
+    if (dollar)
+        return np_report_add(reader->report, (int)at.line + 1, dollar,
             "${ inside braces or brackets must be quoted: \"${...}\"");
-        return -EINVAL;
-    }
-    size_t length = strlen(text);
-    char c = (size_t)column <= length ? text[column - 1] : 0;
     /* An alias or anchor without a name is noticed one character late. */
-    if (parser->context &&
-        (strstr(parser->context, "alias") || strstr(parser->context, "anchor"))) {
-        line = (int)parser->context_mark.line + 1;
-        column = (int)parser->context_mark.column + 1;
-        copy_line(reader, line, text, sizeof(text));
-        c = (size_t)column <= strlen(text) ? text[column - 1] : 0;
+    if (strstr(context, "alias") || strstr(context, "anchor")) {
+        at = parser->context_mark;
+        copy_line(reader, (int)at.line + 1, text, sizeof(text));
     }
-    if (column == 1 && c == 0) /* "did not find expected ..." on the line after */
-        c = '\n';
-    add_trap(reader, line, column, c);
-    return -EINVAL;
+    const char c = at.column < strlen(text) ? text[at.column] : 0;
+    /* "did not find expected ..." is reported on the line after. */
+    return add_trap(
+        reader, (int)at.line + 1, (int)at.column + 1, at.column == 0 && c == 0 ? '\n' : c);
 }
 
 /* --- events -> nodes ------------------------------------------------------------------------- */
 
 static int next_event(struct reader *reader, yaml_event_t *event)
 {
-    if (yaml_parser_parse(&reader->parser, event))
-        return 0;
-    return report_problem(reader);
+    return yaml_parser_parse(&reader->parser, event) ? 0 : report_problem(reader);
 }
 
 static int refuse_extras(struct reader *reader, const yaml_event_t *event,
     const yaml_char_t *anchor, const yaml_char_t *tag)
 {
-    int line = (int)event->start_mark.line + 1, column = (int)event->start_mark.column + 1;
-
     if (anchor)
-        np_report_add(reader->report, line, column,
+        return np_report_add(AT(reader, event->start_mark),
             "&%s: anchors are not used here; if it is text, quote it", anchor);
-    else if (tag)
-        np_report_add(reader->report, line, column,
+    if (tag)
+        return np_report_add(AT(reader, event->start_mark),
             "%s: tags are not used here; if it is text, quote it", tag);
-    else
-        return 0;
-    return -EINVAL;
+    return 0;
+}
+
+static int refuse_alias(struct reader *reader, const yaml_event_t *event)
+{
+    return add_trap(
+        reader, (int)event->start_mark.line + 1, (int)event->start_mark.column + 1, '*');
 }
 
 static int read_node(struct reader *reader, const yaml_event_t *event, struct np_node **ret_node);
 
-/* The key event of a mapping is checked: a plain word, and not there yet. */
+/* Checks the key event of a mapping. */
 static int check_key(struct reader *reader, const struct np_node *map, const yaml_event_t *event)
 {
-    int line = (int)event->start_mark.line + 1, column = (int)event->start_mark.column + 1;
-
-    if (event->type == YAML_ALIAS_EVENT) {
-        add_trap(reader, line, column, '*');
-        return -EINVAL;
-    }
-    if (event->type != YAML_SCALAR_EVENT) {
-        np_report_add(reader->report, line, column, "a key must be a word");
-        return -EINVAL;
-    }
-    if (map->nr_items >= MAX_KEYS) {
-        np_report_add(reader->report, line, column, "more than %d keys in one mapping", MAX_KEYS);
-        return -EINVAL;
-    }
     const char *key = (const char *)event->data.scalar.value;
-    if (strlen(key) != event->data.scalar.length) {
-        np_report_add(reader->report, line, column, "a key must not hold a NUL byte");
-        return -EINVAL;
-    }
+
+    if (event->type == YAML_ALIAS_EVENT)
+        return refuse_alias(reader, event);
+    if (event->type != YAML_SCALAR_EVENT)
+        return np_report_add(AT(reader, event->start_mark), "a key must be a word");
+    if (map->nr_items >= MAX_KEYS)
+        return np_report_add(
+            AT(reader, event->start_mark), "more than %d keys in one mapping", MAX_KEYS);
+    if (strlen(key) != event->data.scalar.length)
+        return np_report_add(AT(reader, event->start_mark), "a key must not hold a NUL byte");
     const struct np_node *twice = np_node_get(map, key);
-    if (twice) /* a mistake to report, not one to stop at */
-        np_report_add(reader->report, line, column,
+    if (twice) /* a mistake, after which parsing continues */
+        np_report_add(AT(reader, event->start_mark),
             "%.80s: this key stands here twice, first in line %d", key, twice->key_line);
     return refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag);
 }
 
+/* Adds the value to node, under the key of its event in a mapping; the second value of a key is
+ * freed. */
+static int add_item(struct np_node *node, const yaml_event_t *key, struct np_node *child)
+{
+    const char *name = key->type ? (const char *)key->data.scalar.value : NULL;
+
+    if (name && np_node_get(node, name)) {
+        np_node_free(child);
+        return 0;
+    }
+    if (np_node_try_add(node, name, child, NULL) < 0)
+        return -ENOMEM;
+    if (name) {
+        child->key_line = (int)key->start_mark.line + 1;
+        child->key_column = (int)key->start_mark.column + 1;
+    }
+    return 0;
+}
+
 static int read_items(struct reader *reader, struct np_node *node, yaml_event_type_t end)
 {
-    int code = 0;
+    yaml_event_t event;
+    int code;
 
-    for (;;) {
-        yaml_event_t event, key = {0};
+    while ((code = next_event(reader, &event)) == 0 && event.type != end) {
+        yaml_event_t key = {0};
         struct np_node *child = NULL;
 
-        if ((code = next_event(reader, &event)) < 0)
-            return code;
-        if (event.type == end) {
-            yaml_event_delete(&event);
-            return 0;
-        }
         if (node->kind == NP_NODE_MAP) {
             key = event;
             memset(&event, 0, sizeof(event));
@@ -227,70 +229,60 @@ static int read_items(struct reader *reader, struct np_node *node, yaml_event_ty
         }
         if (code == 0)
             code = read_node(reader, &event, &child);
-        if (code == 0 && key.type && np_node_get(node, (char *)key.data.scalar.value)) {
-            np_node_free(child);
-        } else if (code == 0) {
-            code =
-                np_node_try_add(node, key.type ? (char *)key.data.scalar.value : NULL, child, NULL);
-            if (code == 0 && key.type) {
-                child->key_line = (int)key.start_mark.line + 1;
-                child->key_column = (int)key.start_mark.column + 1;
-            }
-        }
+        if (code == 0)
+            code = add_item(node, &key, child);
         yaml_event_delete(&key);
         yaml_event_delete(&event);
         if (code < 0)
             return code;
     }
+    if (code == 0)
+        yaml_event_delete(&event);
+    return code;
 }
 
 static int read_scalar(struct reader *reader, const yaml_event_t *event, struct np_node *node)
 {
     const char *text = (const char *)event->data.scalar.value;
 
-    if (strlen(text) != event->data.scalar.length) {
-        np_report_add(reader->report, node->line, node->column, "a NUL byte inside text");
-        return -EINVAL;
-    }
+    if (strlen(text) != event->data.scalar.length)
+        return np_report_add(AT(reader, event->start_mark), "a NUL byte inside text");
     node->text = np_try_strdup(text, NULL);
-    if (!node->text)
-        return -ENOMEM;
     node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-    return refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag);
+    return node->text
+               ? refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag)
+               : -ENOMEM;
 }
 
-/* One value, from its first event to its last. The depth cap bounds the recursion. */
+/* Reads one value, from its first event to its last. The depth limit bounds the recursion. */
 static int read_node(struct reader *reader, const yaml_event_t *event, struct np_node **ret_node)
 {
-    int line = (int)event->start_mark.line + 1, column = (int)event->start_mark.column + 1;
-    enum np_node_kind kind = event->type == YAML_SCALAR_EVENT           ? NP_NODE_SCALAR
-                             : event->type == YAML_SEQUENCE_START_EVENT ? NP_NODE_LIST
-                                                                        : NP_NODE_MAP;
+    const bool scalar = event->type == YAML_SCALAR_EVENT;
+    const bool list = event->type == YAML_SEQUENCE_START_EVENT;
+    const yaml_mark_t *at = &event->start_mark;
     int code;
 
-    if (event->type == YAML_ALIAS_EVENT) {
-        add_trap(reader, line, column, '*');
-        return -EINVAL;
-    }
-    if (reader->depth == MAX_DEPTH) {
-        np_report_add(reader->report, line, column, "nested deeper than %d levels", MAX_DEPTH);
-        return -EINVAL;
-    }
-    struct np_node *node = np_node_try(kind, NULL, line, column, NULL);
+    if (event->type == YAML_ALIAS_EVENT)
+        return refuse_alias(reader, event);
+    if (reader->depth == MAX_DEPTH)
+        return np_report_add(AT(reader, *at), "nested deeper than %d levels", MAX_DEPTH);
+    struct np_node *node = np_node_try(scalar ? NP_NODE_SCALAR
+                                       : list ? NP_NODE_LIST
+                                              : NP_NODE_MAP,
+        NULL, (int)at->line + 1, (int)at->column + 1, NULL);
     if (!node)
         return -ENOMEM;
     reader->depth++;
-    if (kind == NP_NODE_SCALAR)
+    if (scalar)
         code = read_scalar(reader, event, node);
-    else if (kind == NP_NODE_LIST)
+    else if (list)
         code = refuse_extras(
             reader, event, event->data.sequence_start.anchor, event->data.sequence_start.tag);
     else
         code = refuse_extras(
             reader, event, event->data.mapping_start.anchor, event->data.mapping_start.tag);
-    if (code == 0 && kind != NP_NODE_SCALAR)
-        code = read_items(
-            reader, node, kind == NP_NODE_LIST ? YAML_SEQUENCE_END_EVENT : YAML_MAPPING_END_EVENT);
+    if (code == 0 && !scalar)
+        code = read_items(reader, node, list ? YAML_SEQUENCE_END_EVENT : YAML_MAPPING_END_EVENT);
     reader->depth--;
     if (code < 0)
         np_node_free(node);
@@ -310,22 +302,18 @@ static int read_document(struct reader *reader, struct np_node **ret_node)
         if ((code = next_event(reader, &event)) < 0)
             break;
         yaml_event_type_t type = event.type;
-        if (type == YAML_DOCUMENT_START_EVENT && nr_documents++ > 0) {
-            np_report_add(reader->report, (int)event.start_mark.line + 1,
-                (int)event.start_mark.column + 1, "a second document; one file is one config");
-            code = -EINVAL;
-        } else if (type != YAML_STREAM_START_EVENT && type != YAML_DOCUMENT_START_EVENT &&
-                   type != YAML_DOCUMENT_END_EVENT && type != YAML_STREAM_END_EVENT) {
+        if (type == YAML_DOCUMENT_START_EVENT && nr_documents++ > 0)
+            code = np_report_add(
+                AT(reader, event.start_mark), "a second document; one file is one config");
+        else if (type != YAML_STREAM_START_EVENT && type != YAML_DOCUMENT_START_EVENT &&
+                 type != YAML_DOCUMENT_END_EVENT && type != YAML_STREAM_END_EVENT)
             code = read_node(reader, &event, &root);
-        }
         yaml_event_delete(&event);
         if (code < 0 || type == YAML_STREAM_END_EVENT)
             break;
     }
-    if (code == 0 && (!root || (root->kind == NP_NODE_SCALAR && !root->text[0] && !root->quoted))) {
-        np_report_add(reader->report, 1, 1, "nothing in it");
-        code = -EINVAL;
-    }
+    if (code == 0 && (!root || np_node_is_empty(root)))
+        code = np_report_add(reader->report, 1, 1, "it is empty");
     if (code < 0)
         np_node_free(root);
     else
@@ -340,10 +328,8 @@ int np_yaml_parse(
     int before = report->nr_errs + report->nr_dropped;
     struct np_node *root = NULL;
 
-    if (bytes > NP_YAML_MAX_BYTES) {
-        np_report_add(report, 0, 0, "%zu bytes; a config has at most 1 MiB", bytes);
-        return -EINVAL;
-    }
+    if (bytes > NP_YAML_MAX_BYTES)
+        return np_report_add(report, 0, 0, "%zu bytes; a config has at most 1 MiB", bytes);
     if (!yaml_parser_initialize(&reader.parser))
         return -ENOMEM;
     yaml_parser_set_encoding(&reader.parser, YAML_UTF8_ENCODING);

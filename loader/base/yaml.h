@@ -11,8 +11,9 @@
 
 #define NP_YAML_MAX_BYTES (1u << 20) /* of a text */
 
-/* One document without anchors, aliases and tags. -EINVAL: mistakes in report; *ret_node may be there
- * all the same (a key given twice), and is the caller's to free in any case. -ENOMEM is in report too. */
+/* One document without anchors, aliases and tags. -EINVAL: mistakes in report; *ret_node may be
+ * there all the same (a key given twice), and is the caller's to free in any case. -ENOMEM is in
+ * report too. */
 int np_yaml_parse(
     const char *text, size_t bytes, struct np_node **ret_node, struct np_report *report);
 /* Block style, short lists and mappings on one line; parses back to the same tree. */

@@ -161,8 +161,8 @@ Test(config_yaml, refuses_bytes_that_are_not_text)
 {
     cr_assert(says("a: b\nc: \xff\n", "2:4: not text: byte 0xff; a config is UTF-8 text"));
     cr_assert(says("a: \"x\\0y\"\n", "1:4: a NUL byte inside text"));
-    cr_assert(says("", "1:1: nothing in it"));
-    cr_assert(says("# only a comment\n", "1:1: nothing in it"));
+    cr_assert(says("", "1:1: it is empty"));
+    cr_assert(says("# only a comment\n", "1:1: it is empty"));
 }
 
 Test(config_yaml, prints_what_parses_back)

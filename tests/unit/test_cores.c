@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/analysis/cores.h"
-#include "loader/base/sched.h"
+#include "loader/base/clock.h"
 #include "tests/test.h"
 
 static char root[64];

@@ -37,10 +37,10 @@ Test(span, a_track_returns_its_spans)
     cr_assert_eq(out[1].bytes, 1ull << 40);
     cr_assert(out[1].start_ns == 1600 && out[1].ns == 400);
     cr_assert_eq(np_spans_take(spans, out, 4), 0);
-    cr_assert_str_eq(np_spans_name(spans), "reader 0");
-    cr_assert_eq(np_spans_tid(spans), 7);
+    cr_assert_str_eq(spans->name, "reader 0");
+    cr_assert_eq(spans->tid, 7);
     cr_assert_eq(np_tracks_newest(tracks), spans);
-    cr_assert_null(np_spans_older(spans));
+    cr_assert_null(spans->older);
     np_tracks_free(tracks);
 }
 
@@ -113,7 +113,7 @@ Test(span, counters_write_spans_only_if_a_run_is_traced)
     np_stat_done(block);
     np_stat_item(block, NP_STAGE_COPY, 10, 3); /* the feed writes it, on the device's track */
     cr_assert_not_null(np_tracks_newest(tracks));
-    cr_assert_null(np_spans_older(np_tracks_newest(tracks)));
+    cr_assert_null(np_tracks_newest(tracks)->older);
     cr_assert_eq(np_spans_take(np_tracks_newest(tracks), out, 8), 4);
     cr_assert(out[0].kind == NP_STAGE_AUGMENT && out[0].batch == 5 && out[0].row == 6);
     cr_assert(out[1].kind == NP_SPAN_PART + NP_STAGE_READ && out[1].bytes == 0);
@@ -122,8 +122,8 @@ Test(span, counters_write_spans_only_if_a_run_is_traced)
     cr_assert_eq(out[2].start_ns, out[1].start_ns + out[1].ns); /* laps leave no gap */
     cr_assert_eq(out[3].kind, NP_SPAN_STATE + NP_STATE_BLOCKED);
     cr_assert_not_null(np_stat_track(block, "device"));
-    cr_assert_str_eq(np_spans_name(np_tracks_newest(tracks)), "device");
-    cr_assert_eq(np_spans_number(np_tracks_newest(tracks)), 1);
+    cr_assert_str_eq(np_tracks_newest(tracks)->name, "device");
+    cr_assert_eq(np_tracks_newest(tracks)->number, 1);
     np_stat_free(stat);
     np_tracks_free(tracks);
 }
@@ -146,7 +146,7 @@ static uint64_t dropped_of(const struct np_tracks *tracks)
 {
     uint64_t dropped = 0;
 
-    for (struct np_spans *at = np_tracks_newest(tracks); at; at = np_spans_older(at))
+    for (struct np_spans *at = np_tracks_newest(tracks); at; at = at->older)
         dropped += np_spans_dropped(at);
     return dropped;
 }
@@ -179,8 +179,8 @@ Test(span, a_reader_during_writes_sees_whole_spans, .timeout = 60)
     for (int i = 0; i < 2; i++)
         cr_assert_eq(pthread_create(&threads[i], NULL, write_many, tracks), 0);
     while (whole && taken + dropped_of(tracks) < 2 * NR_PUT)
-        for (struct np_spans *at = np_tracks_newest(tracks); at; at = np_spans_older(at))
-            taken += (uint64_t)take_some(at, &next[np_spans_number(at)], &whole);
+        for (struct np_spans *at = np_tracks_newest(tracks); at; at = at->older)
+            taken += (uint64_t)take_some(at, &next[at->number], &whole);
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     cr_assert(whole);
