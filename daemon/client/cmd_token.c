@@ -31,13 +31,11 @@ static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
 
 static int write_token(const char *path, const char *token, struct np_err *err)
 {
-    char *dir = np_format("%.*s", (int)(strrchr(path, '/') - path), path);
-    int code = np_make_dirs(dir, err);
+    const int code = np_make_parent(path, err);
 
-    if (code == 0)
-        code = np_write_file(path, token, TOKEN_BYTES, NP_WRITE_PRIVATE | NP_WRITE_DURABLE, err);
-    np_free(dir);
-    return code;
+    if (code < 0)
+        return code;
+    return np_write_file(path, token, TOKEN_BYTES, NP_WRITE_PRIVATE | NP_WRITE_DURABLE, err);
 }
 
 /* Asks the service for a new token. */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +47,7 @@ static void take_environment(const struct passwd *user)
     setenv("LOGNAME", user ? user->pw_name : "", 1);
 }
 
-/* 0; *ret_user NULL if no user has this number. */
-static int look_up(uid_t uid, const struct passwd **ret_user)
+int np_user_find(uid_t uid, const struct passwd **ret_user)
 {
     errno = 0;
     *ret_user = getpwuid(uid);
@@ -82,7 +80,7 @@ int np_become(uid_t uid, gid_t gid, const char *name)
 
     if (uid == geteuid())
         return uid == 0 ? 0 : drop_rights();
-    if ((code = look_up(uid, &user)) < 0)
+    if ((code = np_user_find(uid, &user)) < 0)
         return code;
     if (name && *name && (!user || strcmp(user->pw_name, name) != 0))
         return -ESRCH;

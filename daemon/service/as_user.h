@@ -3,6 +3,7 @@
 #ifndef NP_AS_USER_H
 #define NP_AS_USER_H
 
+#include <pwd.h>
 #include <sys/types.h>
 
 /* In a child of fork(): takes the user's ID, current groups and HOME, and gives up all other
@@ -11,6 +12,9 @@
  * name; NULL or "": any. Returns 0 or -errno; -EAGAIN: the user cannot be looked up now. -ESRCH:
  * the number belongs to no user, or to one with another name. */
 int np_become(uid_t uid, gid_t gid, const char *name);
+/* Finds a user; *ret_user, NULL if no user has this number, is valid until the next call. -EAGAIN:
+ * the user cannot be looked up now. */
+int np_user_find(uid_t uid, const struct passwd **ret_user);
 /* In a child of fork(): unblocks all signals and restores SIGPIPE. */
 void np_child_signals(void);
 /* Returns a descriptor from which the text can be read (the caller closes it), or -errno. */

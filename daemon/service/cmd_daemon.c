@@ -75,19 +75,6 @@ static int find_places(struct daemon *d, struct np_err *err)
 
 /* --- sockets ---------------------------------------------------------------------------------- */
 
-static int make_parent(const char *path, struct np_err *err)
-{
-    char *dir = np_strdup(path), *slash = strrchr(dir, '/');
-    int code = 0;
-
-    if (slash && slash != dir) {
-        *slash = '\0';
-        code = np_make_dirs(dir, err);
-    }
-    np_free(dir);
-    return code;
-}
-
 static bool is_answered(const struct sockaddr_un *address)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -106,7 +93,7 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const struct group *group = d->for_box ? getgrnam("nnpipe") : NULL;
     struct stat there;
-    int code = make_parent(d->socket, err), fd;
+    int code = np_make_parent(d->socket, err), fd;
 
     if (code < 0)
         return code;

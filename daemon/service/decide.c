@@ -2,7 +2,6 @@
 #include "daemon/service/decide.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,17 +9,6 @@
 #include "daemon/service/job.h"
 
 #define MAX_DOUBLED 30
-
-static void say(struct np_entry *entry, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void say(struct np_entry *entry, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(entry->reason, sizeof(entry->reason), format, args);
-    va_end(args);
-}
 
 double np_back_off(double first_s, double cap_s, int64_t nr)
 {
@@ -73,15 +61,15 @@ static void after_death(const struct np_end *end, struct np_entry *to)
     to->retries = end->left->saved ? 1 : to->retries + 1;
     if (to->retries > to->max_retries) {
         to->state = NP_ENTRY_FAILED;
-        say(to, "%.480s", why);
+        snprintf(to->reason, sizeof(to->reason), "%.480s", why);
         return;
     }
     const double wait = np_back_off(end->retry_first_s, end->retry_cap_s, to->retries);
 
     to->state = NP_ENTRY_QUEUED;
     to->not_before = end->now + wait;
-    say(to, "%.400s; retry %lld of %lld in %.0f s", why, (long long)to->retries,
-        (long long)to->max_retries, wait);
+    snprintf(to->reason, sizeof(to->reason), "%.400s; retry %lld of %lld in %.0f s", why,
+        (long long)to->retries, (long long)to->max_retries, wait);
 }
 
 /* The run is not at fault: it is retried without counting, with growing pauses. */
@@ -94,9 +82,11 @@ static void wait_for_machine(
     to->state = NP_ENTRY_QUEUED;
     to->not_before = end->now + wait;
     if (*end->left->reason)
-        say(to, "%.400s; %s, next in %.0f s", end->left->reason, what, wait);
+        snprintf(to->reason, sizeof(to->reason), "%.400s; %s, next in %.0f s", end->left->reason,
+            what, wait);
     else
-        say(to, "the disk of %.300s is full, or its quota is used up; %s, next in %.0f s", to->dir,
+        snprintf(to->reason, sizeof(to->reason),
+            "the disk of %.300s is full, or its quota is used up; %s, next in %.0f s", to->dir,
             what, wait);
 }
 
@@ -105,7 +95,7 @@ static void obey(const struct np_end *end, struct np_entry *to, enum np_entry_st
 {
     to->state = state;
     if (end->left->code != NP_EXIT_STOPPED && *end->left->reason)
-        say(to, "%.480s", end->left->reason);
+        snprintf(to->reason, sizeof(to->reason), "%.480s", end->left->reason);
 }
 
 void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
@@ -138,7 +128,7 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
         wait_for_machine(end, to, waits, "that does not count as an attempt");
     } else if (code == NP_EXIT_USAGE || *refused) {
         to->state = NP_ENTRY_FAILED;
-        say(to, "%.480s", *refused ? refused : left->reason);
+        snprintf(to->reason, sizeof(to->reason), "%.480s", *refused ? refused : left->reason);
     } else {
         after_death(end, to);
     }

@@ -1,12 +1,11 @@
 /* See names.h. A child writes "+NAME", or "-" if the number has no user, or nothing: unknown. */
 #include "daemon/service/names.h"
 
-#include <errno.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/service/as_user.h"
 #include "daemon/service/child.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
@@ -43,13 +42,12 @@ struct question {
 
 static int look_up(uid_t uid, char *name, size_t bytes)
 {
-    errno = 0;
-    const struct passwd *user = getpwuid(uid);
+    const struct passwd *user;
+    const int code = np_user_find(uid, &user);
 
-    if (!user && errno != 0 && errno != ENOENT && errno != ESRCH)
-        return -errno;
-    snprintf(name, bytes, "%s", user ? user->pw_name : "");
-    return 0;
+    if (code == 0)
+        snprintf(name, bytes, "%s", user ? user->pw_name : "");
+    return code;
 }
 
 static int be_asker(const void *context, int out_fd)

@@ -9,7 +9,7 @@
 
 struct np_names;
 /* epoll_fd: wakes the service when an answer has come. look_up: called in the child; 0 with the
- * name, or with "" if the number has no user; -errno: unknown now. NULL: getpwuid(). */
+ * name, or with "" if the number has no user; -errno: unknown now. NULL: np_user_find(). */
 typedef int np_name_fn(uid_t uid, char *name, size_t bytes);
 struct np_names *np_names_new(int epoll_fd, np_name_fn *look_up);
 void np_names_free(struct np_names *names);

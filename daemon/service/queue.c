@@ -633,14 +633,15 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
     const int result = sqlite3_step(row);
     if (result == SQLITE_ROW) {
         config = np_try_strdup(column(row, &column_), err);
-        environment = np_try_strdup(column(row, &column_), err);
+        if (ret_environment)
+            environment = np_try_strdup(column(row, &column_), err);
     }
     if (result == SQLITE_DONE)
         code = np_err_set(
             err, -ENOENT, "%s: the config of run %lld is missing", queue->path, (long long)id);
     else if (result != SQLITE_ROW)
         code = fail(queue, result, "read", err);
-    else if (!config || !environment)
+    else if (!config || (ret_environment && !environment))
         code = -ENOMEM;
     sqlite3_reset(row);
     if (code < 0) {
@@ -649,7 +650,8 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
         return code;
     }
     *ret_config = config;
-    *ret_environment = environment;
+    if (ret_environment)
+        *ret_environment = environment;
     return 0;
 }
 

@@ -118,13 +118,15 @@ int np_queue_drained(struct np_queue *queue, void (*each)(void *context, const c
 int np_queue_read(struct np_queue *queue,
     int (*each)(void *context, const struct np_entry *entry, struct np_err *err), void *context,
     struct np_err *err);
-/* Reads a run's config and environment; np_free. -ENOENT: no such run. */
+/* Reads a run's resolved config and environment (NULL: not wanted); np_free. -ENOENT: no such
+ * run. */
 int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **ret_environment,
     struct np_err *err);
 
 /* Stores the hash of a user's token for TCP (np_token_hash), in place of the old one. */
 int np_queue_set_token(
     struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err);
+/* Revokes the user's token, if there is one. */
 int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err);
 /* Finds the user with this token's hash; *ret_found: there is one. */
 int np_queue_find_token(

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +17,10 @@
 
 int np_folder_make(const char *dir, bool first, struct np_err *err)
 {
-    char above[PATH_MAX];
-    const char *slash = strrchr(dir, '/');
+    const int code = np_make_parent(dir, err);
 
-    if (slash > dir) {
-        if (snprintf(above, sizeof(above), "%.*s", (int)(slash - dir), dir) >= (int)sizeof(above))
-            return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
-        const int code = np_make_dirs(above, err);
-
-        if (code < 0)
-            return code;
-    }
+    if (code < 0)
+        return code;
     if (mkdir(dir, 0755) == 0 || (errno == EEXIST && !first))
         return 0;
     if (errno == EEXIST)

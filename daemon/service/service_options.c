@@ -16,10 +16,8 @@
 
 struct file {
     const struct np_node *devices, *retry, *keep, *limits;
-    int64_t runs_per_device, spare_bytes;
-    bool preempt;
-    double hang_minutes, stop_seconds;
-    char *on_end, *webhook, *listen;
+    int64_t runs_per_device;
+    struct np_service_options options; /* hang_s: minutes, keep_s: days, until all is read */
 };
 
 #define FIELD(member) offsetof(struct file, member)
@@ -28,14 +26,14 @@ static const struct np_option table[] = {
         "devices for runs: `auto`, or a list as [cuda:0, cuda:1, cpu]"},
     {"runs_per_device", NP_OPT_INT, FIELD(runs_per_device), "1", 1, 64, NULL,
         "runs at a time on one device"},
-    {"preempt", NP_OPT_BOOL, FIELD(preempt), "true", 0, 0, NULL,
+    {"preempt", NP_OPT_BOOL, FIELD(options.preempt), "true", 0, 0, NULL,
         "a run of higher priority may make one of lower priority write its checkpoint and wait"},
     {"retry", NP_OPT_NODE, FIELD(retry), NULL, 0, 0, NULL,
         "{first: 10, cap: 3600}: seconds before a run whose process died is retried; doubled each "
         "time"},
-    {"hang_minutes", NP_OPT_FLOAT, FIELD(hang_minutes), "20", 0.1, 10000, NULL,
+    {"hang_minutes", NP_OPT_FLOAT, FIELD(options.hang_s), "20", 0.1, 10000, NULL,
         "a run without progress for so long is killed and retried"},
-    {"stop_seconds", NP_OPT_FLOAT, FIELD(stop_seconds), "80", 1, 3600, NULL,
+    {"stop_seconds", NP_OPT_FLOAT, FIELD(options.stop_s), "80", 1, 3600, NULL,
         "time for a run to write its checkpoint when it is stopped"},
     {"keep", NP_OPT_NODE, FIELD(keep), NULL, 0, 0, NULL,
         "retention of finished runs, {runs: 1000, days: 90, bytes: 0}; runs: of each user; days: "
@@ -43,54 +41,47 @@ static const struct np_option table[] = {
     {"limits", NP_OPT_NODE, FIELD(limits), NULL, 0, 0, NULL,
         "limits for each member of a box; in a user's own service only `config_bytes`, `checks`, "
         "`memory_per_run` and `cpus_per_run` apply"},
-    {"spare_bytes", NP_OPT_BYTES, FIELD(spare_bytes), "1G", 0, 1e15, NULL,
+    {"spare_bytes", NP_OPT_BYTES, FIELD(options.spare_bytes), "1G", 0, 1e15, NULL,
         "free space that a run's disk must have before the run starts, or continues after the disk "
         "was full"},
-    {"on_end", NP_OPT_STRING, FIELD(on_end), "", 0, 0, NULL,
+    {"on_end", NP_OPT_STRING, FIELD(options.on_end), "", 0, 0, NULL,
         "a command that sh runs as the service's user when a run is over, at least once per run, "
         "with the run as JSON on standard input"},
-    {"webhook", NP_OPT_STRING, FIELD(webhook), "", 0, 0, NULL,
+    {"webhook", NP_OPT_STRING, FIELD(options.webhook), "", 0, 0, NULL,
         "an http or https address that gets the same JSON by POST"},
-    {"listen", NP_OPT_STRING, FIELD(listen), "", 0, 0, NULL,
+    {"listen", NP_OPT_STRING, FIELD(options.listen), "", 0, 0, NULL,
         "loopback TCP address for the page and Prometheus, as 127.0.0.1:7411; empty: none"},
     NP_OPTIONS_END,
 };
 
-struct retry {
-    double first, cap;
-};
+#define OPTION(member) offsetof(struct np_service_options, member)
 static const struct np_option retry_table[] = {
-    {"first", NP_OPT_FLOAT, offsetof(struct retry, first), "10", 0.01, 86400, NULL, NULL},
-    {"cap", NP_OPT_FLOAT, offsetof(struct retry, cap), "3600", 0.01, 864000, NULL, NULL},
+    {"first", NP_OPT_FLOAT, OPTION(retry_first_s), "10", 0.01, 86400, NULL, NULL},
+    {"cap", NP_OPT_FLOAT, OPTION(retry_cap_s), "3600", 0.01, 864000, NULL, NULL},
     NP_OPTIONS_END,
 };
-struct keep {
-    int64_t runs, bytes;
-    double days;
-};
 static const struct np_option keep_table[] = {
-    {"runs", NP_OPT_INT, offsetof(struct keep, runs), "1000", 0, 1000000, NULL, NULL},
-    {"days", NP_OPT_FLOAT, offsetof(struct keep, days), "90", 0, 36500, NULL, NULL},
-    {"bytes", NP_OPT_BYTES, offsetof(struct keep, bytes), "0", 0, 1e18, NULL, NULL},
+    {"runs", NP_OPT_INT, OPTION(keep_runs), "1000", 0, 1000000, NULL, NULL},
+    {"days", NP_OPT_FLOAT, OPTION(keep_s), "90", 0, 36500, NULL, NULL},
+    {"bytes", NP_OPT_BYTES, OPTION(keep_bytes), "0", 0, 1e18, NULL, NULL},
     NP_OPTIONS_END,
 };
 
-#define LIMIT(member) offsetof(struct np_limits, member)
 static const struct np_option limits_table[] = {
-    {"queued_per_user", NP_OPT_INT, LIMIT(queued_per_user), "200", 1, 1000000, NULL,
+    {"queued_per_user", NP_OPT_INT, OPTION(limits.queued_per_user), "200", 1, 1000000, NULL,
         "unfinished runs of one user; more are refused (429)"},
-    {"running_per_user", NP_OPT_INT, LIMIT(running_per_user), "0", 0, 1000000, NULL,
+    {"running_per_user", NP_OPT_INT, OPTION(limits.running_per_user), "0", 0, 1000000, NULL,
         "running runs of one user, while the others wait in the queue; 0: no limit"},
-    {"config_bytes", NP_OPT_BYTES, LIMIT(config_bytes), "256K", 1024, 1 << 20, NULL,
+    {"config_bytes", NP_OPT_BYTES, OPTION(limits.config_bytes), "256K", 1024, 1 << 20, NULL,
         "size of a config, both as submitted and resolved"},
-    {"checks", NP_OPT_INT, LIMIT(checks), "8", 2, 64, NULL,
+    {"checks", NP_OPT_INT, OPTION(limits.checks), "8", 2, 64, NULL,
         "checks of submissions at a time; one user gets half"},
-    {"priority_max", NP_OPT_INT, LIMIT(priority_max), "0", -100, 100, NULL,
+    {"priority_max", NP_OPT_INT, OPTION(limits.priority_max), "0", -100, 100, NULL,
         "highest priority that members may give their runs; root may give any"},
-    {"memory_per_run", NP_OPT_BYTES, LIMIT(memory_per_run), "0", 0, 1e18, NULL,
+    {"memory_per_run", NP_OPT_BYTES, OPTION(limits.memory_per_run), "0", 0, 1e18, NULL,
         "memory of a run that is submitted without --memory, if the service can limit it; 0: no "
         "limit"},
-    {"cpus_per_run", NP_OPT_FLOAT, LIMIT(cpus_per_run), "0", 0, 10000, NULL,
+    {"cpus_per_run", NP_OPT_FLOAT, OPTION(limits.cpus_per_run), "0", 0, 10000, NULL,
         "CPUs of a run that is submitted without --cpus, if the service can limit them; 0: no "
         "limit"},
     NP_OPTIONS_END,
@@ -98,23 +89,12 @@ static const struct np_option limits_table[] = {
 
 /* --- devices ---------------------------------------------------------------------------------- */
 
-static int add_device(struct np_service_options *options, const char *name, int nr_slots)
-{
-    struct np_slotted *device = &options->devices[options->nr_devices];
-
-    if (options->nr_devices == NP_MAX_DEVICES || strlen(name) >= sizeof(device->name))
-        return -EINVAL;
-    *device = (struct np_slotted){.nr_slots = nr_slots};
-    strcpy(device->name, name);
-    options->nr_devices++;
-    return 0;
-}
-
 static bool is_device(const char *name)
 {
     return strcmp(name, "cpu") == 0 || strcmp(name, "sim") == 0 ||
            (strncmp(name, "cuda:", 5) == 0 && name[5] &&
-               strspn(name + 5, "0123456789") == strlen(name + 5));
+               strspn(name + 5, "0123456789") == strlen(name + 5) &&
+               strlen(name) < sizeof(((struct np_slotted *)NULL)->name));
 }
 
 static void take_devices(const struct np_node *node, int nr_slots,
@@ -131,45 +111,38 @@ static void take_devices(const struct np_node *node, int nr_slots,
         const struct np_node *item = node->items[i];
 
         if (item->kind != NP_NODE_SCALAR || !is_device(item->text) ||
-            add_device(options, item->text, nr_slots) < 0)
+            options->nr_devices == NP_MAX_DEVICES) {
             np_report_add(report, item->line, item->column,
                 "devices: expected cuda:N, cpu or sim, at most %d of them", NP_MAX_DEVICES);
+            continue;
+        }
+        options->devices[options->nr_devices] = (struct np_slotted){.nr_slots = nr_slots};
+        strcpy(options->devices[options->nr_devices++].name, item->text);
     }
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
 
-static char *given(char *text)
-{
-    return text && *text ? np_strdup(text) : NULL;
-}
-
 static int take_all(
     const struct np_node *root, struct np_service_options *options, struct np_report *report)
 {
-    struct file file = {0};
-    struct retry retry = {0};
-    struct keep keep = {0};
+    struct file file = {.options = *options};
     int code = np_options_parse(table, root, "service", NULL, &file, report);
 
-    code |= np_options_parse(retry_table, file.retry, "retry", NULL, &retry, report);
-    code |= np_options_parse(keep_table, file.keep, "keep", NULL, &keep, report);
-    code |= np_options_parse(limits_table, file.limits, "limits", NULL, &options->limits, report);
+    *options = file.options;
+    code |= np_options_parse(retry_table, file.retry, "retry", NULL, options, report);
+    code |= np_options_parse(keep_table, file.keep, "keep", NULL, options, report);
+    code |= np_options_parse(limits_table, file.limits, "limits", NULL, options, report);
     if (code == 0)
         take_devices(file.devices, (int)file.runs_per_device, options, report);
-    options->preempt = file.preempt;
-    options->retry_first_s = retry.first;
-    options->retry_cap_s = retry.cap;
-    options->hang_s = 60 * file.hang_minutes;
-    options->stop_s = file.stop_seconds;
-    options->keep_runs = keep.runs;
-    options->keep_s = 86400 * keep.days;
-    options->keep_bytes = (uint64_t)keep.bytes;
-    options->spare_bytes = (uint64_t)file.spare_bytes;
-    options->on_end = given(file.on_end);
-    options->webhook = given(file.webhook);
-    options->listen = given(file.listen);
-    np_options_fini(table, &file);
+    options->hang_s *= 60;
+    options->keep_s *= 86400;
+    char **texts[] = {&options->on_end, &options->webhook, &options->listen};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+        if (*texts[i] && !**texts[i]) {
+            np_free(*texts[i]);
+            *texts[i] = NULL;
+        }
     return report->nr_errs > 0 ? -EINVAL : code;
 }
 

@@ -10,16 +10,6 @@
 #include "daemon/service/service_limits.h"
 #include "loader/base/mem.h"
 
-int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err)
-{
-    char *environment;
-    const int code = np_queue_text(service->queue, id, ret_text, &environment, err);
-
-    if (code == 0)
-        np_free(environment);
-    return code;
-}
-
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err)
 {
@@ -226,11 +216,6 @@ int np_service_new_token(
     if (code == 0)
         memcpy(ret_token, token, sizeof(token));
     return code;
-}
-
-int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *err)
-{
-    return np_queue_drop_token(service->queue, uid, err);
 }
 
 bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid)

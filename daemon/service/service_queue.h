@@ -6,8 +6,6 @@
 
 #include "daemon/service/book.h"
 
-/* Reads a run's resolved config; np_free. -ENOENT: no such run. */
-int np_service_config(struct np_service *service, int64_t id, char **ret_text, struct np_err *err);
 /* Queues a run whose config was checked. Used of entry: key, name, uid, gid, path, config,
  * device, priority, max_retries, after and dir (the folder of runs; its own will be NAME-ID in
  * it); texts are copied. *ret_known: as np_queue_add(). -ENODEV: no such device; -ENOENT: no
@@ -37,8 +35,6 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
  * root and the service's own user, else the user's own, of which only a hash is kept. */
 int np_service_new_token(
     struct np_service *service, uid_t uid, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err);
-/* Revokes the user's own token, if there is one. */
-int np_service_drop_token(struct np_service *service, uid_t uid, struct np_err *err);
 /* Finds the user with this token. Returns false if there is none. */
 bool np_service_find_token(struct np_service *service, const char *token, uid_t *ret_uid);
 

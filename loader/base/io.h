@@ -107,5 +107,6 @@ int np_read_file(
 /* Reads `bytes` bytes at offset. Returns their number, fewer only at the file's end, or -errno. */
 int64_t np_read_at(int fd, uint64_t offset, void *buffer, size_t bytes);
 int np_make_dirs(const char *path, struct np_err *err); /* mkdir -p */
+int np_make_parent(const char *path, struct np_err *err); /* the same for the folder of a file */
 
 #endif

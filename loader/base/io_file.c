@@ -355,3 +355,17 @@ int np_make_dirs(const char *path, struct np_err *err)
         status = -errno;
     return status ? failed(err, status, "cannot create the folder", path, 0) : 0;
 }
+
+int np_make_parent(const char *path, struct np_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir;
+    int code;
+
+    if (!slash || slash == path)
+        return 0;
+    dir = np_try_format(err, "%.*s", (int)(slash - path), path);
+    code = dir ? np_make_dirs(dir, err) : -ENOMEM;
+    np_free(dir);
+    return code;
+}

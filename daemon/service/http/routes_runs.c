@@ -195,7 +195,7 @@ void np_route_config(struct np_call *call)
 {
     struct np_err err = {0};
     char *text;
-    const int code = np_service_config(call->routes->service, call->id, &text, &err);
+    const int code = np_queue_text(call->routes->service->queue, call->id, &text, NULL, &err);
 
     if (np_answer_failed(call, code, &err))
         return;

@@ -177,7 +177,7 @@ void np_route_drop_token(struct np_call *call)
     if (uid != caller->uid && !is_root)
         np_answer_error(call, 403, "forbidden", "only its user, or root, can revoke a token");
     else if (!np_answer_failed(
-                 call, np_service_drop_token(call->routes->service, (uid_t)uid, &err), &err))
+                 call, np_queue_drop_token(call->routes->service->queue, (uid_t)uid, &err), &err))
         np_answer_nothing(call);
 }
 

@@ -226,7 +226,7 @@ static bool has_config(struct np_service *service, const struct np_entry *known,
     struct np_err err = {0};
     char *text;
 
-    if (np_service_config(service, known->id, &text, &err) < 0)
+    if (np_queue_text(service->queue, known->id, &text, NULL, &err) < 0)
         return false;
     const bool same = strcmp(text, config) == 0;
     np_free(text);

@@ -71,7 +71,7 @@ int np_dropin_text(
     struct np_report report;
     char *made = NULL;
     size_t bytes;
-    int parsed;
+    int parsed, code;
     struct dropin d = {.out = open_memstream(&made, &bytes)};
 
     if (!d.out)
@@ -88,16 +88,15 @@ int np_dropin_text(
         walk(&d, root);
     np_node_free(root);
     np_report_fini(&report);
-    const bool whole = !ferror(d.out) & (fclose(d.out) == 0);
-    *ret_text = whole && !d.bad ? np_try_strdup(made, err) : NULL;
-    free(made);
-    if (parsed == -ENOMEM)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for the run's config", dir);
-    if (d.bad)
-        return np_err_set(err, -EINVAL,
+    const bool whole = !ferror(d.out) & (fclose(d.out) == 0) && parsed != -ENOMEM;
+    if (!whole)
+        code = np_err_set(err, -ENOMEM, "%s: out of memory for the run's config", dir);
+    else if (d.bad)
+        code = np_err_set(err, -EINVAL,
             "%s: a path of this run has a control character, which a systemd unit cannot contain",
             dir);
-    if (!whole)
-        np_err_set(err, -ENOMEM, "out of memory");
-    return *ret_text ? 0 : -ENOMEM;
+    else
+        code = (*ret_text = np_try_strdup(made, err)) ? 0 : -ENOMEM;
+    free(made);
+    return code;
 }

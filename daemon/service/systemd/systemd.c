@@ -10,7 +10,6 @@
 #include "loader/base/mem.h"
 
 #define SYSTEMD "org.freedesktop.systemd1"
-#define MANAGER SYSTEMD ".Manager"
 #define MAX_US  10000000u /* time limit of a call */
 
 static int open_private(const char *below, sd_bus **ret_bus)
@@ -48,49 +47,40 @@ void np_systemd_close(sd_bus *bus)
     sd_bus_flush_close_unref(bus);
 }
 
-static int complain(
-    int code, sd_bus_error *error, const char *what, const char *unit, struct np_err *err)
+/* Calls a method of the manager; unit and mode, if not NULL, are its arguments. */
+static int call(sd_bus *bus, const char *method, const char *unit, const char *mode,
+    sd_bus_message **ret_reply, struct np_err *err)
 {
-    np_err_set(err, code, "systemd: %s %s: %s", what, unit,
-        error->message ? error->message : strerror(-code));
-    sd_bus_error_free(error);
-    return code;
+    sd_bus_error error = SD_BUS_ERROR_NULL;
+    const int code = sd_bus_call_method(bus, SYSTEMD, "/org/freedesktop/systemd1",
+        SYSTEMD ".Manager", method, &error, ret_reply,
+        mode   ? "ss"
+        : unit ? "s"
+               : "",
+        unit, mode);
+
+    if (code < 0)
+        np_err_set(err, code, "systemd: %s %s: %s", method, unit ? unit : "",
+            error.message ? error.message : strerror(-code));
+    sd_bus_error_free(&error);
+    return code < 0 ? code : 0;
 }
 
 int np_systemd_call(
     sd_bus *bus, const char *method, const char *unit, const char *mode, struct np_err *err)
 {
-    sd_bus_error error = SD_BUS_ERROR_NULL;
-    const int code = mode ? sd_bus_call_method(bus, SYSTEMD, "/org/freedesktop/systemd1", MANAGER,
-                                method, &error, NULL, "ss", unit, mode)
-                          : sd_bus_call_method(bus, SYSTEMD, "/org/freedesktop/systemd1", MANAGER,
-                                method, &error, NULL, "s", unit);
-
-    return code < 0 ? complain(code, &error, method, unit, err) : 0;
-}
-
-int np_systemd_reload(sd_bus *bus, struct np_err *err)
-{
-    sd_bus_error error = SD_BUS_ERROR_NULL;
-    const int code = sd_bus_call_method(
-        bus, SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "Reload", &error, NULL, "");
-
-    return code < 0 ? complain(code, &error, "Reload", "", err) : 0;
+    return call(bus, method, unit, mode, NULL, err);
 }
 
 int np_systemd_load(sd_bus *bus, const char *unit, char **ret_path, struct np_err *err)
 {
-    sd_bus_error error = SD_BUS_ERROR_NULL;
     sd_bus_message *reply = NULL;
     const char *path = NULL;
-    int code = sd_bus_call_method(
-        bus, SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "LoadUnit", &error, &reply, "s", unit);
+    int code = call(bus, "LoadUnit", unit, NULL, &reply, err);
 
+    if (code == 0 && (code = sd_bus_message_read(reply, "o", &path)) < 0)
+        np_err_set(err, code, "systemd: LoadUnit %s: %s", unit, strerror(-code));
     if (code >= 0)
-        code = sd_bus_message_read(reply, "o", &path);
-    if (code < 0)
-        complain(code, &error, "LoadUnit", unit, err);
-    else
         *ret_path = np_strdup(path);
     sd_bus_message_unref(reply);
     return code < 0 ? code : 0;

@@ -18,10 +18,10 @@ struct sd_bus; /* of libsystemd */
  * -EHOSTDOWN: no connection. */
 int np_systemd_open(const char *private_below, struct sd_bus **ret_bus, struct np_err *err);
 void np_systemd_close(struct sd_bus *bus); /* NULL: nothing */
-/* Calls a method of the manager with a unit's name, and a mode if not NULL. -errno of sd-bus. */
+/* Calls a method of the manager with a unit's name and a mode, each if not NULL. -errno of
+ * sd-bus. */
 int np_systemd_call(
     struct sd_bus *bus, const char *method, const char *unit, const char *mode, struct np_err *err);
-int np_systemd_reload(struct sd_bus *bus, struct np_err *err);
 /* Loads a unit: *ret_path is its object; np_free. */
 int np_systemd_load(struct sd_bus *bus, const char *unit, char **ret_path, struct np_err *err);
 /* Reads a text property; "" if it cannot be read. */

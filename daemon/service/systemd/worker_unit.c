@@ -12,7 +12,6 @@
 #include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/service/run_enter.h"
@@ -68,29 +67,29 @@ static void close_unit(struct unit *unit)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* Writes folder/name, 0600. The contents are private; a reboot may lose them. */
-static int write_file(const char *folder, const char *name, const char *text, struct np_err *err)
+/* Writes a file, 0600. The contents are private; a reboot may lose them. */
+static int write_file(const char *path, const char *text, struct np_err *err)
 {
-    char *path = np_format("%s/%s", folder, name);
     const mode_t before = umask(0077);
-    int code = np_make_dirs(folder, err);
+    const int code = np_make_parent(path, err);
 
     umask(before);
-    if (code == 0)
-        code = np_write_file(path, text, strlen(text), NP_WRITE_PRIVATE, err);
-    np_free(path);
-    return code;
+    return code < 0 ? code : np_write_file(path, text, strlen(text), NP_WRITE_PRIVATE, err);
 }
 
-/* Writes the unit's standard input: of is "work" or "ended". */
+/* The file of the unit's standard input: of is "work" or "ended". */
+static char *input_path(const struct unit *unit, const char *of)
+{
+    return np_format("%s/nnpipe/%s/%lld", unit->units->runtime, of, (long long)unit->id);
+}
+
 static int write_input(
     const struct unit *unit, const char *of, const char *text, struct np_err *err)
 {
-    char *folder = np_format("%s/nnpipe/%s", unit->units->runtime, of), name[32];
+    char *path = input_path(unit, of);
+    const int code = write_file(path, text, err);
 
-    snprintf(name, sizeof(name), "%lld", (long long)unit->id);
-    const int code = write_file(folder, name, text, err);
-    np_free(folder);
+    np_free(path);
     return code;
 }
 
@@ -127,7 +126,7 @@ static int write_dropin(struct unit *unit, struct np_err *err)
     if (code == 0 && !whole)
         code = -ENOMEM;
     if (code == 0 && !is_text(path, whole))
-        code = write_file(folder, "run.conf", whole, err);
+        code = write_file(path, whole, err);
     np_free(whole);
     np_free(text);
     np_free(path);
@@ -147,7 +146,7 @@ static int write_job(struct unit *unit, struct np_err *err)
 static void remove_files(const struct unit *unit)
 {
     char *dropins = dropin_dir(unit), *dropin = np_format("%s/run.conf", dropins);
-    char *job = np_format("%s/nnpipe/work/%lld", unit->units->runtime, (long long)unit->id);
+    char *job = input_path(unit, "work");
 
     unlink(job);
     unlink(dropin);
@@ -158,13 +157,6 @@ static void remove_files(const struct unit *unit)
 }
 
 /* --- starting and finding --------------------------------------------------------------------- */
-
-static void pause_poll(void)
-{
-    const struct timespec time = {0, POLL_US * 1000};
-
-    nanosleep(&time, NULL);
-}
 
 static bool is_down(const char *state)
 {
@@ -211,7 +203,7 @@ static int await_process(
     char state[32];
     int64_t now;
 
-    for (int i = 0; i < MAX_POLLS; i++, pause_poll()) {
+    for (int i = 0; i < MAX_POLLS; i++, usleep(POLL_US)) {
         if (take_process(unit, ret_worker))
             return 0;
         read_state(unit, state);
@@ -247,7 +239,7 @@ static int load_anew(struct unit *unit, struct np_err *err)
 
     if (code == 0 && (!np_systemd_has_dropin(unit->bus, unit->path, dropins) ||
                          np_systemd_number(unit->bus, unit->path, UNIT, "NeedDaemonReload", 'b')))
-        code = np_systemd_reload(unit->bus, err);
+        code = np_systemd_call(unit->bus, "Reload", NULL, NULL, err);
     np_free(dropins);
     return code;
 }
@@ -346,8 +338,8 @@ static void end(const struct np_units *units, int64_t id, struct np_worker_exit 
     struct unit unit;
 
     if (open_unit(&unit, units, "worker", id, NULL) == 0 && load(&unit, NULL) == 0) {
-        for (int i = 0; i < MAX_POLLS;
-             i++, pause_poll()) { /* systemd notices the end soon after us */
+        /* systemd notices the end soon after us */
+        for (int i = 0; i < MAX_POLLS; i++, usleep(POLL_US)) {
             read_state(&unit, state);
             if (is_down(state) || !*state)
                 break;
