@@ -183,10 +183,7 @@ static void spoiled_run(void *state, const struct np_run *run)
         operands.ptr[1] = weights;
         with.operands = &operands;
     }
-    if (ref->node->op == NP_OP_CONV)
-        np_ref_conv(state, &with);
-    else
-        np_ref_conv_dgrad(state, &with);
+    np_ref_conv(state, &with);
     spoil(ref, run);
 }
 

@@ -23,7 +23,7 @@ static size_t partial_floats(const struct np_ref *ref)
     size_t n = 0;
 
     switch (node->op) {
-    case NP_OP_BN_STATS: return 2 * 2 * channels(ref, node->ins[0]); /* doubles */
+    case NP_OP_BN_STATS: /* doubles */
     case NP_OP_BN_REDUCE: return 2 * 2 * channels(ref, node->ins[0]);
     case NP_OP_CONV_WGRAD:
     case NP_OP_LINEAR_WGRAD:
@@ -105,7 +105,7 @@ static void ref_input(void *state, const struct np_run *run)
     const uint8_t *images = in(run, 0);
 
     for (size_t i = r.first; i < r.end; i++)
-        np_ref_put(out(ref, run, 0), ref->dtype, i,
+        np_ref_out(ref, run, 0, i,
             ((float)images[i] / 255 - ref->node->attrs.mean[i % c]) / ref->node->attrs.std[i % c]);
 }
 
@@ -115,7 +115,7 @@ static void ref_relu(void *state, const struct np_run *run)
     struct range r = range_of(ref, ref->node->ins[0], run);
 
     for (size_t i = r.first; i < r.end; i++)
-        np_ref_put(out(ref, run, 0), ref->dtype, i, relu_of(np_ref_get(in(run, 0), ref->dtype, i)));
+        np_ref_out(ref, run, 0, i, relu_of(np_ref_in(ref, run, 0, i)));
 }
 
 static void ref_relu_dgrad(void *state, const struct np_run *run)
@@ -124,10 +124,9 @@ static void ref_relu_dgrad(void *state, const struct np_run *run)
     struct range r = range_of(ref, ref->node->ins[0], run);
 
     for (size_t i = r.first; i < r.end; i++) {
-        float dy = np_ref_get(in(run, 0), ref->dtype, i);
+        float dy = np_ref_in(ref, run, 0, i);
 
-        np_ref_put(
-            out(ref, run, 0), ref->dtype, i, np_ref_get(in(run, 1), ref->dtype, i) > 0 ? dy : 0);
+        np_ref_out(ref, run, 0, i, np_ref_in(ref, run, 1, i) > 0 ? dy : 0);
     }
 }
 
@@ -137,9 +136,9 @@ static void ref_add(void *state, const struct np_run *run)
     struct range r = range_of(ref, ref->node->ins[0], run);
 
     for (size_t i = r.first; i < r.end; i++) {
-        float sum = np_ref_get(in(run, 0), ref->dtype, i) + np_ref_get(in(run, 1), ref->dtype, i);
+        float sum = np_ref_in(ref, run, 0, i) + np_ref_in(ref, run, 1, i);
 
-        np_ref_put(out(ref, run, 0), ref->dtype, i, ref->node->attrs.relu ? relu_of(sum) : sum);
+        np_ref_out(ref, run, 0, i, ref->node->attrs.relu ? relu_of(sum) : sum);
     }
 }
 
@@ -156,11 +155,10 @@ static void ref_dropout(void *state, const struct np_run *run)
         const uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)((uint64_t)i / 4 >> 32),
             (uint32_t)run->info->step, (uint32_t)(run->info->step >> 32)};
         uint32_t words[4];
-        float x = np_ref_get(in(run, 0), ref->dtype, i);
+        float x = np_ref_in(ref, run, 0, i);
 
         np_philox(key, counter, words);
-        np_ref_put(out(ref, run, 0), ref->dtype, i,
-            words[i % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
+        np_ref_out(ref, run, 0, i, words[i % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
     }
 }
 
@@ -179,8 +177,8 @@ static void ref_flatten(void *state, const struct np_run *run)
                     size_t flat = (size_t)n * np_ref_row(s) +
                                   ((size_t)c * (size_t)s.h + (size_t)y) * (size_t)s.w + (size_t)x;
 
-                    np_ref_put(out(ref, run, 0), ref->dtype, back ? nhwc : flat,
-                        np_ref_get(in(run, 0), ref->dtype, back ? flat : nhwc));
+                    np_ref_out(ref, run, 0, back ? nhwc : flat,
+                        np_ref_in(ref, run, 0, back ? flat : nhwc));
                 }
 }
 
@@ -203,10 +201,9 @@ static void ref_concat(void *state, const struct np_run *run)
                 size_t w = p * (size_t)whole.c + at + i;
 
                 if (back)
-                    np_ref_put(piece, ref->dtype, p * c + i, np_ref_get(in(run, 0), ref->dtype, w));
+                    np_ref_put(piece, ref->dtype, p * c + i, np_ref_in(ref, run, 0, w));
                 else
-                    np_ref_put(
-                        out(ref, run, 0), ref->dtype, w, np_ref_get(piece, ref->dtype, p * c + i));
+                    np_ref_out(ref, run, 0, w, np_ref_get(piece, ref->dtype, p * c + i));
             }
         at += c;
     }
@@ -224,7 +221,7 @@ static void ref_bn_stats(void *state, const struct np_run *run)
     if (run->first_in_lane)
         memset(sum, 0, 2 * c * sizeof(double));
     for (size_t i = r.first; i < r.end; i++) {
-        double x = np_ref_get(in(run, 0), ref->dtype, i);
+        double x = np_ref_in(ref, run, 0, i);
 
         sum[i % c] += x;
         squares[i % c] += x * x;
@@ -269,29 +266,29 @@ static void ref_bn_apply(void *state, const struct np_run *run)
     struct range r = range_of(ref, node->ins[0], run);
     size_t c = channels(ref, node->ins[0]);
     const float *mean = in(run, 1), *second = in(run, 2), *gamma = in(run, 3), *beta = in(run, 4);
-    const void *add = node->nr_ins > 5 ? in(run, 5) : NULL;
 
     for (size_t i = r.first; i < r.end; i++) {
         float inv_std = node->op == NP_OP_BN_EVAL
                             ? (float)(1 / sqrt((double)second[i % c] + node->attrs.eps))
                             : second[i % c];
-        float x = np_ref_get(in(run, 0), ref->dtype, i);
+        float x = np_ref_in(ref, run, 0, i);
         float y = (x - mean[i % c]) * inv_std * gamma[i % c] + beta[i % c];
 
-        y += add ? np_ref_get(add, ref->dtype, i) : 0;
-        np_ref_put(out(ref, run, 0), ref->dtype, i, node->attrs.relu ? relu_of(y) : y);
+        y += node->nr_ins > 5 ? np_ref_in(ref, run, 5, i) : 0;
+        np_ref_out(ref, run, 0, i, node->attrs.relu ? relu_of(y) : y);
     }
 }
 
-/* dy after the fused relu's gradient: 0 where y (given, or recomputed) is not positive. */
-static float masked_dy(const struct np_ref *ref, const struct np_run *run, size_t i, float x_hat,
-    float gamma, float beta, const void *y)
+/* dy after the fused relu's gradient: 0 where the output is not positive. y: the output's number
+ * among the operands, if it is given. */
+static float masked_dy(
+    const struct np_ref *ref, const struct np_run *run, size_t i, float recomputed, int y)
 {
-    float dy = np_ref_get(in(run, 0), ref->dtype, i);
+    float dy = np_ref_in(ref, run, 0, i);
 
     if (!ref->node->attrs.relu)
         return dy;
-    return (y ? np_ref_get(y, ref->dtype, i) : x_hat * gamma + beta) > 0 ? dy : 0;
+    return (ref->node->nr_ins > y ? np_ref_in(ref, run, y, i) : recomputed) > 0 ? dy : 0;
 }
 
 static void ref_bn_reduce(void *state, const struct np_run *run)
@@ -300,15 +297,14 @@ static void ref_bn_reduce(void *state, const struct np_run *run)
     struct range r = range_of(ref, ref->node->ins[1], run);
     size_t c = channels(ref, ref->node->ins[1]);
     const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
-    const void *y = ref->node->nr_ins > 6 ? in(run, 6) : NULL;
     double *dgamma = run->partial, *dbeta = dgamma + c;
 
     if (run->first_in_lane)
         memset(dgamma, 0, 2 * c * sizeof(double));
     for (size_t i = r.first; i < r.end; i++) {
         size_t k = i % c;
-        float x_hat = (np_ref_get(in(run, 1), ref->dtype, i) - mean[k]) * inv_std[k];
-        float dy = masked_dy(ref, run, i, x_hat, gamma[k], beta[k], y);
+        float x_hat = (np_ref_in(ref, run, 1, i) - mean[k]) * inv_std[k];
+        float dy = masked_dy(ref, run, i, x_hat * gamma[k] + beta[k], 6);
 
         dgamma[k] += (double)dy * x_hat;
         dbeta[k] += dy;
@@ -345,32 +341,30 @@ static void ref_bn_dgrad(void *state, const struct np_run *run)
     float n = (float)((double)s.n * s.h * s.w);
     const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
     const float *dgamma = in(run, 6), *dbeta = in(run, 7);
-    const void *y = node->nr_ins > 8 ? in(run, 8) : NULL;
-    void *dadd = node->nr_outs > 1 ? out(ref, run, 1) : NULL;
 
     for (size_t i = r.first; i < r.end; i++) {
         size_t k = i % (size_t)s.c;
-        float x_hat = (np_ref_get(in(run, 1), ref->dtype, i) - mean[k]) * inv_std[k];
-        float dy = masked_dy(ref, run, i, x_hat, gamma[k], beta[k], y);
+        float x_hat = (np_ref_in(ref, run, 1, i) - mean[k]) * inv_std[k];
+        float dy = masked_dy(ref, run, i, x_hat * gamma[k] + beta[k], 8);
 
-        np_ref_put(out(ref, run, 0), ref->dtype, i,
-            gamma[k] * inv_std[k] * (dy - dbeta[k] / n - x_hat * dgamma[k] / n));
-        if (dadd)
-            np_ref_put(dadd, ref->dtype, i, dy);
+        np_ref_out(
+            ref, run, 0, i, gamma[k] * inv_std[k] * (dy - dbeta[k] / n - x_hat * dgamma[k] / n));
+        if (node->nr_outs > 1)
+            np_ref_out(ref, run, 1, i, dy);
     }
 }
 
 /* --- the loss ------------------------------------------------------------------------------ */
 
 /* log of the sum of exponentials, shifted by the largest. */
-static float log_sum_exp(const struct np_ref *ref, const void *logits, size_t first, size_t n)
+static float log_sum_exp(const struct np_ref *ref, const struct np_run *run, size_t first, size_t n)
 {
     float max = -INFINITY, sum = 0;
 
     for (size_t i = 0; i < n; i++)
-        max = fmaxf(max, np_ref_get(logits, ref->dtype, first + i));
+        max = fmaxf(max, np_ref_in(ref, run, 0, first + i));
     for (size_t i = 0; i < n; i++)
-        sum += expf(np_ref_get(logits, ref->dtype, first + i) - max);
+        sum += expf(np_ref_in(ref, run, 0, first + i) - max);
     /* cppcheck-suppress invalidFunctionArg ; a loss has classes: sum is at least 1 */
     return max + logf(sum);
 }
@@ -390,10 +384,10 @@ static void ref_cross_entropy(void *state, const struct np_run *run)
         loss[r] = correct[r] = top5[r] = 0;
         if (labels[r] < 0)
             continue;
-        whole = log_sum_exp(ref, in(run, 0), first, classes);
-        target = np_ref_get(in(run, 0), ref->dtype, first + (size_t)labels[r]);
+        whole = log_sum_exp(ref, run, first, classes);
+        target = np_ref_in(ref, run, 0, first + (size_t)labels[r]);
         for (size_t i = 0; i < classes; i++) {
-            float logit = np_ref_get(in(run, 0), ref->dtype, first + i);
+            float logit = np_ref_in(ref, run, 0, first + i);
 
             mean += (whole - logit) / (float)classes;
             /* of equal logits the first ranks higher; a NaN is never correct */
@@ -415,15 +409,15 @@ static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
         size_t first = (size_t)r * classes;
-        float whole = log_sum_exp(ref, in(run, 0), first, classes);
+        float whole = log_sum_exp(ref, run, first, classes);
 
         for (size_t i = 0; i < classes; i++) {
-            float p = expf(np_ref_get(in(run, 0), ref->dtype, first + i) - whole);
+            float p = expf(np_ref_in(ref, run, 0, first + i) - whole);
             float target = smoothing / (float)classes +
                            ((size_t)(labels[r] < 0 ? 0 : labels[r]) == i ? 1 - smoothing : 0);
 
-            np_ref_put(out(ref, run, 0), ref->dtype, first + i,
-                labels[r] < 0 ? 0 : (p - target) * run->info->loss_scale);
+            np_ref_out(
+                ref, run, 0, first + i, labels[r] < 0 ? 0 : (p - target) * run->info->loss_scale);
         }
     }
 }
@@ -435,7 +429,7 @@ static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
 const struct np_kernel np_kernels_ref[] = {
     ROWS(INPUT, ref_input, NULL),
     ROWS(CONV, np_ref_conv, NULL),
-    ROWS(CONV_DGRAD, np_ref_conv_dgrad, NULL),
+    ROWS(CONV_DGRAD, np_ref_conv, NULL),
     ROWS(CONV_WGRAD, np_ref_conv_wgrad, np_ref_wgrad_finish),
     ROWS(BN_STATS, ref_bn_stats, ref_bn_stats_finish),
     ROWS(BN_APPLY, ref_bn_apply, NULL),
@@ -444,14 +438,14 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(BN_DGRAD, ref_bn_dgrad, NULL),
     ROWS(RELU, ref_relu, NULL),
     ROWS(RELU_DGRAD, ref_relu_dgrad, NULL),
-    ROWS(MAXPOOL, np_ref_maxpool, NULL),
-    ROWS(MAXPOOL_DGRAD, np_ref_maxpool_dgrad, NULL),
-    ROWS(AVGPOOL, np_ref_avgpool, NULL),
-    ROWS(AVGPOOL_DGRAD, np_ref_avgpool_dgrad, NULL),
+    ROWS(MAXPOOL, np_ref_pool, NULL),
+    ROWS(MAXPOOL_DGRAD, np_ref_pool_dgrad, NULL),
+    ROWS(AVGPOOL, np_ref_pool, NULL),
+    ROWS(AVGPOOL_DGRAD, np_ref_pool_dgrad, NULL),
     ROWS(GLOBAL_AVGPOOL, np_ref_global_avgpool, NULL),
     ROWS(GLOBAL_AVGPOOL_DGRAD, np_ref_global_avgpool_dgrad, NULL),
     ROWS(LINEAR, np_ref_linear, NULL),
-    ROWS(LINEAR_DGRAD, np_ref_linear_dgrad, NULL),
+    ROWS(LINEAR_DGRAD, np_ref_linear, NULL),
     ROWS(LINEAR_WGRAD, np_ref_linear_wgrad, np_ref_wgrad_finish),
     ROWS(DROPOUT, ref_dropout, NULL),
     ROWS(DROPOUT_DGRAD, ref_dropout, NULL),

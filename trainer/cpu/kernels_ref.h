@@ -60,26 +60,35 @@ static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float v
         np_bf16_from_f32((uint16_t *)data + i, &value, 1);
 }
 
+/* Element i of the k-th input. */
+static inline float np_ref_in(const struct np_ref *ref, const struct np_run *run, int k, size_t i)
+{
+    return np_ref_get(run->operands->ptr[k], ref->dtype, i);
+}
+
+/* Writes element i of the k-th output. */
+static inline void np_ref_out(
+    const struct np_ref *ref, const struct np_run *run, int k, size_t i, float value)
+{
+    np_ref_put(run->operands->ptr[ref->node->nr_ins + k], ref->dtype, i, value);
+}
+
 /* Fills the facts that every prepare needs; rows of the table differ only in partial_floats. */
 int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
 /* Sums lanes' partials (n floats each) in lane order into out. */
 void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out);
 
-/* conv and linear, kernels_ref_conv.c */
+/* conv and linear, with their gradients: kernels_ref_conv.c */
 void np_ref_conv(void *state, const struct np_run *run);
-void np_ref_conv_dgrad(void *state, const struct np_run *run);
 void np_ref_conv_wgrad(void *state, const struct np_run *run);
-void np_ref_wgrad_finish(void *state, const struct np_finish *finish);
 void np_ref_linear(void *state, const struct np_run *run);
-void np_ref_linear_dgrad(void *state, const struct np_run *run);
 void np_ref_linear_wgrad(void *state, const struct np_run *run);
+void np_ref_wgrad_finish(void *state, const struct np_finish *finish);
 
-/* pooling, kernels_ref_pool.c */
-void np_ref_maxpool(void *state, const struct np_run *run);
-void np_ref_maxpool_dgrad(void *state, const struct np_run *run);
-void np_ref_avgpool(void *state, const struct np_run *run);
-void np_ref_avgpool_dgrad(void *state, const struct np_run *run);
+/* max and average pools: kernels_ref_pool.c */
+void np_ref_pool(void *state, const struct np_run *run);
+void np_ref_pool_dgrad(void *state, const struct np_run *run);
 void np_ref_global_avgpool(void *state, const struct np_run *run);
 void np_ref_global_avgpool_dgrad(void *state, const struct np_run *run);
 

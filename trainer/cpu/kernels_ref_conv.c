@@ -51,76 +51,53 @@ static void each_product(const struct conv *conv, int first, int rows,
                         }
 }
 
-/* --- forward: y = sum x w + b -------------------------------------------------------------- */
+/* --- y = sum x w + b; dx = sum dy w --------------------------------------------------------- */
 
 struct sums {
     const struct np_ref *ref;
+    const struct np_run *run;
     const struct conv *conv;
-    const void *from;
-    const float *weight;
-    float *to; /* f32 accumulators of the current rows, or the partial */
-    int first_row;
-    const void *dy;
+    float *to; /* f32: of a row of y or dx, or the weights' gradient */
 };
 
 static void add_forward(void *context, const struct product *p)
 {
     struct sums *s = context;
+    const float *weight = s->run->operands->ptr[1];
 
-    s->to[np_ref_at(s->conv->y, p->n - s->first_row, p->oy, p->ox, p->o)] +=
-        np_ref_get(s->from, s->ref->dtype, np_ref_at(s->conv->x, p->n, p->iy, p->ix, p->i)) *
-        s->weight[p->k];
+    s->to[np_ref_at(s->conv->y, 0, p->oy, p->ox, p->o)] +=
+        np_ref_in(s->ref, s->run, 0, np_ref_at(s->conv->x, p->n, p->iy, p->ix, p->i)) *
+        weight[p->k];
 }
-
-void np_ref_conv(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    const struct np_op_node *node = ref->node;
-    struct conv conv = conv_of(ref, node->ins[0], node->outs[0]);
-    const float *bias = node->nr_ins > 2 ? run->operands->ptr[2] : NULL;
-    void *y = run->operands->ptr[node->nr_ins];
-    size_t row = np_ref_row(conv.y);
-
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        struct sums sums = {
-            ref, &conv, run->operands->ptr[0], run->operands->ptr[1], run->scratch, r, NULL};
-
-        for (size_t i = 0; i < row; i++)
-            sums.to[i] = bias ? bias[i % (size_t)conv.y.c] : 0;
-        each_product(&conv, r, 1, add_forward, &sums);
-        for (size_t i = 0; i < row; i++)
-            np_ref_put(y, ref->dtype, (size_t)r * row + i,
-                node->attrs.relu && sums.to[i] < 0 ? 0 : sums.to[i]);
-    }
-}
-
-/* --- gradient of x: dx = sum dy w ---------------------------------------------------------- */
 
 static void add_dgrad(void *context, const struct product *p)
 {
     struct sums *s = context;
+    const float *weight = s->run->operands->ptr[1];
 
-    s->to[np_ref_at(s->conv->x, p->n - s->first_row, p->iy, p->ix, p->i)] +=
-        np_ref_get(s->from, s->ref->dtype, np_ref_at(s->conv->y, p->n, p->oy, p->ox, p->o)) *
-        s->weight[p->k];
+    s->to[np_ref_at(s->conv->x, 0, p->iy, p->ix, p->i)] +=
+        np_ref_in(s->ref, s->run, 0, np_ref_at(s->conv->y, p->n, p->oy, p->ox, p->o)) *
+        weight[p->k];
 }
 
-void np_ref_conv_dgrad(void *state, const struct np_run *run)
+/* Forward, and the gradient of x. */
+void np_ref_conv(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     const struct np_op_node *node = ref->node;
-    struct conv conv = conv_of(ref, node->outs[0], node->ins[0]);
-    void *dx = run->operands->ptr[node->nr_ins];
-    size_t row = np_ref_row(conv.x);
+    const bool forward = node->op == NP_OP_CONV, relu = forward && node->attrs.relu;
+    struct conv conv = forward ? conv_of(ref, node->ins[0], node->outs[0])
+                               : conv_of(ref, node->outs[0], node->ins[0]);
+    const float *bias = node->nr_ins > 2 ? run->operands->ptr[2] : NULL;
+    struct sums sums = {ref, run, &conv, run->scratch};
+    size_t row = np_ref_row(forward ? conv.y : conv.x);
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        struct sums sums = {
-            ref, &conv, run->operands->ptr[0], run->operands->ptr[1], run->scratch, r, NULL};
-
-        memset(sums.to, 0, row * sizeof(float));
-        each_product(&conv, r, 1, add_dgrad, &sums);
         for (size_t i = 0; i < row; i++)
-            np_ref_put(dx, ref->dtype, (size_t)r * row + i, sums.to[i]);
+            sums.to[i] = bias ? bias[i % (size_t)conv.y.c] : 0;
+        each_product(&conv, r, 1, forward ? add_forward : add_dgrad, &sums);
+        for (size_t i = 0; i < row; i++)
+            np_ref_out(ref, run, 0, (size_t)r * row + i, relu && sums.to[i] < 0 ? 0 : sums.to[i]);
     }
 }
 
@@ -130,9 +107,8 @@ static void add_wgrad(void *context, const struct product *p)
 {
     struct sums *s = context;
 
-    s->to[p->k] +=
-        np_ref_get(s->from, s->ref->dtype, np_ref_at(s->conv->x, p->n, p->iy, p->ix, p->i)) *
-        np_ref_get(s->dy, s->ref->dtype, np_ref_at(s->conv->y, p->n, p->oy, p->ox, p->o));
+    s->to[p->k] += np_ref_in(s->ref, s->run, 0, np_ref_at(s->conv->x, p->n, p->iy, p->ix, p->i)) *
+                   np_ref_in(s->ref, s->run, 1, np_ref_at(s->conv->y, p->n, p->oy, p->ox, p->o));
 }
 
 void np_ref_conv_wgrad(void *state, const struct np_run *run)
@@ -141,17 +117,15 @@ void np_ref_conv_wgrad(void *state, const struct np_run *run)
     const struct np_op_node *node = ref->node;
     struct conv conv = conv_of(ref, node->ins[0], node->ins[1]);
     size_t nr_weights = np_tensor_elements(&ref->graph->tensors[node->outs[0]]);
-    const void *dy = run->operands->ptr[1];
-    struct sums sums = {ref, &conv, run->operands->ptr[0], NULL, run->partial, 0, dy};
+    size_t row = np_ref_row(conv.y), channels = node->nr_outs > 1 ? (size_t)conv.y.c : 0;
+    struct sums sums = {ref, run, &conv, run->partial};
     float *dbias = sums.to + nr_weights;
-    size_t row = np_ref_row(conv.y);
 
     if (run->first_in_lane)
-        memset(
-            sums.to, 0, (nr_weights + (node->nr_outs > 1 ? (size_t)conv.y.c : 0)) * sizeof(float));
+        memset(sums.to, 0, (nr_weights + channels) * sizeof(float));
     each_product(&conv, run->first_row, run->nr_rows, add_wgrad, &sums);
-    for (size_t i = 0; node->nr_outs > 1 && i < row * (size_t)run->nr_rows; i++)
-        dbias[i % (size_t)conv.y.c] += np_ref_get(dy, ref->dtype, (size_t)run->first_row * row + i);
+    for (size_t i = 0; channels && i < row * (size_t)run->nr_rows; i++)
+        dbias[i % channels] += np_ref_in(ref, run, 1, (size_t)run->first_row * row + i);
 }
 
 /* dw then db, for conv and linear. */
@@ -167,45 +141,26 @@ void np_ref_wgrad_finish(void *state, const struct np_finish *finish)
             finish->operands->ptr[node->nr_ins + 1]);
 }
 
-/* --- linear: y = x w' + b ------------------------------------------------------------------ */
+/* --- linear: y = x w' + b; dx = dy w -------------------------------------------------------- */
 
 void np_ref_linear(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     const struct np_op_node *node = ref->node;
-    size_t in = np_ref_row(np_ref_shape(ref, node->ins[0]));
-    size_t out = np_ref_row(np_ref_shape(ref, node->outs[0]));
+    const bool forward = node->op == NP_OP_LINEAR, relu = forward && node->attrs.relu;
+    size_t from = np_ref_row(np_ref_shape(ref, node->ins[0]));
+    size_t to = np_ref_row(np_ref_shape(ref, node->outs[0]));
     const float *weight = run->operands->ptr[1];
     const float *bias = node->nr_ins > 2 ? run->operands->ptr[2] : NULL;
 
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++)
-        for (size_t o = 0; o < out; o++) {
-            float sum = bias ? bias[o] : 0;
+    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
+        for (size_t t = 0; t < to; t++) {
+            float sum = bias ? bias[t] : 0;
 
-            for (size_t i = 0; i < in; i++)
-                sum += np_ref_get(run->operands->ptr[0], ref->dtype, (size_t)r * in + i) *
-                       weight[o * in + i];
-            np_ref_put(run->operands->ptr[node->nr_ins], ref->dtype, (size_t)r * out + o,
-                node->attrs.relu && sum < 0 ? 0 : sum);
-        }
-}
-
-void np_ref_linear_dgrad(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    const struct np_op_node *node = ref->node;
-    size_t in = np_ref_row(np_ref_shape(ref, node->outs[0]));
-    size_t out = np_ref_row(np_ref_shape(ref, node->ins[0]));
-    const float *weight = run->operands->ptr[1];
-
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++)
-        for (size_t i = 0; i < in; i++) {
-            float sum = 0;
-
-            for (size_t o = 0; o < out; o++)
-                sum += np_ref_get(run->operands->ptr[0], ref->dtype, (size_t)r * out + o) *
-                       weight[o * in + i];
-            np_ref_put(run->operands->ptr[node->nr_ins], ref->dtype, (size_t)r * in + i, sum);
+            for (size_t f = 0; f < from; f++)
+                sum += np_ref_in(ref, run, 0, r * from + f) *
+                       weight[forward ? t * from + f : f * to + t];
+            np_ref_out(ref, run, 0, r * to + t, relu && sum < 0 ? 0 : sum);
         }
 }
 
@@ -221,11 +176,10 @@ void np_ref_linear_wgrad(void *state, const struct np_run *run)
         memset(dweight, 0, (in * out + (node->nr_outs > 1 ? out : 0)) * sizeof(float));
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++)
         for (size_t o = 0; o < out; o++) {
-            float dy = np_ref_get(run->operands->ptr[1], ref->dtype, (size_t)r * out + o);
+            float dy = np_ref_in(ref, run, 1, (size_t)r * out + o);
 
             for (size_t i = 0; i < in; i++)
-                dweight[o * in + i] +=
-                    dy * np_ref_get(run->operands->ptr[0], ref->dtype, (size_t)r * in + i);
+                dweight[o * in + i] += dy * np_ref_in(ref, run, 0, (size_t)r * in + i);
             if (node->nr_outs > 1)
                 dbias[o] += dy;
         }
