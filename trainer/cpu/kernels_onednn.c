@@ -30,6 +30,7 @@ struct conv {
     size_t x_row, y_row; /* elements of a row */
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t forward[NR_SIZES], desc[NR_SIZES];
     dnnl_primitive_t primitive[NR_SIZES];
     struct np_md_own x[NR_SIZES], y[NR_SIZES]; /* plain */
@@ -71,18 +72,18 @@ static dnnl_status_t make_weights(
     struct conv *conv, const struct np_window *w, struct shape x, struct shape y, bool bf16)
 {
     const dnnl_dim_t groups = w->groups, out = y.c / w->groups, in = x.c / w->groups;
-    const dnnl_dim_t dims[] = {groups, out, in, w->kernel_h, w->kernel_w};
-    bool grouped = groups > 1;
-    int nr = grouped ? 5 : 4;
-    dnnl_status_t status;
+    const dnnl_dim_t with_groups[] = {groups, out, in, w->kernel_h, w->kernel_w}, bias[] = {y.c};
+    const bool grouped = groups > 1;
+    const int nr = grouped ? 5 : 4;
+    const dnnl_dim_t *dims = grouped ? with_groups : with_groups + 1;
+    dnnl_status_t status =
+        np_md_make(&conv->any_weights, nr, dims, bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any);
 
-    status = np_md_make(&conv->any_weights, nr, grouped ? dims : dims + 1,
-        bf16 ? dnnl_bf16 : dnnl_f32, dnnl_format_tag_any);
     if (status == dnnl_success)
-        status = np_md_make(&conv->file_weights, nr, grouped ? dims : dims + 1, dnnl_f32,
-            grouped ? dnnl_goihw : dnnl_oihw);
+        status =
+            np_md_make(&conv->file_weights, nr, dims, dnnl_f32, grouped ? dnnl_goihw : dnnl_oihw);
     if (status == dnnl_success && conv->has_bias)
-        status = np_md_make(&conv->bias, 1, (const dnnl_dim_t[]){y.c}, dnnl_f32, dnnl_x);
+        status = np_md_make(&conv->bias, 1, bias, dnnl_f32, dnnl_x);
     return status;
 }
 
@@ -98,15 +99,6 @@ static void set_window(
         desc->pad_high[i] =
             (out[i] - 1) * w->stride + (kernel[i] - 1) * w->dilation + 1 - in[i] - w->pad;
     }
-}
-
-static dnnl_status_t make_attr(dnnl_primitive_attr_t *ret_attr)
-{
-    dnnl_status_t status = dnnl_primitive_attr_create(ret_attr);
-
-    if (status == dnnl_success)
-        status = dnnl_primitive_attr_set_scratchpad_mode(*ret_attr, dnnl_scratchpad_mode_user);
-    return status;
 }
 
 /* A 1x1 convolution with a stride gathers its pixels in the scratchpad first, with channels
@@ -130,37 +122,28 @@ static bool is_slow(const_dnnl_primitive_desc_t desc)
 
 static dnnl_status_t make_primitive(struct conv *conv, int size, struct np_conv_desc *desc)
 {
+    dnnl_primitive_desc_t *pd = &conv->desc[size], *ahead = &conv->forward[size];
+    const bool forward = conv->op == NP_OP_CONV, wgrad = conv->op == NP_OP_CONV_WGRAD;
     dnnl_status_t status;
 
     desc->x = np_md_get(&conv->x[size]);
     desc->y = np_md_get(&conv->y[size]);
+    desc->weights = np_md_get(&conv->any_weights);
     desc->bias = np_md_get(&conv->bias);
-    if (size == FULL)
-        desc->weights = np_md_get(&conv->any_weights);
-    else /* of the same layout, so that they can be shared */
+    if (!forward && (status = np_conv_forward(ahead, conv->engine, desc)) != dnnl_success)
+        return status;
+    if (size != FULL) /* of the same layout, so that they can be shared */
         desc->weights = conv->weights;
-    if (conv->op == NP_OP_CONV) {
-        status = np_conv_forward(&conv->desc[size], conv->engine, desc);
-    } else {
-        struct np_conv_desc ahead = *desc;
-
-        ahead.weights = np_md_get(&conv->any_weights);
-        status = np_conv_forward(&conv->forward[size], conv->engine, &ahead);
-        if (status != dnnl_success)
-            return status;
-        status = conv->op == NP_OP_CONV_DGRAD ? np_conv_backward_data(&conv->desc[size],
-                                                    conv->engine, desc, conv->forward[size])
-                                              : np_conv_backward_weights(&conv->desc[size],
-                                                    conv->engine, desc, conv->forward[size]);
-    }
+    status = forward ? np_conv_forward(pd, conv->engine, desc)
+             : wgrad ? np_conv_backward_weights(pd, conv->engine, desc, *ahead)
+                     : np_conv_backward_data(pd, conv->engine, desc, *ahead);
     if (status != dnnl_success)
         return status;
-    if (conv->half && !conv->wraps && is_slow(conv->desc[size]))
+    if (conv->half && !conv->wraps && is_slow(*pd))
         return dnnl_unimplemented;
     if (size == FULL)
-        conv->weights = np_md_of(conv->desc[FULL],
-            conv->op == NP_OP_CONV_WGRAD ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
-    return dnnl_primitive_create(&conv->primitive[size], conv->desc[size]);
+        conv->weights = np_md_of(*pd, wgrad ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    return dnnl_primitive_create(&conv->primitive[size], *pd);
 }
 
 static dnnl_status_t make_reorder(struct conv *conv)
@@ -174,8 +157,10 @@ static dnnl_status_t make_reorder(struct conv *conv)
                                   : dnnl_primitive_create(&conv->reorder, conv->reorder_desc);
 }
 
-static void conv_drop(struct conv *conv)
+static void conv_free(void *state)
 {
+    struct conv *conv = state;
+
     for (int i = 0; i < NR_SIZES; i++) {
         dnnl_primitive_destroy(conv->primitive[i]);
         dnnl_primitive_desc_destroy(conv->desc[i]);
@@ -188,15 +173,10 @@ static void conv_drop(struct conv *conv)
     np_md_drop(&conv->any_weights);
     np_md_drop(&conv->file_weights);
     np_md_drop(&conv->bias);
+    dnnl_primitive_attr_destroy(conv->attr);
     dnnl_stream_destroy(conv->stream);
     dnnl_engine_destroy(conv->engine);
-}
-
-static void conv_free(void *state)
-{
-    if (state)
-        conv_drop(state);
-    np_free(state);
+    np_free(conv);
 }
 
 /* oneDNN 2.6.3, with AVX-512's bf16 products (its jit_bf16_1x1:avx512_core_bf16, on a Zen 5):
@@ -210,47 +190,51 @@ static bool is_wrong(const struct conv *conv, const struct np_window *w, struct 
            w->kernel_w == 1 && y.c / w->groups % 2 != 0;
 }
 
+static dnnl_status_t conv_start(struct conv *conv)
+{
+    dnnl_status_t status = dnnl_engine_create(&conv->engine, dnnl_cpu, 0);
+
+    if (status == dnnl_success)
+        status = dnnl_stream_create(&conv->stream, conv->engine, dnnl_stream_default_flags);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_create(&conv->attr);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(conv->attr, dnnl_scratchpad_mode_user);
+    return status;
+}
+
 static dnnl_status_t conv_make(
     struct conv *conv, const struct np_graph *graph, const struct np_op_node *node, int max_rows)
 {
     bool bf16 = conv->half && !conv->wraps, wgrad = conv->op == NP_OP_CONV_WGRAD;
-    int dgrad = conv->op == NP_OP_CONV_DGRAD;
+    bool dgrad = conv->op == NP_OP_CONV_DGRAD;
+    const struct np_window *w = &node->attrs.window;
     struct shape x = shape_of(&graph->tensors[dgrad ? node->outs[0] : node->ins[0]]);
     struct shape y = shape_of(&graph->tensors[dgrad   ? node->ins[0]
                                               : wgrad ? node->ins[1]
                                                       : node->outs[0]]);
     struct np_conv_desc desc = {0};
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_status_t status;
 
-    if (is_wrong(conv, &node->attrs.window, y))
+    if (is_wrong(conv, w, y))
         return dnnl_unimplemented;
-    conv->margin = margin_of(&node->attrs.window, x);
+    conv->margin = margin_of(w, x);
     conv->x_row = (size_t)x.h * (size_t)x.w * (size_t)x.c;
     conv->y_row = (size_t)y.h * (size_t)y.w * (size_t)y.c;
-    status = dnnl_engine_create(&conv->engine, dnnl_cpu, 0);
+    dnnl_status_t status = conv_start(conv);
     if (status == dnnl_success)
-        status = dnnl_stream_create(&conv->stream, conv->engine, dnnl_stream_default_flags);
-    if (status == dnnl_success)
-        status = make_attr(&attr);
-    if (status == dnnl_success)
-        status = make_weights(conv, &node->attrs.window, x, y, bf16);
-    set_window(&desc, &node->attrs.window, x, y);
-    desc.attr = attr;
-    for (int size = FULL; size < NR_SIZES && status == dnnl_success; size++) {
-        conv->rows[size] = size == FULL ? max_rows : 1;
-        if (size == ONE && max_rows == 1)
-            break;
+        status = make_weights(conv, w, x, y, bf16);
+    set_window(&desc, w, x, y);
+    desc.attr = conv->attr;
+    conv->rows[FULL] = max_rows;
+    conv->rows[ONE] = 1;
+    for (int size = FULL; size <= (max_rows > 1 ? ONE : FULL) && status == dnnl_success; size++) {
         status = make_activation(&conv->x[size], x, conv->rows[size], bf16);
         if (status == dnnl_success)
             status = make_activation(&conv->y[size], y, conv->rows[size], bf16);
         if (status == dnnl_success)
             status = make_primitive(conv, size, &desc);
     }
-    if (status == dnnl_success)
-        status = make_reorder(conv);
-    dnnl_primitive_attr_destroy(attr);
-    return status;
+    return status == dnnl_success ? make_reorder(conv) : status;
 }
 
 static void set_needs(struct conv *conv, int max_rows, struct np_needs *ret_needs)
@@ -387,45 +371,30 @@ static void *to_float(
     return conv->wraps ? scratch_at(run, at) : row_at(conv, data, row, r);
 }
 
-static void round_back(
-    const struct conv *conv, void *data, const void *from, size_t row, int r, int nr_rows)
+/* Forward, and the gradient of the input. */
+static void data_rows(struct conv *conv, const struct np_run *run, int size, int r)
 {
-    if (conv->wraps)
-        np_bf16_from_f32(row_at(conv, data, row, r), from, row * (size_t)nr_rows);
-}
-
-static void forward_rows(struct conv *conv, const struct np_run *run, int size, int r)
-{
+    const bool forward = conv->op == NP_OP_CONV;
     void *const *ptr = run->operands->ptr;
+    void *out = ptr[conv->nr_operands_in];
     int rows = conv->rows[size], n = 4;
-    void *x = as_float(conv, run, ptr[0], conv->x_row, conv->x_at, r, rows);
-    void *y = to_float(conv, run, ptr[conv->nr_operands_in], conv->y_row, conv->y_at, r);
-    struct operand list[5] = {{DNNL_ARG_SRC, np_md_get(&conv->x[size]), x},
+    const size_t from_row = forward ? conv->x_row : conv->y_row;
+    const size_t to_row = forward ? conv->y_row : conv->x_row;
+    np_md x = np_md_get(&conv->x[size]), y = np_md_get(&conv->y[size]);
+    void *from = as_float(conv, run, ptr[0], from_row, forward ? conv->x_at : conv->y_at, r, rows);
+    void *to = to_float(conv, run, out, to_row, forward ? conv->y_at : conv->x_at, r);
+    struct operand list[5] = {{forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, forward ? x : y, from},
         {DNNL_ARG_WEIGHTS, conv->weights, run->shared},
-        {DNNL_ARG_DST, np_md_get(&conv->y[size]), y},
+        {forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, forward ? y : x, to},
         {DNNL_ARG_SCRATCHPAD, np_md_of(conv->desc[size], dnnl_query_scratchpad_md), run->scratch}};
 
     if (conv->has_bias)
         list[n++] = (struct operand){DNNL_ARG_BIAS, np_md_get(&conv->bias), ptr[2]};
     execute(conv, conv->primitive[size], list, n);
     if (conv->relu) /* not by oneDNN: its relu turns NaN into 0 */
-        np_cpu_relu(conv->half && !conv->wraps, y, y, conv->y_row * (size_t)rows);
-    round_back(conv, ptr[conv->nr_operands_in], y, conv->y_row, r, rows);
-}
-
-static void dgrad_rows(struct conv *conv, const struct np_run *run, int size, int r)
-{
-    void *const *ptr = run->operands->ptr;
-    int rows = conv->rows[size];
-    void *dy = as_float(conv, run, ptr[0], conv->y_row, conv->y_at, r, rows);
-    void *dx = to_float(conv, run, ptr[conv->nr_operands_in], conv->x_row, conv->x_at, r);
-    const struct operand list[] = {{DNNL_ARG_DIFF_DST, np_md_get(&conv->y[size]), dy},
-        {DNNL_ARG_WEIGHTS, conv->weights, run->shared},
-        {DNNL_ARG_DIFF_SRC, np_md_get(&conv->x[size]), dx},
-        {DNNL_ARG_SCRATCHPAD, np_md_of(conv->desc[size], dnnl_query_scratchpad_md), run->scratch}};
-
-    execute(conv, conv->primitive[size], list, 4);
-    round_back(conv, ptr[conv->nr_operands_in], dx, conv->x_row, r, rows);
+        np_cpu_relu(conv->half && !conv->wraps, to, to, to_row * (size_t)rows);
+    if (conv->wraps)
+        np_bf16_from_f32(row_at(conv, out, to_row, r), to, to_row * (size_t)rows);
 }
 
 /* The gradient of these rows goes to the scratch, or is the lane's first summand. */
@@ -458,12 +427,7 @@ static void conv_run(void *state, const struct np_run *run)
 
     for (int r = run->first_row, size; r < end; r += conv->rows[size]) {
         size = end - r >= conv->rows[FULL] ? FULL : ONE;
-        if (conv->op == NP_OP_CONV)
-            forward_rows(conv, run, size, r);
-        else if (conv->op == NP_OP_CONV_DGRAD)
-            dgrad_rows(conv, run, size, r);
-        else
-            wgrad_rows(conv, run, size, r);
+        (conv->op == NP_OP_CONV_WGRAD ? wgrad_rows : data_rows)(conv, run, size, r);
     }
 }
 
