@@ -134,52 +134,6 @@ INLINE void find_lines(const struct np_wg_image *image, const struct np_wg_tile 
                        : (const char *)zeros;
 }
 
-INLINE void input_tile(const struct np_wg_image *image, const struct np_wg_tile *tile,
-    const char *const lines[6], int c, bool half, float *out, size_t point_stride)
-{
-    __m256 columns[6][6], d[6], r[6];
-
-    for (int x = 0; x < 6; x++) {
-        if (tile->x + x < 0 || tile->x + x >= image->w) {
-            for (int y = 0; y < 6; y++)
-                columns[y][x] = _mm256_setzero_ps();
-            continue;
-        }
-        for (int y = 0; y < 6; y++)
-            d[y] = load(lines[y], (size_t)(x * image->c + c), half);
-        input_line(d, r);
-        for (int y = 0; y < 6; y++)
-            columns[y][x] = r[y];
-    }
-    for (int y = 0; y < 6; y++) {
-        input_line(columns[y], r);
-        for (int x = 0; x < 6; x++)
-            _mm256_storeu_ps(out + (size_t)(y * 6 + x) * point_stride, r[x]);
-    }
-}
-
-INLINE void input_tiles(const struct np_wg_image *image, const struct np_wg_tile *tiles, bool half,
-    const struct np_wg_matrices *out, const float *zeros)
-{
-    for (int t = 0; t < out->nr_tiles; t++) {
-        const char *lines[6];
-
-        find_lines(image, &tiles[t], 6, zeros, lines);
-        for (int c = 0; c < image->c; c += 8)
-            input_tile(image, &tiles[t], lines, c, half,
-                out->data + (size_t)t * out->row_stride + c, out->point_stride);
-    }
-}
-
-AVX2 void np_wg_input(const struct np_wg_image *image, const struct np_wg_tile *tiles,
-    const struct np_wg_matrices *out, const float *zeros)
-{
-    if (image->half)
-        input_tiles(image, tiles, true, out, zeros);
-    else
-        input_tiles(image, tiles, false, out, zeros);
-}
-
 /* Returns the place of channel c of row (tile or input) i in panels of n rows and `channels`
  * channels. */
 INLINE size_t panel_at(int c, int i, int n, int channels)
@@ -190,50 +144,71 @@ INLINE size_t panel_at(int c, int i, int n, int channels)
     return (size_t)panel * (size_t)n + (size_t)(i * width + c - panel);
 }
 
-INLINE void gradient_tile(const struct np_wg_image *image, const struct np_wg_tile *tile,
+/* One line of a tile of `side` (a constant): 6 of an input, 4 of a gradient. */
+INLINE void tile_line(const __m256 *d, __m256 r[6], int side)
+{
+    if (side == 6)
+        input_line(d, r);
+    else
+        gradient_line(d, r);
+}
+
+INLINE void tile_in(const struct np_wg_image *image, const struct np_wg_tile *tile, int side,
     const char *const lines[6], int c, bool half, float *out, size_t point_stride)
 {
-    __m256 columns[6][4], d[4], r[6];
+    __m256 columns[6][6], d[6], r[6];
 
-    for (int x = 0; x < 4; x++) {
-        if (tile->x + x >= image->w) {
+    for (int x = 0; x < side; x++) {
+        if ((side == 6 && tile->x + x < 0) || tile->x + x >= image->w) {
             for (int y = 0; y < 6; y++)
                 columns[y][x] = _mm256_setzero_ps();
             continue;
         }
-        for (int y = 0; y < 4; y++)
+        for (int y = 0; y < side; y++)
             d[y] = load(lines[y], (size_t)(x * image->c + c), half);
-        gradient_line(d, r);
+        tile_line(d, r, side);
         for (int y = 0; y < 6; y++)
             columns[y][x] = r[y];
     }
     for (int y = 0; y < 6; y++) {
-        gradient_line(columns[y], r);
+        tile_line(columns[y], r, side);
         for (int x = 0; x < 6; x++)
             _mm256_storeu_ps(out + (size_t)(y * 6 + x) * point_stride, r[x]);
     }
 }
 
-INLINE void gradient_tiles(const struct np_wg_image *image, const struct np_wg_tile *tiles,
+/* Inputs lie in rows of channels, gradients in panels. */
+INLINE void tiles_in(const struct np_wg_image *image, const struct np_wg_tile *tiles, int side,
     bool half, const struct np_wg_matrices *out, const float *zeros)
 {
     for (int t = 0; t < out->nr_tiles; t++) {
         const char *lines[6];
 
-        find_lines(image, &tiles[t], 4, zeros, lines);
+        find_lines(image, &tiles[t], side, zeros, lines);
         for (int c = 0; c < image->c; c += 8)
-            gradient_tile(image, &tiles[t], lines, c, half,
-                out->data + panel_at(c, t, out->nr_tiles, image->c), out->point_stride);
+            tile_in(image, &tiles[t], side, lines, c, half,
+                out->data + (side == 6 ? (size_t)t * out->row_stride + (size_t)c
+                                       : panel_at(c, t, out->nr_tiles, image->c)),
+                out->point_stride);
     }
+}
+
+AVX2 void np_wg_input(const struct np_wg_image *image, const struct np_wg_tile *tiles,
+    const struct np_wg_matrices *out, const float *zeros)
+{
+    if (image->half)
+        tiles_in(image, tiles, 6, true, out, zeros);
+    else
+        tiles_in(image, tiles, 6, false, out, zeros);
 }
 
 AVX2 void np_wg_gradient(const struct np_wg_image *image, const struct np_wg_tile *tiles,
     const struct np_wg_matrices *out, const float *zeros)
 {
     if (image->half)
-        gradient_tiles(image, tiles, true, out, zeros);
+        tiles_in(image, tiles, 4, true, out, zeros);
     else
-        gradient_tiles(image, tiles, false, out, zeros);
+        tiles_in(image, tiles, 4, false, out, zeros);
 }
 
 INLINE void output_tile(const float *in, size_t point_stride, const struct np_wg_image *image,
