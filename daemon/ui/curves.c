@@ -3,7 +3,6 @@
 #include "daemon/ui/curves.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,14 +36,18 @@ void np_curve_add(struct np_curve *curve, double x, double y)
 #define TOP     84.0
 /* With fewer values none counts as an outlier. */
 #define MANY_VALUES 20
+/* class (in page/curves.css, which also sets the alignment to x), x, y */
+#define TEXT   "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">"
+#define LEGEND "<circle class=\"dot %s\" cx=\"%g\" cy=\"%g\" r=\"4\"/>\n"
+#define DOT    "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n"
+#define FAR    "<path class=\"dot %s far\" d=\"M%.1f %gl4 -7l4 7z\"><title>%.4g</title></path>\n"
 
 struct panel {
     const char *title, *unit;
-    double left, max_x;
-    double scale; /* of y in labels: 100 for percent */
-    bool clips;   /* values far above all others are marked at the upper edge */
+    double left, scale; /* scale: of y in labels: 100 for percent */
+    bool clips;         /* values far above all others are marked at the upper edge */
     const struct np_curve *train, *eval;
-    double min_y, max_y, tick_y; /* fit_y() */
+    double max_x, min_y, max_y, tick_y; /* the y: fit_y() */
 };
 
 /* 1, 2 or 5 times a power of ten, at least span / 5. */
@@ -104,35 +107,6 @@ static double place_y(const struct panel *panel, double y)
     return TOP + PANEL_H * (1 - fmin(fmax(part, -0.02), 1.02));
 }
 
-/* class: in page/curves.css, which also sets the alignment to x. */
-static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-static void text(FILE *out, const char *class, double x, double y, const char *format, ...)
-{
-    va_list args;
-
-    fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
-    va_start(args, format);
-    vfprintf(out, format, args);
-    va_end(args);
-    fputs("</text>\n", out);
-}
-
-static void draw_grid(FILE *out, const struct panel *panel)
-{
-    const double step_x = nice_step(panel->max_x), bottom = TOP + PANEL_H;
-
-    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
-        const double at = place_y(panel, y);
-
-        fprintf(out, "<path class=\"grid\" d=\"M%g %.1fh%g\"/>\n", panel->left, at, PANEL_W);
-        text(out, "tick end", panel->left - 8, at + 4, "%g%s", y * panel->scale, panel->unit);
-    }
-    for (double x = 0; x <= panel->max_x + step_x / 1e6; x += step_x)
-        text(out, "tick middle", place_x(panel, x), bottom + 18, "%g", x);
-    text(out, "tick middle", panel->left + PANEL_W / 2, bottom + 36, "epoch");
-}
-
 /* Each point is the mean of `reach` neighbours on both sides. */
 static void draw_line(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, int reach)
@@ -154,67 +128,65 @@ static void draw_line(FILE *out, const struct panel *panel, const struct np_curv
     fputs("\"/>\n", out);
 }
 
-/* Draws a dot for each value if they are few; for a value above the panel, a triangle at its upper edge. */
-static void draw_marks(FILE *out, const struct panel *panel, const struct np_curve *curve,
-    const char *class, bool dots)
-{
-    for (int i = 0; i < curve->nr_points; i++) {
-        const double x = place_x(panel, curve->x[i]), y = curve->y[i];
-
-        if (y > panel->max_y)
-            fprintf(out,
-                "<path class=\"dot %s far\" d=\"M%.1f %gl4 -7l4 7z\"><title>%.4g</title></path>\n",
-                class, x - 4, TOP + 5, y);
-        else if (dots && curve->nr_points <= 40)
-            fprintf(out, "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", class, x,
-                place_y(panel, y));
-    }
-}
-
-/* Draws a line, and the legend "train 0.52" in its colour. A line of many points is faint, with a smoothed
- * one over it. */
+/* Draws a line and its legend, "train 0.52". A training curve of many points is faint, with a smoothed one over
+ * it; the few values of an evaluation are dots, too. A value above the panel is a triangle at the upper edge. */
 static void draw_series(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, const char *name)
 {
     const bool train = curve == panel->train;
-    const int reach = train ? curve->nr_points / 60 : 0;
-    const double x = panel->left + PANEL_W - (train ? 220 : 105);
+    const int n = curve->nr_points, reach = train ? n / 60 : 0;
+    const double legend = panel->left + PANEL_W - (train ? 220 : 105);
 
-    if (curve->nr_points == 0)
+    if (n == 0)
         return;
     if (reach > 0)
         draw_line(out, panel, curve, "raw train", 0);
     draw_line(out, panel, curve, class, reach);
-    draw_marks(out, panel, curve, class, !train);
-    fprintf(out, "<circle class=\"dot %s\" cx=\"%g\" cy=\"%g\" r=\"4\"/>\n", class, x, TOP - 20);
-    text(out, "legend", x + 9, TOP - 16, "%s <tspan class=\"value\">%.*f%s</tspan>", name,
-        panel->scale > 1 ? 2 : 4, curve->y[curve->nr_points - 1] * panel->scale, panel->unit);
+    for (int i = 0; i < n; i++) {
+        const double x = place_x(panel, curve->x[i]), y = curve->y[i];
+
+        if (y > panel->max_y)
+            fprintf(out, FAR, class, x - 4, TOP + 5, y);
+        else if (!train && n <= 40)
+            fprintf(out, DOT, class, x, place_y(panel, y));
+    }
+    fprintf(out, LEGEND TEXT "%s <tspan class=\"value\">%.*f%s</tspan></text>\n", class, legend,
+        TOP - 20, "legend", legend + 9, TOP - 16, name, panel->scale > 1 ? 2 : 4,
+        curve->y[n - 1] * panel->scale, panel->unit);
 }
 
 static void draw_panel(FILE *out, struct panel *panel, const char *evaluated)
 {
+    const double left = panel->left, step_x = nice_step(panel->max_x), bottom = TOP + PANEL_H;
+
     fit_y(panel);
-    fprintf(out, "<clipPath id=\"c%g\"><path d=\"M%g %gh%gv%gh-%gz\"/></clipPath>\n", panel->left,
-        panel->left, TOP - 4, PANEL_W, PANEL_H + 8, PANEL_W);
-    text(out, "head", panel->left, TOP - 16, "%s", panel->title);
-    draw_grid(out, panel);
+    fprintf(out,
+        "<clipPath id=\"c%g\"><path d=\"M%g %gh%gv%gh-%gz\"/></clipPath>\n" TEXT "%s</text>\n",
+        left, left, TOP - 4, PANEL_W, PANEL_H + 8, PANEL_W, "head", left, TOP - 16, panel->title);
+    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
+        const double at = place_y(panel, y);
+
+        fprintf(out, "<path class=\"grid\" d=\"M%g %.1fh%g\"/>\n" TEXT "%g%s</text>\n", left, at,
+            PANEL_W, "tick end", left - 8, at + 4, y * panel->scale, panel->unit);
+    }
+    for (double x = 0; x <= panel->max_x + step_x / 1e6; x += step_x)
+        fprintf(out, TEXT "%g</text>\n", "tick middle", place_x(panel, x), bottom + 18, x);
+    fprintf(out, TEXT "epoch</text>\n", "tick middle", left + PANEL_W / 2, bottom + 36);
     draw_series(out, panel, panel->train, "train", "train");
     draw_series(out, panel, panel->eval, "test", evaluated);
 }
 
 /* Draws the learning rate in the loss panel, thin, from 0 at the bottom to its maximum at the top. */
-static void draw_lr(FILE *out, const struct panel *panel, const struct np_curve *lr)
+static void draw_lr(FILE *out, struct panel panel, const struct np_curve *lr)
 {
-    struct panel mine = *panel;
-
-    mine.min_y = mine.max_y = 0;
+    panel.min_y = panel.max_y = 0;
     for (int i = 0; i < lr->nr_points; i++)
-        mine.max_y = fmax(mine.max_y, lr->y[i]);
-    if (lr->nr_points < 2 || mine.max_y <= 0)
+        panel.max_y = fmax(panel.max_y, lr->y[i]);
+    if (lr->nr_points < 2 || panel.max_y <= 0)
         return;
-    draw_line(out, &mine, lr, "lr", 0);
-    text(out, "tick end", panel->left + PANEL_W, TOP + PANEL_H + 54,
-        "dotted: learning rate %.3g, maximum %.3g", lr->y[lr->nr_points - 1], mine.max_y);
+    draw_line(out, &panel, lr, "lr", 0);
+    fprintf(out, TEXT "dotted: learning rate %.3g, maximum %.3g</text>\n", "tick end",
+        panel.left + PANEL_W, TOP + PANEL_H + 54, lr->y[lr->nr_points - 1], panel.max_y);
 }
 
 struct picture {
@@ -228,10 +200,10 @@ static void draw(FILE *out, const void *what)
     const struct picture *picture = what;
     const struct np_curves *curves = picture->curves;
     const char *evaluated = curves->evaluated ? curves->evaluated : "test";
-    struct panel loss = {"loss", "", 60, picture->nr_epochs, 1, true, &curves->train_loss,
-        &curves->eval_loss, 0, 0, 0};
-    struct panel accuracy = {"accuracy", "%", 515, picture->nr_epochs, 100, false,
-        &curves->train_accuracy, &curves->eval_accuracy, 0, 0, 0};
+    struct panel loss = {"loss", "", 60, 1, true, &curves->train_loss, &curves->eval_loss,
+        picture->nr_epochs, 0, 0, 0};
+    struct panel accuracy = {"accuracy", "%", 515, 100, false, &curves->train_accuracy,
+        &curves->eval_accuracy, picture->nr_epochs, 0, 0, 0};
 
     fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 920 400\" "
           "role=\"img\">\n<style>\n",
@@ -244,7 +216,7 @@ static void draw(FILE *out, const void *what)
         fputs(*at == '&' ? "&amp;" : *at == '<' ? "&lt;" : (char[]){*at, '\0'}, out);
     fputs("</text>\n", out);
     draw_panel(out, &loss, evaluated);
-    draw_lr(out, &loss, &curves->lr);
+    draw_lr(out, loss, &curves->lr);
     draw_panel(out, &accuracy, evaluated);
     fputs("</svg>\n", out);
 }
