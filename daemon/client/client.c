@@ -29,7 +29,6 @@ struct np_client {
     char *path;
     char *body;
     size_t bytes, room;
-    char next[64], tag[96];
     char condition[128]; /* a header field of the next request; "" */
     char error[CURL_ERROR_SIZE];
     struct np_err memory; /* why the body could not be stored; code 0: it was */
@@ -67,29 +66,12 @@ static size_t append_body(char *bytes, size_t size, size_t nr, void *context)
     return more;
 }
 
-/* Copies the value if the line is the header field `name`. */
-static void copy_value(const char *line, size_t bytes, const char *name, char *to, size_t room)
+static void copy_header(const struct np_client *client, const char *name, char *to, size_t room)
 {
-    const size_t used = strlen(name);
+    struct curl_header *field;
 
-    if (bytes <= used || strncasecmp(line, name, used) != 0)
-        return;
-    const char *value = line + used;
-    size_t left = bytes - used;
-    for (; left > 0 && *value == ' '; left--)
-        value++;
-    while (left > 0 && (value[left - 1] == '\r' || value[left - 1] == '\n'))
-        left--;
-    snprintf(to, room, "%.*s", (int)left, value);
-}
-
-static size_t read_header(char *line, size_t size, size_t nr, void *context)
-{
-    struct np_client *client = context;
-
-    copy_value(line, size * nr, "X-Next:", client->next, sizeof(client->next));
-    copy_value(line, size * nr, "ETag:", client->tag, sizeof(client->tag));
-    return size * nr;
+    if (curl_easy_header(client->curl, name, 0, CURLH_HEADER, -1, &field) == CURLHE_OK)
+        snprintf(to, room, "%s", field->value);
 }
 
 int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err)
@@ -100,7 +82,7 @@ int np_client_open(const char *path, struct np_client **ret_client, struct np_er
     client->curl = curl_easy_init();
     if (!client->curl) {
         np_client_close(client);
-        return np_err_set(err, -ENOMEM, "out of memory");
+        return np_err_set(err, -EIO, "libcurl cannot be set up");
     }
     curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->path);
     curl_easy_setopt(client->curl, CURLOPT_PROXY, "");
@@ -110,8 +92,6 @@ int np_client_open(const char *path, struct np_client **ret_client, struct np_er
     curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
     curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, append_body);
     curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
-    curl_easy_setopt(client->curl, CURLOPT_HEADERFUNCTION, read_header);
-    curl_easy_setopt(client->curl, CURLOPT_HEADERDATA, client);
     *ret_client = client;
     return 0;
 }
@@ -130,15 +110,12 @@ void np_client_close(struct np_client *client)
 /* Turns a body {"error": {"text": ...}} into err. */
 static int set_refused(const struct np_response *response, struct np_err *err)
 {
-    struct np_err unread = {0};
     struct np_node *node = NULL;
-    const struct np_node *error, *text = NULL;
 
-    if (np_json_parse(response->body, response->bytes, &node, &unread) == 0 &&
-        (error = np_node_get(node, "error")) && error->kind == NP_NODE_MAP)
-        text = np_node_get(error, "text");
-    if (text && text->kind == NP_NODE_SCALAR)
-        np_err_set(err, -EREMOTEIO, "%s", text->text);
+    np_json_parse(response->body, response->bytes, &node, NULL);
+    const char *text = np_node_text(np_node_get(node, "error"), "text");
+    if (*text)
+        np_err_set(err, -EREMOTEIO, "%s", text);
     else
         np_err_set(err, -EREMOTEIO, "the service returned HTTP status %ld", response->status);
     np_node_free(node);
@@ -160,7 +137,7 @@ static int set_unreachable(const struct np_client *client, CURLcode code, struct
             "`systemctl --user start nnpipe`",
             client->path);
     if (client->memory.code)
-        return np_err_set(err, -ENOMEM, "%s", client->memory.text);
+        return np_err_set(err, client->memory.code, "%s", client->memory.text);
     if (code == CURLE_OUT_OF_MEMORY)
         return np_err_set(err, -ENOMEM, "out of memory");
     return np_err_set(err, -EIO, "%s: %s", client->path,
@@ -172,7 +149,7 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
 {
     client->bytes = 0;
     client->memory = (struct np_err){0};
-    client->next[0] = client->tag[0] = client->error[0] = '\0';
+    client->error[0] = '\0';
     append_body((char *)"", 1, 0, client);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
     curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, body ? body : "");
@@ -184,8 +161,8 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
 
     *ret_response = (struct np_response){.body = client->body, .bytes = client->bytes};
     curl_easy_getinfo(client->curl, CURLINFO_RESPONSE_CODE, &ret_response->status);
-    snprintf(ret_response->next, sizeof(ret_response->next), "%s", client->next);
-    snprintf(ret_response->tag, sizeof(ret_response->tag), "%s", client->tag);
+    copy_header(client, "X-Next", ret_response->next, sizeof(ret_response->next));
+    copy_header(client, "ETag", ret_response->tag, sizeof(ret_response->tag));
     return code;
 }
 

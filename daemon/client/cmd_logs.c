@@ -93,10 +93,10 @@ static bool is_number(const char *text)
 int np_cmd_logs(int argc, char **argv)
 {
     const char *socket = NULL, *tail = NULL, *lines = NULL;
-    bool follow = false, short_follow = false;
+    bool follow = false;
     const struct np_flag flags[] = {
         {"--follow", NULL, &follow, NULL},
-        {"-f", NULL, &short_follow, NULL},
+        {"-f", NULL, &follow, NULL},
         {"-n", &lines, NULL, NULL},
         {"--tail", &tail, NULL, NULL},
         {"--socket", &socket, NULL, NULL},
@@ -120,6 +120,6 @@ int np_cmd_logs(int argc, char **argv)
         snprintf(begin, sizeof(begin), "&%s=%s", lines ? "lines" : "tail", lines ? lines : tail);
     code = np_client_open(socket, &client, &err);
     if (code == 0)
-        code = print_log(client, id, begin, follow || short_follow, &err);
+        code = print_log(client, id, begin, follow, &err);
     return np_client_end(client, code, &err);
 }

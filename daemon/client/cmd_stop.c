@@ -30,9 +30,9 @@ static int send_run(
 
     snprintf(target, sizeof(target), "/v1/runs/%s%s%s", operand, action->verb ? "/" : "",
         action->verb ? action->verb : "");
-    int code = np_client_request(client, action->method, target, action->body, &response, err);
-    if (code == 0 && !removes)
-        code = np_json_parse(response.body, response.bytes, &run, err);
+    const int code =
+        removes ? np_client_request(client, action->method, target, NULL, &response, err)
+                : np_client_request_node(client, action->method, target, action->body, &run, err);
     if (code < 0)
         return code;
     if (removes && action->json)

@@ -196,8 +196,7 @@ static void print_problems(const struct submission *s, const struct np_response 
     if (np_json_parse(response->body, response->bytes, &node, NULL) < 0)
         return;
     const struct np_node *error = np_node_get(node, "error");
-    const struct np_node *list =
-        error && error->kind == NP_NODE_MAP ? np_node_get(error, "problems") : NULL;
+    const struct np_node *list = np_node_get(error, "problems");
     for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++) {
         const struct np_node *problem = list->items[i];
         const int line = (int)np_node_number(problem, "line", 0);

@@ -14,7 +14,7 @@
 
 static double number(const struct np_node *map, const char *key)
 {
-    return map && map->kind == NP_NODE_MAP ? np_node_number(map, key, NAN) : NAN;
+    return np_node_number(map, key, NAN);
 }
 
 static struct np_progress progress_of(const struct np_node *run)
@@ -43,8 +43,7 @@ static const char *device_of(const struct np_node *run)
     return *device ? device : np_node_text(run, "device");
 }
 
-/* --- words of a command line
- * ---------------------------------------------------------------------- */
+/* --- words of a command line ------------------------------------------------------------------- */
 
 bool np_run_id(const char *text, int64_t *ret_id)
 {
@@ -101,8 +100,7 @@ int np_run_exit_code(const struct np_node *run)
     return gave_up ? NP_EXIT_GAVE_UP : NP_EXIT_FAILED;
 }
 
-/* --- a table
- * ------------------------------------------------------------------------------------ */
+/* --- a table ----------------------------------------------------------------------------------- */
 
 enum {
     ID,
@@ -241,8 +239,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     return 0;
 }
 
-/* --- JSON
- * --------------------------------------------------------------------------------------- */
+/* --- JSON -------------------------------------------------------------------------------------- */
 
 /* null if the run lacks the key. */
 static void copy(struct np_json *json, const char *as, const struct np_node *run, const char *key)
@@ -292,8 +289,7 @@ void np_run_print_state(const struct np_node *run, bool json, FILE *out)
     fflush(out);
 }
 
-/* --- all fields
- * --------------------------------------------------------------------------------- */
+/* --- all fields -------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void print(
     FILE *out, const char *what, const char *format, ...)

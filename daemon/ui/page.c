@@ -30,23 +30,26 @@ FILE_BYTES(np_page_dygraph_css, NP_DYGRAPHS "/dygraph.min.css")
 struct file {
     const char *path, *type, *begin, *end;
 };
+#define FILE_AT(path, type, name)                                                                  \
+    {                                                                                              \
+        path, type, name, name##_end                                                               \
+    }
+#define CSS "text/css; charset=utf-8"
+#define JS  "text/javascript; charset=utf-8"
 static const struct file files[] = {
-    {"/", "text/html; charset=utf-8", np_page_html, np_page_html_end},
-    {"/assets/page.css", "text/css; charset=utf-8", np_page_css, np_page_css_end},
-    {"/assets/curves.css", "text/css; charset=utf-8", np_page_curves_css, np_page_curves_css_end},
-    {"/assets/profile.css", "text/css; charset=utf-8", np_page_profile_css,
-        np_page_profile_css_end},
-    {"/assets/words.js", "text/javascript; charset=utf-8", np_page_words, np_page_words_end},
-    {"/assets/ask.js", "text/javascript; charset=utf-8", np_page_ask, np_page_ask_end},
-    {"/assets/profile.js", "text/javascript; charset=utf-8", np_page_profile, np_page_profile_end},
-    {"/assets/run.js", "text/javascript; charset=utf-8", np_page_run, np_page_run_end},
-    {"/assets/page.js", "text/javascript; charset=utf-8", np_page_js, np_page_js_end},
-    {"/assets/icon.svg", "image/svg+xml", np_page_icon, np_page_icon_end},
-    {"/assets/dygraph.css", "text/css; charset=utf-8", np_page_dygraph_css,
-        np_page_dygraph_css_end},
-    {"/assets/dygraph.js", "text/javascript; charset=utf-8", np_page_dygraph_js,
-        np_page_dygraph_js_end},
-    {"/openapi.json", "application/json", np_page_openapi, np_page_openapi_end},
+    FILE_AT("/", "text/html; charset=utf-8", np_page_html),
+    FILE_AT("/assets/page.css", CSS, np_page_css),
+    FILE_AT("/assets/curves.css", CSS, np_page_curves_css),
+    FILE_AT("/assets/profile.css", CSS, np_page_profile_css),
+    FILE_AT("/assets/words.js", JS, np_page_words),
+    FILE_AT("/assets/ask.js", JS, np_page_ask),
+    FILE_AT("/assets/profile.js", JS, np_page_profile),
+    FILE_AT("/assets/run.js", JS, np_page_run),
+    FILE_AT("/assets/page.js", JS, np_page_js),
+    FILE_AT("/assets/icon.svg", "image/svg+xml", np_page_icon),
+    FILE_AT("/assets/dygraph.css", CSS, np_page_dygraph_css),
+    FILE_AT("/assets/dygraph.js", JS, np_page_dygraph_js),
+    FILE_AT("/openapi.json", "application/json", np_page_openapi),
 };
 
 bool np_page_asset(const char *path, struct np_asset *ret_asset)

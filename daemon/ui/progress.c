@@ -43,6 +43,25 @@ void np_ui_fini(struct np_ui *ui)
     pthread_mutex_destroy(&ui->lock);
 }
 
+/* Under the lock: what follows does not stand behind the live line. */
+static void erase(struct np_ui *ui, const char *how)
+{
+    if (ui->drawn)
+        fputs(how, ui->text);
+    ui->drawn = false;
+}
+
+static void print_line(struct np_ui *ui, FILE *out, char *text)
+{
+    np_text_clean(text);
+    pthread_mutex_lock(&ui->lock);
+    erase(ui, "\r\033[K");
+    fflush(ui->text);
+    fprintf(out, "%s\n", text);
+    fflush(out);
+    pthread_mutex_unlock(&ui->lock);
+}
+
 void np_ui_say(struct np_ui *ui, const char *format, ...)
 {
     char text[2048];
@@ -51,16 +70,8 @@ void np_ui_say(struct np_ui *ui, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (ui->hushed)
-        return;
-    np_text_clean(text);
-    pthread_mutex_lock(&ui->lock);
-    if (ui->drawn)
-        fputs("\r\033[K", ui->text);
-    ui->drawn = false;
-    fprintf(ui->text, "%s\n", text);
-    fflush(ui->text);
-    pthread_mutex_unlock(&ui->lock);
+    if (!ui->hushed)
+        print_line(ui, ui->text, text);
 }
 
 void np_ui_note(void *ui, const char *text)
@@ -70,17 +81,10 @@ void np_ui_note(void *ui, const char *text)
 
 void np_ui_warn(struct np_ui *ui, const char *text)
 {
-    char clean[2048];
+    char copy[2048];
 
-    snprintf(clean, sizeof(clean), "%s", text);
-    np_text_clean(clean);
-    pthread_mutex_lock(&ui->lock);
-    if (ui->drawn)
-        fputs("\r\033[K", ui->text);
-    ui->drawn = false;
-    fflush(ui->text);
-    fprintf(stderr, "%s\n", clean);
-    pthread_mutex_unlock(&ui->lock);
+    snprintf(copy, sizeof(copy), "%s", text);
+    print_line(ui, stderr, copy);
 }
 
 void np_ui_event(struct np_ui *ui, const char *line)
@@ -97,9 +101,7 @@ void np_ui_error(struct np_ui *ui, const struct np_err *err)
 
     np_err_format(err, text, sizeof(text));
     pthread_mutex_lock(&ui->lock);
-    if (ui->drawn)
-        fputc('\n', ui->text);
-    ui->drawn = false;
+    erase(ui, "\n");
     fflush(ui->text);
     pthread_mutex_unlock(&ui->lock);
     np_json_begin(&ui->object, "error");
@@ -118,49 +120,50 @@ void np_duration_text(double seconds, char *text, size_t text_bytes)
         snprintf(text, text_bytes, "%lld:%02lld", s / 60, s % 60);
 }
 
-static void append(char *text, size_t room, int width, const char *piece)
-{
-    size_t used = strlen(text);
+struct line {
+    char *text;
+    size_t room;
+    int width;
+};
 
-    /* Appends a piece, or leaves it out if it does not fit. */
-    if ((int)(used + strlen(piece)) <= width && used + strlen(piece) < room)
-        strcpy(text + used, piece);
+/* Appends a piece, or leaves it out if it does not fit. */
+__attribute__((format(printf, 2, 3))) static void append(
+    const struct line *line, const char *format, ...)
+{
+    const size_t used = strlen(line->text);
+    char piece[80];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(piece, sizeof(piece), format, args);
+    va_end(args);
+    if ((int)(used + strlen(piece)) <= line->width && used + strlen(piece) < line->room)
+        strcpy(line->text + used, piece);
 }
 
 void np_progress_text(const struct np_progress *p, int width, char *text, size_t text_bytes)
 {
+    const struct line line = {text, text_bytes, width};
     const double done = p->total_steps > 0 ? p->step / p->total_steps : 0;
-    char piece[80], eta[32], bar[BAR + 1];
+    char eta[32], bar[BAR + 1];
 
     memset(bar, '.', BAR);
     memset(bar, '#', (size_t)(done * BAR));
     bar[BAR] = '\0';
     text[0] = '\0';
-    snprintf(piece, sizeof(piece), "epoch %.2f/%g", p->epoch, p->total_epochs);
-    append(text, text_bytes, width, piece);
-    if (width >= 100) {
-        snprintf(piece, sizeof(piece), " [%s]", bar);
-        append(text, text_bytes, width, piece);
-    }
-    snprintf(piece, sizeof(piece), " %3.0f%%", 100 * done);
-    append(text, text_bytes, width, piece);
-    snprintf(piece, sizeof(piece), "  %.0f img/s", p->images_per_second);
-    append(text, text_bytes, width, piece);
-    snprintf(piece, sizeof(piece), "  stall %.0f%%%s%s", 100 * p->stall_ratio, *p->cause ? " " : "",
-        p->cause);
-    append(text, text_bytes, width, piece);
-    snprintf(piece, sizeof(piece), "  loss %.4f", p->loss);
-    append(text, text_bytes, width, piece);
-    if (!isnan(p->accuracy)) {
-        snprintf(piece, sizeof(piece), "  %s%saccuracy %.2f%%", p->evaluated ? p->evaluated : "",
+    append(&line, "epoch %.2f/%g", p->epoch, p->total_epochs);
+    if (width >= 100)
+        append(&line, " [%s]", bar);
+    append(&line, " %3.0f%%", 100 * done);
+    append(&line, "  %.0f img/s", p->images_per_second);
+    append(&line, "  stall %.0f%%%s%s", 100 * p->stall_ratio, *p->cause ? " " : "", p->cause);
+    append(&line, "  loss %.4f", p->loss);
+    if (!isnan(p->accuracy))
+        append(&line, "  %s%saccuracy %.2f%%", p->evaluated ? p->evaluated : "",
             p->evaluated ? " " : "", 100 * p->accuracy);
-        append(text, text_bytes, width, piece);
-    }
-    if (!isnan(p->eta_seconds)) {
-        np_duration_text(p->eta_seconds, eta, sizeof(eta));
-        snprintf(piece, sizeof(piece), "  ETA %s", eta);
-        append(text, text_bytes, width, piece);
-    }
+    np_duration_text(p->eta_seconds, eta, sizeof(eta));
+    if (!isnan(p->eta_seconds))
+        append(&line, "  ETA %s", eta);
 }
 
 /* The usable width of a line: all but the terminal's last column. */

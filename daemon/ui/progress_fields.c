@@ -59,8 +59,7 @@ void np_progress_write(struct np_json *json, const struct np_progress *progress,
 void np_progress_read(const struct np_node *map, struct np_progress *progress)
 {
     for (const struct field *field = fields; field < fields + NR_FIELDS; field++) {
-        const struct np_node *node =
-            map && map->kind == NP_NODE_MAP ? np_node_get(map, field->key) : NULL;
+        const struct np_node *node = np_node_get(map, field->key);
         void *at = (char *)progress + field->offset;
 
         if (!node || node->kind != NP_NODE_SCALAR)

@@ -124,23 +124,14 @@ static size_t share_of(
     return share > 0 ? share : 1;
 }
 
+/* caller NULL: by all but the service's own users. */
 static size_t used_by(
     const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
 {
     size_t used = 0;
 
     for (const struct np_peer *peer = peers->first; peer; peer = peer->next)
-        if (is_same(peers, &peer->caller, caller))
-            used += amount_of(peer, what);
-    return used;
-}
-
-static size_t used_by_others(const struct np_peers *peers, enum np_shared what)
-{
-    size_t used = 0;
-
-    for (const struct np_peer *peer = peers->first; peer; peer = peer->next)
-        if (!is_own(peers, &peer->caller))
+        if (caller ? is_same(peers, &peer->caller, caller) : !is_own(peers, &peer->caller))
             used += amount_of(peer, what);
     return used;
 }
@@ -151,7 +142,7 @@ bool np_peers_may(
     if (used_by(peers, caller, what) + more > share_of(peers, caller, what))
         return false;
     return is_own(peers, caller) ||
-           used_by_others(peers, what) + more <= peers->max[what] - peers->max[what] / 2;
+           used_by(peers, NULL, what) + more <= peers->max[what] - peers->max[what] / 2;
 }
 
 /* --- connections ------------------------------------------------------------------------------ */
