@@ -3,10 +3,10 @@
 #ifndef NP_CONFIG_H
 #define NP_CONFIG_H
 
-#include "daemon/config/network.h"
 #include "loader/base/config_file.h"
 #include "loader/loader_options.h"
 #include "trainer/device.h"
+#include "trainer/graph/graph.h"
 #include "trainer/optim.h"
 #include "trainer/schedule.h"
 
@@ -33,6 +33,14 @@ struct np_checkpoint_options {
     int64_t keep;
     int optimizer; /* enum np_keep_optimizer */
     char *every_text;
+};
+
+/* The model; borrows from the config. */
+struct np_network {
+    const struct np_node *model, *blocks, *loss; /* blocks, loss: NULL where not given */
+    const struct np_loader_options *loader;      /* batch, channels, mean, std */
+    const struct np_source_options *train;       /* guesses depend on its source */
+    int64_t seed;
 };
 
 struct np_config {
@@ -81,5 +89,23 @@ int np_config_override(struct np_node *root, const char *text, int index, struct
 /* The place of a mistake: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
 void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,
     char *text, size_t text_bytes);
+
+/* Fills the input of np_network_build(). height and width in pixels. */
+void np_network_input(const struct np_network *network, int height, int width, int classes,
+    enum np_dtype precision, struct np_graph_input *ret_input);
+/* The caller frees the graph. NULL: report has the mistakes. */
+struct np_graph *np_network_build(
+    const struct np_network *network, const struct np_graph_input *input, struct np_report *report);
+/* Guesses values that are 0, by the kind of data. True: it guessed, and text names the guesses. */
+#define NP_GUESS_TEXT 96
+bool np_network_guess(const struct np_network *network, int *height, int *width, int *classes,
+    char text[NP_GUESS_TEXT]);
+/* Checks the model for this image size and class count, guessed where 0. -EINVAL: report has the
+ * mistakes. */
+int np_network_check(
+    const struct np_network *network, int height, int width, int classes, struct np_report *report);
+
+/* The option tables: struct np_config, np_train_options, np_checkpoint_options. */
+extern const struct np_option np_config_table[], np_train_table[], np_checkpoint_table[];
 
 #endif

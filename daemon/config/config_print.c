@@ -4,19 +4,17 @@
 
 #include <string.h>
 
-#include "daemon/config/config_tables.h"
 #include "trainer/graph/graph.h"
 
 /* --- normal form ----------------------------------------------------------------------------- */
 
 static struct np_node *blocks_node(const struct np_node *blocks)
 {
-    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    struct np_node *map;
 
-    if (blocks->kind != NP_NODE_MAP) {
-        np_node_free(map);
+    if (blocks->kind != NP_NODE_MAP)
         return np_node_copy(blocks);
-    }
+    map = np_node_new(NP_NODE_MAP, 0, 0);
     for (int i = 0; i < blocks->nr_items; i++)
         np_node_add(map, blocks->items[i]->key, np_graph_model_node(blocks->items[i]));
     return map;
@@ -65,18 +63,6 @@ static struct np_node *section_node(const struct np_config *config, const char *
     return NULL;
 }
 
-/* The value of a plain option of struct np_config. */
-static struct np_node *plain_node(const struct np_config *config, const char *key)
-{
-    struct np_config plain = {.name = config->name, .runs = config->runs, .seed = config->seed};
-
-    plain.precision = config->precision + 1;
-    struct np_node *all = np_options_node(np_config_table, &plain);
-    struct np_node *value = np_node_copy(np_node_get(all, key));
-    np_node_free(all);
-    return value;
-}
-
 /* Of epochs and steps only the one that decides is printed; the other one is 0. */
 static void drop_zero(struct np_node *map, const char *key)
 {
@@ -89,11 +75,17 @@ static void drop_zero(struct np_node *map, const char *key)
 
 struct np_node *np_config_node(const struct np_config *config)
 {
+    const struct np_config plain = {.name = config->name,
+        .runs = config->runs,
+        .seed = config->seed,
+        .precision = config->precision + 1};
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    struct np_node *all = np_options_node(np_config_table, &plain); /* but the sections */
 
     for (const struct np_option *option = np_config_table; option->key; option++) {
-        struct np_node *value = option->type == NP_OPT_NODE ? section_node(config, option->key)
-                                                            : plain_node(config, option->key);
+        struct np_node *value = option->type == NP_OPT_NODE
+                                    ? section_node(config, option->key)
+                                    : np_node_copy(np_node_get(all, option->key));
         if (value && strcmp(option->key, "train") == 0) {
             drop_zero(value, "epochs");
             drop_zero(value, "steps");
@@ -101,5 +93,6 @@ struct np_node *np_config_node(const struct np_config *config)
         if (value)
             np_node_add(map, option->key, value);
     }
+    np_node_free(all);
     return map;
 }

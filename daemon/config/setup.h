@@ -47,20 +47,12 @@ int np_setup_order_classes(
  * err names the line. */
 int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);
 /* Maps class numbers of index to labels in classes; *ret_labels is NULL if they are equal, else
- * np_free. -EINVAL names a class that classes lacks. what: the set's name, for messages. */
+ * np_free. -EINVAL names a class that classes lacks. For messages: what is the set of index, of the
+ * set or file of classes. */
 int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    int32_t **ret_labels, struct np_err *err);
+    const char *of, int32_t **ret_labels, struct np_err *err);
 /* Bytes of the pixels of a set's first image; 0: it cannot be read. */
 uint64_t np_picture_bytes(const struct np_index *index, int channels);
-/* Reads the headers of 32 images spread over the set, for a chain that does not change sizes.
- * -EINVAL: more than budget (the allowed share of bad samples) are not width x height; err names
- * one. */
-int np_check_sizes(
-    const struct np_index *index, int width, int height, double budget, struct np_err *err);
-/* Width and height of the first readable sample, from its header or the set's. */
-int np_first_size(
-    const struct np_index *index, int *ret_width, int *ret_height, struct np_err *err);
-
 /* Builds both graphs. -EINVAL: report has the model's mistakes. */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);

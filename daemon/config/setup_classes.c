@@ -4,46 +4,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "loader/base/text.h"
 #include "daemon/config/setup.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 #define MAX_FILE (256u << 20)
 
 /* --- classes: FILE --------------------------------------------------------------------------- */
 
-struct line {
+/* A class name with its label, which is its line minus 1. */
+struct named {
     const char *name;
-    int number;
+    int label;
 };
 
-static int by_line(const void *left, const void *right)
+static int by_name(const void *left, const void *right)
 {
-    const struct line *a = left, *b = right;
-    const int order = strcmp(a->name, b->name);
+    return strcmp(((const struct named *)left)->name, ((const struct named *)right)->name);
+}
 
-    return order ? order : a->number - b->number;
+static int by_name_and_label(const void *left, const void *right)
+{
+    const int order = by_name(left, right);
+
+    return order ? order
+                 : ((const struct named *)left)->label - ((const struct named *)right)->label;
+}
+
+/* Sorted by name, then label; np_free. NULL: out of memory. */
+static struct named *sorted_names(const struct np_node *list, struct np_err *err)
+{
+    struct named *names = np_try_array((size_t)list->nr_items + 1, sizeof(*names), err);
+
+    if (!names)
+        return NULL;
+    for (int i = 0; i < list->nr_items; i++)
+        names[i] = (struct named){list->items[i]->text, i};
+    qsort(names, (size_t)list->nr_items, sizeof(*names), by_name_and_label);
+    return names;
 }
 
 /* Reports the first repeated line. */
 static int check_unique(const char *path, const struct np_node *list, struct np_err *err)
 {
-    struct line *lines = np_try_array((size_t)list->nr_items + 1, sizeof(*lines), err);
+    struct named *names = sorted_names(list, err);
     int twice = -1, before = -1;
 
-    if (!lines)
+    if (!names)
         return -ENOMEM;
-    for (int i = 0; i < list->nr_items; i++)
-        lines[i] = (struct line){list->items[i]->text, i};
-    qsort(lines, (size_t)list->nr_items, sizeof(*lines), by_line);
     for (int i = 1; i < list->nr_items; i++)
-        if (strcmp(lines[i].name, lines[i - 1].name) == 0 &&
-            (twice < 0 || lines[i].number < twice)) {
-            twice = lines[i].number;
-            before = lines[i - 1].number;
+        if (by_name(&names[i], &names[i - 1]) == 0 && (twice < 0 || names[i].label < twice)) {
+            twice = names[i].label;
+            before = names[i - 1].label;
         }
-    np_free(lines);
+    np_free(names);
     if (twice < 0)
         return 0;
     return np_err_set(err, -EINVAL, "%s:%d: the class '%.200s' is also in line %d", path, twice + 1,
@@ -116,53 +131,25 @@ static struct np_node *class_list(const struct np_index *index)
     return list;
 }
 
-/* For messages: whose classes are looked up, and in whose classes. */
-struct naming {
-    const char *what, *of;
-};
-
-struct named {
-    const char *name;
-    int label;
-};
-
-static int compare_names(const void *left, const void *right)
+int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
+    const char *of, int32_t **ret_labels, struct np_err *err)
 {
-    return strcmp(((const struct named *)left)->name, ((const struct named *)right)->name);
-}
-
-static int match_one(const struct named *sorted, const struct np_node *classes,
-    const struct np_index *index, int label, const struct naming *naming, int32_t *ret_label,
-    struct np_err *err)
-{
-    struct named key = {index->classes[label], 0}, *found;
-
-    found = bsearch(&key, sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
-    if (!found)
-        return np_err_set(err, -EINVAL,
-            "%s: the class '%.200s' is not among the %d classes of %s (%.60s ... %.60s)",
-            naming->what, key.name, classes->nr_items, naming->of, classes->items[0]->text,
-            classes->items[classes->nr_items - 1]->text);
-    *ret_label = found->label;
-    return 0;
-}
-
-static int match(const struct np_node *classes, const struct np_index *index,
-    const struct naming *naming, int32_t **ret_labels, struct np_err *err)
-{
-    int n = index->nr_classes, code = 0;
-    bool equal = n <= classes->nr_items;
-    struct named *sorted = np_try_array((size_t)classes->nr_items + 1, sizeof(*sorted), err);
+    const int n = index->nr_classes, nr_known = classes->nr_items;
+    struct named *sorted = sorted_names(classes, err);
     int32_t *labels = np_try_array((size_t)n + 1, sizeof(*labels), err);
+    bool equal = n <= nr_known;
+    int code = sorted && labels ? 0 : -ENOMEM;
 
-    if (!sorted || !labels)
-        code = -ENOMEM;
-    for (int i = 0; code == 0 && i < classes->nr_items; i++)
-        sorted[i] = (struct named){classes->items[i]->text, i};
-    if (code == 0)
-        qsort(sorted, (size_t)classes->nr_items, sizeof(*sorted), compare_names);
     for (int i = 0; code == 0 && i < n; i++) {
-        code = match_one(sorted, classes, index, i, naming, &labels[i], err);
+        const struct named key = {index->classes[i], 0}, *found;
+
+        found = bsearch(&key, sorted, (size_t)nr_known, sizeof(*sorted), by_name);
+        if (!found)
+            code = np_err_set(err, -EINVAL,
+                "%s: the class '%.200s' is not among the %d classes of %s (%.60s ... %.60s)", what,
+                key.name, nr_known, of, classes->items[0]->text,
+                classes->items[nr_known - 1]->text);
+        labels[i] = found ? found->label : 0;
         equal = equal && labels[i] == i;
     }
     np_free(sorted);
@@ -173,14 +160,6 @@ static int match(const struct np_node *classes, const struct np_index *index,
     if (code == 0)
         *ret_labels = labels;
     return code;
-}
-
-int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    int32_t **ret_labels, struct np_err *err)
-{
-    const struct naming naming = {what, "the training set"};
-
-    return match(classes, index, &naming, ret_labels, err);
 }
 
 /* --- the classes of a run -------------------------------------------------------------------- */
@@ -225,8 +204,7 @@ static int check_text(const struct np_node *classes, const char *what, struct np
 int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err)
 {
     const bool from_file = config->data.classes && *config->data.classes;
-    const struct naming naming = {
-        "data.train", from_file ? config->data.classes : "the training set"};
+    const char *of = from_file ? config->data.classes : "the training set";
     int code;
 
     if (from_file) {
@@ -240,7 +218,8 @@ int np_setup_classes(const struct np_config *config, struct np_setup *setup, str
     }
     if ((code = check_text(setup->classes, from_file ? "data.classes" : "data.train", err)) < 0)
         return code;
-    return match(setup->classes, setup->train, &naming, &setup->train_labels, err);
+    return np_match_classes(
+        setup->classes, setup->train, "data.train", of, &setup->train_labels, err);
 }
 
 int np_setup_order_classes(
@@ -262,9 +241,9 @@ int np_setup_order_classes(
             return np_err_set(err, -EINVAL, "the class names are not text");
     for (int s = 0; s < 3; s++) {
         int32_t *labels = NULL;
-        int code = sets[s].index
-                       ? np_match_classes(classes, sets[s].index, sets[s].what, &labels, err)
-                       : 0;
+        int code = sets[s].index ? np_match_classes(classes, sets[s].index, sets[s].what,
+                                       "the training set", &labels, err)
+                                 : 0;
 
         if (code < 0)
             return code;
