@@ -1,12 +1,10 @@
-/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every
- * second, or once. The runs come from the service if there is one, else from the folders below
- * `runs`; both as RUN of docs/SERVICE.md. Main thread. */
-#include <dirent.h>
+/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every second, or once.
+ * The runs come from the service if there is one, else from the folders below `runs`; both as RUN of
+ * docs/SERVICE.md. Main thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/analysis/profile_fields.h"
@@ -20,7 +18,7 @@
 #include "loader/base/mem.h"
 
 #define EVERY_MS  1000
-#define TAIL      "1000000" /* bytes of metrics: enough to hold a pipeline line */
+#define TAIL      1000000ll /* bytes of metrics: enough to hold a pipeline line */
 #define NR_OTHERS 4         /* lines of the screen that are not runs */
 #define RUN_ID    PATH_MAX
 
@@ -75,40 +73,12 @@ static const struct np_node *run_of(const struct top *top, const char *id)
     return i < 0 ? NULL : runs_of(top)->items[i];
 }
 
-/* --- reading
- * ------------------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------------------------------- */
 
 static void set_pipeline(struct top *top, struct np_node *line)
 {
-    if (line) {
-        np_node_free(top->pipeline);
-        top->pipeline = line;
-    }
-}
-
-/* Writes a folder's run as a RUN, with the fields that a folder has. */
-static void write_run(struct np_json *json, const struct np_found_run *run)
-{
-    const struct np_node *knobs = run->pipeline ? np_node_get(run->pipeline, "knobs") : NULL;
-    const char *device = np_node_text(knobs, "device");
-
-    np_json_open(json, NULL, '{');
-    np_json_text(json, "name", run->name);
-    np_json_text(json, "state", np_run_states[run->state]);
-    np_json_int(json, "pid", run->pid);
-    np_json_text(json, "dir", run->dir);
-    np_json_text(json, "assigned", *device ? device : NULL);
-    np_json_open(json, "progress", '{');
-    np_progress_write(json, &run->progress, false);
-    np_json_close(json, '}');
-    np_json_close(json, '}');
-}
-
-static int by_name(const void *left, const void *right)
-{
-    const struct np_found_run *a = left, *b = right;
-
-    return strcmp(a->dir, b->dir);
+    np_node_free(top->pipeline);
+    top->pipeline = line;
 }
 
 /* Reads the running runs below `runs`, or the open run and its pipeline line. */
@@ -116,25 +86,19 @@ static int read_folders(struct top *top, struct np_node **ret_response, struct n
 {
     struct np_found_runs runs = {0};
     struct np_json json = {0};
-    struct np_err fresh = {0};
-    int code = np_runs_find(*top->open ? top->open : top->runs, true, &runs, &fresh);
+    int code = np_runs_find(*top->open ? top->open : top->runs, true, &runs, err);
 
-    if (code == -ENOENT && !*top->open)
-        code = 0; /* no run was ever started here */
-    if (runs.nr_runs > 0)
-        qsort(runs.runs, (size_t)runs.nr_runs, sizeof(*runs.runs), by_name);
+    if (code == -ENOENT && !*top->open) { /* no run was ever started here */
+        *err = (struct np_err){0};
+        code = 0;
+    }
     np_json_begin(&json, NULL);
-    np_json_open(&json, "runs", '[');
-    for (int i = 0; i < runs.nr_runs; i++)
-        write_run(&json, &runs.runs[i]);
-    np_json_close(&json, ']');
+    np_runs_write(&json, &runs);
     const char *text = np_json_end(&json);
-    if (code < 0)
-        *err = fresh;
-    else
+    if (code == 0)
         code = text ? np_json_parse(text, strlen(text), ret_response, err)
                     : np_err_set(err, -ENOMEM, "out of memory");
-    if (code == 0 && *top->open && runs.nr_runs == 1) {
+    if (code == 0 && *top->open && runs.nr_runs == 1 && runs.runs[0].pipeline) {
         set_pipeline(top, runs.runs[0].pipeline);
         runs.runs[0].pipeline = NULL;
     }
@@ -199,17 +163,15 @@ static int read_pipeline(struct top *top, struct np_err *err)
 {
     struct np_node *response = NULL;
     char target[RUN_ID + 64];
-    int code;
 
-    if (top->next < 0)
-        snprintf(
-            target, sizeof(target), "/v1/runs/%s/metrics?tail=" TAIL "&most=100000", top->open);
-    else
-        snprintf(target, sizeof(target), "/v1/runs/%s/metrics?from=%lld&most=100000", top->open,
-            (long long)top->next);
-    if ((code = np_client_request_node(top->client, "GET", target, NULL, &response, err)) < 0)
+    snprintf(target, sizeof(target), "/v1/runs/%s/metrics?%s=%lld&most=100000", top->open,
+        top->next < 0 ? "tail" : "from", top->next < 0 ? TAIL : (long long)top->next);
+    const int code = np_client_request_node(top->client, "GET", target, NULL, &response, err);
+    if (code < 0)
         return code;
-    set_pipeline(top, np_node_copy(newest_pipeline(np_node_get(response, "points"))));
+    const struct np_node *line = newest_pipeline(np_node_get(response, "points"));
+    if (line)
+        set_pipeline(top, np_node_copy(line));
     const int64_t next = (int64_t)np_node_number(response, "next", 0);
     top->next = next < top->next ? -1 : next; /* the file was truncated: read its end again */
     np_node_free(response);
@@ -247,8 +209,7 @@ static void change(struct top *top, const char *verb, const char *id)
         snprintf(top->message, sizeof(top->message), "run %.40s: %s requested", id, verb);
 }
 
-/* --- drawing
- * ------------------------------------------------------------------------------------ */
+/* --- drawing ------------------------------------------------------------------------------------- */
 
 static void put_summary(const struct top *top, FILE *out)
 {
@@ -265,17 +226,7 @@ static void put_summary(const struct top *top, FILE *out)
     fputs("\n\n", out);
 }
 
-static void put_no_runs(const struct top *top, FILE *out)
-{
-    if (top->client)
-        fputs("no queued or running runs; `nnpipe submit CONFIG` queues one\n", out);
-    else
-        fprintf(out, "no running runs below %s%s\n", top->runs,
-            top->folders_only ? "" : ", and no service answers");
-}
-
-/* Draws the row of one run, or if only is NULL up to `max` rows (0: all), with the chosen one
- * among them. */
+/* Draws the row of one run, or if only is NULL up to `max` rows (0: all), with the chosen one. */
 static int put_table(
     const struct top *top, const struct np_node *only, int max, FILE *out, struct np_err *err)
 {
@@ -298,8 +249,11 @@ static int put_table(
         look.first = look.chosen - max + 1;
     if (table.nr_rows > 0)
         np_table_print(&table, &look, out);
+    else if (code == 0 && top->client)
+        fputs("no queued or running runs; `nnpipe submit CONFIG` queues one\n", out);
     else if (code == 0)
-        put_no_runs(top, out);
+        fprintf(out, "no running runs below %s%s\n", top->runs,
+            top->folders_only ? "" : ", and no service answers");
     np_table_fini(&table);
     return code;
 }
@@ -340,10 +294,10 @@ static void write_bottom(const struct top *top, char *text, size_t bytes)
     if (top->verb && run)
         snprintf(text, bytes, "%s%s run %s, %s? y: yes, any other key: no", bold, top->verb,
             np_node_text(run, "id"), np_node_text(run, "name"));
-    else if (*top->message)
-        snprintf(text, bytes, "%s%s", bold, top->message);
-    else if (top->away)
-        snprintf(text, bytes, "%sthe service does not answer: this screen is not up to date", bold);
+    else if (*top->message || top->away)
+        snprintf(text, bytes, "%s%s", bold,
+            *top->message ? top->message
+                          : "the service does not answer: this screen is not up to date");
     else
         snprintf(text, bytes, "%s%s %sq: end", dim,
             *top->open ? "escape: all runs " : "j, k: choose  enter: stages ",
@@ -369,8 +323,7 @@ static int draw(struct top *top, struct np_err *err)
     return np_terminal_show(&top->screen, text);
 }
 
-/* --- keys
- * --------------------------------------------------------------------------------------- */
+/* --- keys ---------------------------------------------------------------------------------------- */
 
 static void choose(struct top *top, int at)
 {
@@ -393,19 +346,18 @@ static void open_run(struct top *top, const char *id)
     snprintf(top->open, sizeof(top->open), "%s", id);
     top->tag[0] = '\0'; /* the list must be read again: this run may not be in it */
     top->next = -1;
-    np_node_free(top->pipeline);
-    top->pipeline = NULL;
-}
-
-static void confirm(struct top *top, const char *verb)
-{
-    if (top->client && run_of(top, *top->open ? top->open : top->chosen))
-        top->verb = verb;
+    set_pipeline(top, NULL);
 }
 
 /* True: the user wants to quit. */
 static bool handle_key(struct top *top, int key)
 {
+    static const struct {
+        int key;
+        const char *verb;
+    } verbs[] = {{'p', "pause"}, {'r', "resume"}, {'s', "stop"}};
+    const char *id = *top->open ? top->open : top->chosen;
+
     if (key == NP_KEY_NONE || key == NP_KEY_SIZE)
         return false;
     if (key == NP_KEY_END)
@@ -413,7 +365,7 @@ static bool handle_key(struct top *top, int key)
     top->message[0] = '\0';
     if (top->verb) {
         if (key == 'y' || key == 'Y')
-            change(top, top->verb, *top->open ? top->open : top->chosen);
+            change(top, top->verb, id);
         top->verb = NULL;
         return false;
     }
@@ -429,10 +381,10 @@ static bool handle_key(struct top *top, int key)
     case NP_KEY_ESCAPE:
     case 127:
     case 8: open_run(top, ""); break;
-    case 'p': confirm(top, "pause"); break;
-    case 'r': confirm(top, "resume"); break;
-    case 's': confirm(top, "stop"); break;
-    default: break;
+    default:
+        for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
+            if (verbs[i].key == key && top->client && run_of(top, id))
+                top->verb = verbs[i].verb;
     }
     return false;
 }
@@ -456,70 +408,23 @@ static int run_live(struct top *top, struct np_err *err)
     return code == -EPIPE ? 0 : code;
 }
 
-/* --- once
- * --------------------------------------------------------------------------------------- */
+/* --- once ---------------------------------------------------------------------------------------- */
 
-static int run_once(struct top *top, struct np_err *err)
+static int print_once(struct top *top, struct np_err *err)
 {
-    int code = refresh(top, err);
     const struct np_node *only = run_of(top, top->open);
 
     top->screen.columns = np_terminal_columns(STDOUT_FILENO);
-    if (code == 0 && *top->open && !only)
-        code =
-            np_err_set(err, -ENOENT, "there is no run %s; `nnpipe ls --all` shows them", top->open);
-    if (code < 0)
-        return code;
     for (int i = 0; top->json && i < nr_runs(top); i++)
         if (!only || runs_of(top)->items[i] == only)
             np_run_print_json(runs_of(top)->items[i], stdout);
-    if (!top->json)
-        code = *top->open ? put_stages(top, stdout, err) : put_table(top, NULL, 0, stdout, err);
-    return code;
+    return top->json    ? 0
+           : *top->open ? put_stages(top, stdout, err)
+                        : put_table(top, NULL, 0, stdout, err);
 }
 
-/* The newest run below `runs` whose name begins with word; NULL: none. np_free. */
-static char *find_prefix(const char *runs, const char *word)
-{
-    DIR *folder = *word ? opendir(runs) : NULL;
-    char *found = NULL;
-    time_t newest = 0;
-
-    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
-        struct stat status;
-        char *metrics = np_format("%s/%s/metrics.jsonl", runs, entry->d_name);
-
-        if (strncmp(entry->d_name, word, strlen(word)) == 0 && stat(metrics, &status) == 0 &&
-            (!found || status.st_mtime >= newest)) {
-            np_free(found);
-            found = np_format("%s/%s", runs, entry->d_name);
-            newest = status.st_mtime;
-        }
-        np_free(metrics);
-    }
-    if (folder)
-        closedir(folder);
-    return found;
-}
-
-/* The folder of RUN: a name below `runs`, a path, or the beginning of a name. np_free. */
-static char *find_folder(const char *runs, const char *word)
-{
-    char *below = strchr(word, '/') ? NULL : np_format("%s/%s", runs, word);
-
-    if (below && access(below, F_OK) == 0)
-        return below;
-    if (below && access(word, F_OK) != 0) {
-        np_free(below);
-        below = find_prefix(runs, word);
-        return below ? below : np_strdup(word);
-    }
-    np_free(below);
-    return np_strdup(word);
-}
-
-/* Connects to the service, unless the user named a folder. False: there is none. */
-static bool find_service(struct top *top, const char *run, const char *socket)
+/* Connects to the service, unless the user named a folder; leaves client NULL if there is none. */
+static void find_service(struct top *top, const char *run, const char *socket)
 {
     struct np_response response;
     struct np_err ignored = {0};
@@ -527,17 +432,14 @@ static bool find_service(struct top *top, const char *run, const char *socket)
 
     if (top->folders_only || (run && !np_run_id(run, &id)) ||
         np_client_open(socket, &top->client, &ignored) < 0)
-        return false;
-    const int code =
-        np_client_request(top->client, "GET", "/v1/service", NULL, &response, &ignored);
-    if (code == 0 || socket) {
-        if (id > 0)
-            snprintf(top->open, sizeof(top->open), "%lld", (long long)id);
-        return true;
+        return;
+    if (np_client_request(top->client, "GET", "/v1/service", NULL, &response, &ignored) < 0 &&
+        !socket) {
+        np_client_close(top->client);
+        top->client = NULL;
+    } else if (id > 0) {
+        snprintf(top->open, sizeof(top->open), "%lld", (long long)id);
     }
-    np_client_close(top->client);
-    top->client = NULL;
-    return false;
 }
 
 int np_cmd_top(int argc, char **argv)
@@ -560,12 +462,11 @@ int np_cmd_top(int argc, char **argv)
     top.runs = top.runs ? top.runs : "runs";
     top.live = isatty(STDOUT_FILENO) && !once && !top.json;
     top.colour = np_terminal_colour(STDOUT_FILENO);
-    if (!find_service(&top, nr ? argv[1] : NULL, socket) && nr) {
-        char *dir = find_folder(top.runs, argv[1]);
+    find_service(&top, nr ? argv[1] : NULL, socket);
+    if (!top.client && nr) {
+        char *dir = np_runs_folder(top.runs, argv[1]);
 
         snprintf(top.open, sizeof(top.open), "%s", dir);
-        for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--)
-            top.open[n - 1] = '\0';
         np_free(dir);
     }
     code = refresh(&top, &err);
@@ -573,7 +474,7 @@ int np_cmd_top(int argc, char **argv)
         code = np_err_set(&err, -ENOENT, "there is no run %s; `nnpipe %s` shows them", top.open,
             top.client ? "ls --all" : "runs");
     if (code == 0)
-        code = top.live ? run_live(&top, &err) : run_once(&top, &err);
+        code = top.live ? run_live(&top, &err) : print_once(&top, &err);
     np_node_free(top.pipeline);
     np_node_free(top.response);
     return np_client_end(top.client, code, &err);

@@ -377,3 +377,66 @@ void np_runs_free(struct np_found_runs *runs)
     np_free(runs->runs);
     *runs = (struct np_found_runs){0};
 }
+
+char *np_runs_folder(const char *runs, const char *word)
+{
+    char *found = np_format("%s/%s", runs, word);
+    time_t newest = 1;
+
+    if (!strchr(word, '/') && access(found, F_OK) == 0)
+        return found;
+    np_free(found);
+    found = trimmed(word);
+    DIR *folder = strchr(word, '/') || access(word, F_OK) == 0 ? NULL : opendir(runs);
+    for (const struct dirent *item; folder && (item = readdir(folder));) {
+        char *path = np_format("%s/%s", runs, item->d_name);
+        const bool begins = strncmp(item->d_name, word, strlen(word)) == 0;
+        const time_t written = begins ? regular(path, "metrics.jsonl") : 0;
+
+        if (written >= newest) {
+            np_free(found);
+            found = np_strdup(path);
+            newest = written;
+        }
+        np_free(path);
+    }
+    if (folder)
+        closedir(folder);
+    return found;
+}
+
+/* --- as the service sends them -------------------------------------------------------------- */
+
+static void write_run(struct np_json *json, const struct np_found_run *run)
+{
+    const struct np_node *knobs = run->pipeline ? np_node_get(run->pipeline, "knobs") : NULL;
+    const char *device = np_node_text(knobs, "device");
+
+    np_json_open(json, NULL, '{');
+    np_json_text(json, "name", run->name);
+    np_json_text(json, "state", np_run_states[run->state]);
+    np_json_int(json, "pid", run->pid);
+    np_json_text(json, "dir", run->dir);
+    np_json_text(json, "assigned", *device ? device : NULL);
+    np_json_open(json, "progress", '{');
+    np_progress_write(json, &run->progress, false);
+    np_json_close(json, '}');
+    np_json_close(json, '}');
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct np_found_run *a = left, *b = right;
+
+    return strcmp(a->dir, b->dir);
+}
+
+void np_runs_write(struct np_json *json, struct np_found_runs *runs)
+{
+    if (runs->nr_runs > 0)
+        qsort(runs->runs, (size_t)runs->nr_runs, sizeof(*runs->runs), by_name);
+    np_json_open(json, "runs", '[');
+    for (int i = 0; i < runs->nr_runs; i++)
+        write_run(json, &runs->runs[i]);
+    np_json_close(json, ']');
+}
