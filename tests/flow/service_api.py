@@ -328,7 +328,7 @@ def lines_of(*command):
 def line_fields():
     """The fields of a run's line, as the table of docs/SERVICE.md has them."""
     with open(os.path.join(ROOT, "docs", "SERVICE.md")) as text:
-        table = text.read().split("event `run`, flat:")[1].split("\n## ")[0]
+        table = text.read().split("Every other line is a run, ")[1].split("\n## ")[0]
     cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
     return set(name.strip() for cell in cells for part in cell.split("`")[1::2] for name in part.split(","))
 
