@@ -6,12 +6,16 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "loader/base/mem.h"
 
 /* --- np_try_* -------------------------------------------------------------------------------- */
 
 static _Atomic int failing, nr_calls, has_failed;
+static void *_Atomic caller; /* returns to here */
+extern const char __executable_start[];
 
 void made_memory_fail(int n)
 {
@@ -30,10 +34,42 @@ int made_memory_calls(void)
     return atomic_load(&nr_calls);
 }
 
-static int runs_out(struct np_err *err)
+static void find_name(size_t address, char *name, int bytes)
+{
+    char command[128];
+    FILE *lines;
+
+    snprintf(command, sizeof(command), "addr2line -f -e /proc/%d/exe %#zx", (int)getpid(), address);
+    lines = popen(command, "r");
+    if (!lines || !fgets(name, bytes, lines))
+        *name = '\0';
+    name[strcspn(name, "\n")] = '\0';
+    if (lines)
+        pclose(lines);
+}
+
+const char *made_memory_caller(void)
+{
+    static struct {
+        size_t address;
+        char name[64];
+    } known[256]; /* a search takes a tenth of a second */
+    const size_t address = (size_t)((const char *)atomic_load(&caller) - 1 - __executable_start);
+    size_t at = address % 256;
+
+    if (!made_memory_failed())
+        return "";
+    if (known[at].address != address)
+        find_name(address, known[at].name, sizeof(known[at].name));
+    known[at].address = address;
+    return known[at].name;
+}
+
+static int runs_out(struct np_err *err, void *return_address)
 {
     if (atomic_fetch_add(&nr_calls, 1) + 1 != atomic_load(&failing))
         return 0;
+    atomic_store(&caller, return_address);
     atomic_store(&has_failed, 1);
     return np_err_set(err, -ENOMEM, "out of memory: a test has made it so");
 }
@@ -52,17 +88,18 @@ int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
 
 void *__wrap_np_try_alloc(size_t bytes, struct np_err *err)
 {
-    return runs_out(err) ? NULL : __real_np_try_alloc(bytes, err);
+    return runs_out(err, __builtin_return_address(0)) ? NULL : __real_np_try_alloc(bytes, err);
 }
 
 void *__wrap_np_try_array(size_t n, size_t bytes, struct np_err *err)
 {
-    return runs_out(err) ? NULL : __real_np_try_array(n, bytes, err);
+    return runs_out(err, __builtin_return_address(0)) ? NULL : __real_np_try_array(n, bytes, err);
 }
 
 char *__wrap_np_try_strdup(const char *text, struct np_err *err)
 {
-    return text && runs_out(err) ? NULL : __real_np_try_strdup(text, err);
+    return text && runs_out(err, __builtin_return_address(0)) ? NULL
+                                                              : __real_np_try_strdup(text, err);
 }
 
 char *__wrap_np_try_format(struct np_err *err, const char *format, ...)
@@ -71,7 +108,7 @@ char *__wrap_np_try_format(struct np_err *err, const char *format, ...)
     char *text = NULL;
     int bytes;
 
-    if (runs_out(err))
+    if (runs_out(err, __builtin_return_address(0)))
         return NULL;
     va_start(args, format);
     bytes = vsnprintf(NULL, 0, format, args);
@@ -86,13 +123,14 @@ char *__wrap_np_try_format(struct np_err *err, const char *format, ...)
 
 int __wrap_np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err)
 {
-    return n > *room && runs_out(err) ? -ENOMEM
-                                      : __real_np_try_grow(array, room, n, item_bytes, err);
+    return n > *room && runs_out(err, __builtin_return_address(0))
+               ? -ENOMEM
+               : __real_np_try_grow(array, room, n, item_bytes, err);
 }
 
 int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
 {
-    if (bytes <= *room || !runs_out(err))
+    if (bytes <= *room || !runs_out(err, __builtin_return_address(0)))
         return __real_np_hold(memory, room, bytes, err);
     np_free(*(void **)memory); /* as np_hold() does on failure */
     *(void **)memory = NULL;

@@ -9,6 +9,8 @@
 void made_memory_fail(int n);
 /* Has that call failed? */
 int made_memory_failed(void);
+/* The function that made the failing call, by its name; "": no call has failed. Overwritten by the next call. */
+const char *made_memory_caller(void);
 /* The calls since made_memory_fail(). */
 int made_memory_calls(void);
 

@@ -152,29 +152,39 @@ static struct np_node *resized_crop(void)
     return list;
 }
 
+/* As rig_make(), one reader, with pictures of side x side. resized: they are cropped and scaled to CUT x CUT. */
+static int make_large(struct rig *rig, enum made_kind kind, int side, bool resized)
+{
+    struct np_report report;
+    int failed = rig_make(rig, kind, false, 0);
+
+    np_report_init(&report, "test");
+    made_set_free(&rig->set);
+    failed |= made_set(kind, N, side, side, &rig->set);
+    rig->config.train = rig->set.index;
+    rig->config.shape.height = rig->config.shape.width = resized ? CUT : side;
+    rig->options.readers = 1;
+    if (resized) {
+        np_node_free(rig->list);
+        np_chain_free(rig->augment);
+        rig->list = resized_crop();
+        failed |= np_chain_parse(rig->list, "augment", &rig->augment, &report);
+        rig->config.augment = rig->augment;
+    }
+    np_report_fini(&report);
+    return failed;
+}
+
 /* What a row takes in each stage, the median, of larger pictures that are resized; -1: failed. */
 static int row_times(enum made_kind kind, unsigned stubs, uint64_t ret_ns[NP_NR_STAGES])
 {
-    struct np_report report;
     struct rig rig;
-    int failed = rig_make(&rig, kind, false, 0);
+    int failed = make_large(&rig, kind, LARGE, true);
 
-    np_report_init(&report, "test");
-    np_node_free(rig.list);
-    np_chain_free(rig.augment);
-    made_set_free(&rig.set);
-    rig.list = resized_crop();
-    failed |= np_chain_parse(rig.list, "augment", &rig.augment, &report);
-    failed |= made_set(kind, N, LARGE, LARGE, &rig.set);
-    rig.config.train = rig.set.index;
-    rig.config.augment = rig.augment;
-    rig.config.shape.height = rig.config.shape.width = CUT;
     rig.options.stubs = stubs;
-    rig.options.readers = 1;
     failed |= rig_run(&rig, 0).nr_batches != STEPS;
     for (int s = 0; s < NP_NR_STAGES; s++)
         ret_ns[s] = np_stat_quantile(rig.config.stat, (enum np_stage)s, 0.5);
-    np_report_fini(&report);
     rig_free(&rig);
     return failed ? -1 : 0;
 }
@@ -211,6 +221,31 @@ Test(replay, an_omitted_stage_removes_only_its_own_time, .timeout = 120)
             right = takes_its_time_alone(cases[i].kind, cases[i].stage);
         cr_expect(right, "kind %d, %s", cases[i].kind, np_stage_names[cases[i].stage]);
     }
+}
+
+/* The reads of a reader whose reads are replayed; 0: failed. */
+static uint64_t nr_reads(int side)
+{
+    struct np_stat_sum sum = {0};
+    struct rig rig;
+    int failed = make_large(&rig, MADE_RAW, side, false);
+
+    rig.options.stubs = 1u << NP_STAGE_READ;
+    rig.options.depth = 1;
+    rig.config.sampler.nr_steps = 5;
+    failed |= rig_run(&rig, 0).nr_batches != 5;
+    np_stat_read(rig.config.stat, "reader", &sum);
+    rig_free(&rig);
+    return failed ? 0 : sum.stages[NP_STAGE_READ].items;
+}
+
+Test(replay, a_store_closes_at_its_bytes_where_pictures_are_large, .timeout = 60)
+{
+    const int wide = 400, bytes = 400 * 400 * 3;
+
+    cr_expect_eq(nr_reads(SIDE), 2u * LEAST);
+    cr_expect_eq(nr_reads(wide), (2u * LEAST * (256u << 10) + bytes - 1) / bytes,
+        "an output has 256 KiB on average");
 }
 
 /* --- the device's stages ---------------------------------------------------------------------- */
