@@ -42,6 +42,6 @@ int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct n
  * 0 or -ENOMEM, and then *memory is NULL. */
 int np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err);
 
-void np_free(void *memory); /* of any of these; NULL: nothing */
+void np_free(void *memory); /* of any of these, or of malloc(); NULL: nothing */
 
 #endif

@@ -35,7 +35,8 @@ NP_AXIS struct np_axis np_axis_down(const struct np_geometry *g)
     return axis;
 }
 
-/* np_axis_map() of geometry.h. */
+/* The scaled position, inside `shown`, of a window position's pixel; -1 for a zero border.
+ * Reflection does not repeat the edge pixel. */
 NP_AXIS int np_axis_place(const struct np_axis *axis, int position)
 {
     const int n = axis->shown_n;

@@ -7,8 +7,6 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/synth.h"
-#include "loader/pixels/codec_convert.h"
-#include "loader/pixels/geometry.h"
 
 #define SYNTH_BYTES 8 /* a drawn sample: its number, little-endian */
 
@@ -181,7 +179,7 @@ static void interleave(
             pixels[i * (size_t)raw->channels + (size_t)c] = planes[(size_t)c * plane + from + i];
 }
 
-static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
+static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geometry,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
     const struct np_raw *raw = &decoder->raw;
@@ -211,18 +209,87 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
         interleave(raw, decoder->bytes, need.top, need.bottom, decoder->pixels);
         pixels.data = decoder->pixels;
     }
-    if (np_convert(&pixels, channels, &decoder->converted, &decoder->converted_bytes, err))
-        return -ENOMEM;
     *ret_pixels = pixels;
+    return 0;
+}
+
+/* ITU-R BT.601 luma in 16-bit fixed point, rounded. */
+static uint8_t luma(const uint8_t *rgb)
+{
+    return (uint8_t)((rgb[0] * 19595u + rgb[1] * 38470u + rgb[2] * 7471u + 0x8000u) >> 16);
+}
+
+/* a * b / 255, rounded, without a division: exact for bytes. */
+static int times(int a, int b)
+{
+    int product = a * b + 128;
+
+    return ((product >> 8) + product) >> 8;
+}
+
+/* Ink stored as 255 - ink. */
+static void cmyk_to_rgb(const uint8_t *cmyk, uint8_t rgb[3])
+{
+    int white = cmyk[3]; /* 255 - black */
+
+    for (int c = 0; c < 3; c++)
+        rgb[c] = (uint8_t)(white - times(255 - cmyk[c], white));
+}
+
+static void convert_row(
+    const uint8_t *from, int width, int from_channels, int to_channels, uint8_t *to)
+{
+    uint8_t rgb[3];
+
+    for (int x = 0; x < width; x++, from += from_channels, to += to_channels) {
+        if (from_channels == 1) {
+            to[0] = to[1] = to[2] = from[0];
+        } else if (from_channels == 3) {
+            to[0] = luma(from);
+        } else {
+            cmyk_to_rgb(from, rgb);
+            if (to_channels == 1)
+                to[0] = luma(rgb);
+            else
+                memcpy(to, rgb, 3);
+        }
+    }
+}
+
+/* Converts as Pillow's convert() does. */
+static int convert(
+    struct np_decoder *decoder, struct np_pixels *pixels, int channels, struct np_err *err)
+{
+    const size_t stride = (size_t)pixels->width * (size_t)channels;
+
+    if (pixels->channels == channels)
+        return 0;
+    if (np_hold(
+            &decoder->converted, &decoder->converted_bytes, stride * (size_t)pixels->height, err))
+        return -ENOMEM;
+    for (int y = 0; y < pixels->height; y++)
+        convert_row(pixels->data + y * pixels->stride, pixels->width, pixels->channels, channels,
+            decoder->converted + (size_t)y * stride);
+    pixels->data = decoder->converted;
+    pixels->stride = (ptrdiff_t)stride;
+    pixels->channels = channels;
     return 0;
 }
 
 int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
+    struct np_pixels pixels;
+    int code;
+
     assert(channels == 1 || channels == 3);
-    if (decoder->codec < 0)
-        return decode_raw(decoder, geometry, channels, ret_pixels, err);
-    return codecs[decoder->codec]->decode(decoder->states[decoder->codec], decoder->bytes,
-        decoder->nr_bytes, geometry, channels, ret_pixels, err);
+    code = decoder->codec < 0
+               ? decode_raw(decoder, geometry, &pixels, err)
+               : codecs[decoder->codec]->decode(decoder->states[decoder->codec], decoder->bytes,
+                     decoder->nr_bytes, geometry, channels, &pixels, err);
+    if (!code)
+        code = convert(decoder, &pixels, channels, err);
+    if (!code)
+        *ret_pixels = pixels;
+    return code;
 }

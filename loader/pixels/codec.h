@@ -28,8 +28,8 @@ struct np_codec {
     /* Required. Size from the header. */
     int (*info)(void *state, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info,
         struct np_err *err);
-    /* Required. Decodes at least the pixels that geometry needs, as `channels` (1 or 3)
-     * interleaved; converts between grey and RGB as Pillow's convert(). */
+    /* Required. Decodes at least the pixels that geometry needs, interleaved: with `channels` (1 or
+     * 3) if that is easy, else with the file's (1, 3, or 4: CMYK, stored as 255 - ink). */
     int (*decode)(void *state, const uint8_t *bytes, size_t nr_bytes,
         const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
         struct np_err *err);
@@ -53,6 +53,8 @@ void np_decoder_limit(struct np_decoder *decoder, uint64_t max_pixels);
  * pixels. The bytes must stay valid until np_decoder_decode(). */
 int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_bytes,
     const struct np_raw *raw, struct np_image_info *ret_info, struct np_err *err);
+/* Decodes at least the pixels that geometry needs, and converts them to `channels` (1 or 3) as
+ * Pillow's convert() does. */
 int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
 

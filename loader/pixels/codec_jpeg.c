@@ -20,8 +20,6 @@
 #include <jerror.h>
 
 #include "loader/base/mem.h"
-#include "loader/pixels/codec_convert.h"
-#include "loader/pixels/geometry.h"
 
 #define MAX_SCANS  500   /* of a progressive file; more would take too long */
 #define SMALL_SIDE 64    /* up to here a crop costs more than it saves */
@@ -46,8 +44,7 @@ struct jpeg_state {
     const uint8_t *end,
         *limit;      /* of the file; of the bytes that the source gives before it stops */
     uint8_t *pixels; /* from libjpeg */
-    uint8_t *converted;
-    size_t pixels_bytes, converted_bytes;
+    size_t pixels_bytes;
 };
 
 /* --- libjpeg's callbacks ------------------------------------------------------------------- */
@@ -143,7 +140,6 @@ static void jpeg_fini(void *memory)
         return;
     jpeg_destroy_decompress(&state->cinfo);
     np_free(state->pixels);
-    np_free(state->converted);
     np_free(state);
 }
 
@@ -364,7 +360,7 @@ static void choose_output(j_decompress_ptr cinfo, int channels)
 {
     if (cinfo->num_components == 1)
         cinfo->out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    else
+    else /* Adobe's CMYK is inverted, and Pillow inverts that of every JPEG */
         cinfo->out_color_space = cinfo->num_components == 4 ? JCS_CMYK : JCS_RGB;
     cinfo->dct_method = JDCT_ISLOW;
     cinfo->do_fancy_upsampling = TRUE;
@@ -469,10 +465,8 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     struct np_err *err)
 {
     struct jpeg_state *state = memory;
-    struct np_pixels pixels;
     struct np_rect need;
 
-    assert(channels == 1 || channels == 3);
     if (setjmp(state->failed))
         return failed(state, err);
     if (state->bytes != bytes || state->nr_bytes != nr_bytes)
@@ -481,13 +475,9 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     assert(need.left >= 0 && need.right <= (int)state->cinfo.image_width);
     assert(need.top >= 0 && need.bottom <= (int)state->cinfo.image_height);
     choose_output(&state->cinfo, channels);
-    decode_checked(state, &need, &pixels);
+    decode_checked(state, &need, ret_pixels);
     jpeg_abort_decompress(&state->cinfo);
     state->bytes = NULL;
-    /* Adobe's CMYK is inverted, and Pillow inverts every CMYK JPEG, as np_convert() does. */
-    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err))
-        return -ENOMEM;
-    *ret_pixels = pixels;
     return 0;
 }
 
@@ -538,7 +528,6 @@ static int jpeg_encode(const uint8_t *pixels, int width, int height, int channel
     uint8_t **ret_bytes, size_t *ret_nr_bytes, struct np_err *err)
 {
     struct jpeg_packer *packer = np_try_alloc(sizeof(*packer), err);
-    uint8_t *copy = NULL;
     int code = 0;
 
     assert((channels == 1 || channels == 3) && quality >= 1 && quality <= 100);
@@ -551,20 +540,13 @@ static int jpeg_encode(const uint8_t *pixels, int width, int height, int channel
     if (setjmp(packer->failed)) {
         code = np_err_set(err, -EINVAL, "cannot write an image of %d x %d as JPEG: %s", width,
             height, packer->message);
-        goto out;
+        free(packer->bytes);
+    } else {
+        write_rows(packer, pixels, width, height, channels, quality);
+        *ret_bytes = packer->bytes;
+        *ret_nr_bytes = packer->nr_bytes;
     }
-    write_rows(packer, pixels, width, height, channels, quality);
-    copy = np_try_alloc(packer->nr_bytes, err);
-    if (!copy) {
-        code = -ENOMEM;
-        goto out;
-    }
-    memcpy(copy, packer->bytes, packer->nr_bytes);
-    *ret_bytes = copy;
-    *ret_nr_bytes = packer->nr_bytes;
-out:
     jpeg_destroy_compress(&packer->cinfo);
-    free(packer->bytes);
     np_free(packer);
     return code;
 }

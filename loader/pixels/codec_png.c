@@ -17,8 +17,6 @@
 #include <zlib.h>
 
 #include "loader/base/mem.h"
-#include "loader/pixels/codec_convert.h"
-#include "loader/pixels/geometry.h"
 
 #define BLOCK          65536       /* bytes of image data that Pillow reads at a time */
 #define STORED         65535       /* bytes of a stored block, without STORED_HEAD */
@@ -55,8 +53,8 @@ struct png_state {
     size_t rows_room, rows_kept, rows_bytes; /* kept: stored in rows; bytes: of all rows */
     size_t given;                            /* to libspng so far */
 
-    uint8_t *pixels, *converted;
-    size_t pixels_bytes, converted_bytes;
+    uint8_t *pixels;
+    size_t pixels_bytes;
 };
 
 static bool png_sniff(const uint8_t *bytes, size_t nr_bytes)
@@ -88,7 +86,6 @@ static void png_fini(void *memory)
         inflateEnd(&state->zlib);
     np_free(state->rows);
     np_free(state->pixels);
-    np_free(state->converted);
     np_free(state);
 }
 
@@ -99,8 +96,7 @@ static int bad(struct np_err *err, const char *what)
 
 static int no_memory(const struct png_state *state, struct np_err *err)
 {
-    return np_err_set(err, -ENOMEM, "out of memory for an image of %u x %u", state->header.width,
-        state->header.height);
+    return np_err_set(err, -ENOMEM, "out of memory for a PNG of %zu bytes", state->nr_bytes);
 }
 
 /* --- chunks -------------------------------------------------------------------------------- */
@@ -284,8 +280,8 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
         }
     if (state->rows_bytes > MAX_ROWS_BYTES)
         return bad(err, "its rows take more than 2 GB");
-    if (np_hold(&state->rows, &state->rows_room, state->rows_kept + max, NULL))
-        return no_memory(state, err);
+    if (np_hold(&state->rows, &state->rows_room, state->rows_kept + max, err))
+        return -ENOMEM;
     if (!state->zlib_ready && inflateInit(&state->zlib) != Z_OK)
         return no_memory(state, err);
     state->zlib_ready = true;
@@ -404,14 +400,14 @@ static int open_image(
     write_head(state);
     state->context = spng_ctx_new(SPNG_CTX_IGNORE_ADLER32);
     if (!state->context)
-        return np_err_set(err, -ENOMEM, "out of memory for reading a PNG");
+        return no_memory(state, err);
     spng_set_image_limits(state->context, NP_MAX_SIDE, NP_MAX_SIDE);
     spng_set_crc_action(state->context, SPNG_CRC_USE, SPNG_CRC_USE); /* find_chunks() did */
     code = spng_set_png_stream(state->context, give, state);
     if (!code)
         code = spng_get_ihdr(state->context, &state->header);
     if (code == SPNG_EMEM)
-        return np_err_set(err, -ENOMEM, "out of memory for reading a PNG");
+        return no_memory(state, err);
     if (code)
         return bad(err, spng_strerror(code));
     return 0;
@@ -470,8 +466,8 @@ static int decode_open(struct png_state *state, const struct np_rect *need,
 
     if (code)
         return code;
-    if (np_hold(&state->pixels, &state->pixels_bytes, row_bytes * (size_t)(end - first + 1), NULL))
-        return no_memory(state, err);
+    if (np_hold(&state->pixels, &state->pixels_bytes, row_bytes * (size_t)(end - first + 1), err))
+        return -ENOMEM;
     write_data_head(state);
     code = read_rows(state, first, end, row_bytes, err);
     if (code)
@@ -502,7 +498,6 @@ static int png_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
 {
     struct png_state *state = memory;
     const struct spng_ihdr *header = &state->header;
-    struct np_pixels pixels;
     struct np_rect need;
     int code;
 
@@ -511,16 +506,13 @@ static int png_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     if (code == 0) {
         assert(need.left >= 0 && need.right <= (int)header->width);
         assert(need.top >= 0 && need.bottom <= (int)header->height);
-        code = decode_open(state, &need, &pixels, err);
+        code = decode_open(state, &need, ret_pixels, err);
     }
     close_image(state);
     if (code)
         return code;
     if (channels == 1 && !(header->color_type & SPNG_COLOR_TYPE_TRUECOLOR))
-        keep_first_channel(state, &pixels);
-    if (np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err))
-        return -ENOMEM;
-    *ret_pixels = pixels;
+        keep_first_channel(state, ret_pixels);
     return 0;
 }
 
@@ -533,35 +525,23 @@ static int png_encode(const uint8_t *pixels, int width, int height, int channels
         .color_type = channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR};
     size_t n = (size_t)width * (size_t)height * (size_t)channels, nr_bytes;
     spng_ctx *context = spng_ctx_new(SPNG_CTX_ENCODER);
-    uint8_t *png = NULL, *copy;
-    int code = SPNG_EMEM;
+    uint8_t *png = NULL;
+    int code = context ? spng_set_ihdr(context, &header) : SPNG_EMEM;
 
     assert(channels == 1 || channels == 3);
-    if (!context)
-        goto out;
-    spng_set_option(context, SPNG_ENCODE_TO_BUFFER, 1);
-    code = spng_set_ihdr(context, &header);
+    if (code == 0)
+        code = spng_set_option(context, SPNG_ENCODE_TO_BUFFER, 1);
     if (code == 0)
         code = spng_encode_image(context, pixels, n, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
     if (code == 0)
         png = spng_get_png_buffer(context, &nr_bytes, &code);
-    if (code)
-        goto out;
-    copy = np_try_alloc(nr_bytes, NULL);
-    if (!copy) {
-        code = SPNG_EMEM;
-        goto out;
-    }
-    memcpy(copy, png, nr_bytes);
-    *ret_bytes = copy;
-    *ret_nr_bytes = nr_bytes;
-out:
-    free(png);
     spng_ctx_free(context);
-    return code ? np_err_set(err, code == SPNG_EMEM ? -ENOMEM : -EINVAL,
-                      "cannot write an image of %d x %d as PNG: %s", width, height,
-                      spng_strerror(code))
-                : 0;
+    if (code)
+        return np_err_set(err, code == SPNG_EMEM ? -ENOMEM : -EINVAL,
+            "cannot write an image of %d x %d as PNG: %s", width, height, spng_strerror(code));
+    *ret_bytes = png;
+    *ret_nr_bytes = nr_bytes;
+    return 0;
 }
 
 const struct np_codec np_codec_png = {

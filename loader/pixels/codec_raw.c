@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "loader/pixels/codec_convert.h"
 
 struct pnm {
     int width, height, channels, maxval;
@@ -17,8 +16,8 @@ struct pnm {
 };
 
 struct raw_state {
-    uint8_t *scaled, *converted;
-    size_t scaled_bytes, converted_bytes;
+    uint8_t *scaled;
+    size_t scaled_bytes;
     uint8_t table[256]; /* sample -> byte, for table_maxval */
     int table_maxval;
 };
@@ -87,7 +86,6 @@ static void raw_fini(void *memory)
     if (!state)
         return;
     np_free(state->scaled);
-    np_free(state->converted);
     np_free(state);
 }
 
@@ -151,8 +149,6 @@ static int raw_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
         code = scale_samples(state, pixels.data, &pnm, err);
         pixels.data = state->scaled;
     }
-    if (code == 0)
-        code = np_convert(&pixels, channels, &state->converted, &state->converted_bytes, err);
     if (code == 0)
         *ret_pixels = pixels;
     return code;

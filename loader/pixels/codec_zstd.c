@@ -5,33 +5,19 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#include "loader/base/mem.h"
-
-struct np_unzstd {
-    ZSTD_DCtx *context;
-};
-
+/* A struct np_unzstd is a ZSTD_DCtx. */
 struct np_unzstd *np_unzstd_new(struct np_err *err)
 {
-    struct np_unzstd *unzstd = np_try_alloc(sizeof(*unzstd), err);
+    ZSTD_DCtx *context = ZSTD_createDCtx();
 
-    if (!unzstd)
-        return NULL;
-    unzstd->context = ZSTD_createDCtx();
-    if (!unzstd->context) {
+    if (!context)
         np_err_set(err, -ENOMEM, "out of memory for zstd");
-        np_free(unzstd);
-        return NULL;
-    }
-    return unzstd;
+    return (void *)context;
 }
 
 void np_unzstd_free(struct np_unzstd *unzstd)
 {
-    if (!unzstd)
-        return;
-    ZSTD_freeDCtx(unzstd->context);
-    np_free(unzstd);
+    ZSTD_freeDCtx((void *)unzstd);
 }
 
 int np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes, void *out,
@@ -41,7 +27,7 @@ int np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_by
 
     if (ZSTD_isError(length))
         return np_err_set(err, -EBADMSG, "bad zstd frame: %s", ZSTD_getErrorName(length));
-    result = ZSTD_decompressDCtx(unzstd->context, out, out_bytes, frame, length);
+    result = ZSTD_decompressDCtx((void *)unzstd, out, out_bytes, frame, length);
     if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation)
         return np_err_set(err, -ENOMEM, "out of memory for a zstd frame");
     if (ZSTD_isError(result))

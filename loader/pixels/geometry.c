@@ -7,12 +7,6 @@
 
 #include "loader/pixels/axis.h"
 
-void np_geometry_axes(const struct np_geometry *g, struct np_axis *ret_x, struct np_axis *ret_y)
-{
-    *ret_x = np_axis_across(g);
-    *ret_y = np_axis_down(g);
-}
-
 void np_geometry_order(struct np_geometry *g, enum np_pixels_rule rule)
 {
     const int64_t fewer_columns = (int64_t)g->right - g->left - g->scaled_w;
@@ -27,11 +21,6 @@ bool np_axis_has_border(const struct np_axis *axis)
            axis->window + axis->window_n > axis->shown + axis->shown_n;
 }
 
-int np_axis_map(const struct np_axis *axis, int position)
-{
-    return np_axis_place(axis, position);
-}
-
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
 {
     int lo = INT32_MAX, hi = 0;
@@ -42,7 +31,7 @@ void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
         return;
     }
     for (int i = 0; i < axis->window_n; i++) {
-        int at = np_axis_map(axis, axis->window + i);
+        int at = np_axis_place(axis, axis->window + i);
 
         if (at >= 0 && at < lo)
             lo = at;
@@ -126,10 +115,9 @@ void np_axis_source(
 
 void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_need)
 {
-    struct np_axis x, y;
+    const struct np_axis x = np_axis_across(geometry), y = np_axis_down(geometry);
     int lo, hi;
 
-    np_geometry_axes(geometry, &x, &y);
     np_axis_span(&x, &lo, &hi);
     np_axis_source(&x, lo, hi > lo ? hi : lo + 1, &ret_need->left, &ret_need->right);
     np_axis_span(&y, &lo, &hi);

@@ -43,8 +43,6 @@ struct np_taps {
     double *scratch; /* (room) */
 };
 
-void np_geometry_axes(
-    const struct np_geometry *geometry, struct np_axis *ret_x, struct np_axis *ret_y);
 /* Sets down_first, the order of the two passes; pixels are rounded to u8 between them. Pillow
  * before 13: the horizontal pass first. Pillow 13: the vertical pass first if it removes more than
  * twice as many rows as the other removes columns (src/libImaging/Resample.c). */
@@ -53,9 +51,6 @@ void np_geometry_order(struct np_geometry *geometry, enum np_pixels_rule rule);
 void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_need);
 /* True if the window exceeds `shown`. */
 bool np_axis_has_border(const struct np_axis *axis);
-/* The scaled position, inside `shown`, of a window position's pixel; -1 for a zero border.
- * Reflection does not repeat the edge pixel. */
-int np_axis_map(const struct np_axis *axis, int position);
 /* Scaled positions lo..hi-1 that the window shows; lo == hi if it is all border. */
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi);
 /* Source positions lo..hi-1 that scaled positions scaled_lo..scaled_hi-1 are made of. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
-#include "loader/pixels/geometry.h"
+#include "loader/pixels/axis.h"
 #include "loader/pixels/resize_kernels.h"
 
 enum { SIMD_NONE, SIMD_AVX2 };
@@ -427,7 +427,7 @@ static int map_columns(struct np_resizer *resizer, const struct picture *picture
     if (hold(&resizer->map, &resizer->map_bytes, (size_t)x->window_n, sizeof(*resizer->map)))
         return -ENOMEM;
     for (int i = 0; i < x->window_n; i++) {
-        int at = np_axis_map(x, x->window + i);
+        int at = np_axis_place(x, x->window + i);
 
         resizer->map[i] = at < 0 ? -1 : (nearest ? resizer->nearest_x[at] : at) - picture->x;
     }
@@ -464,7 +464,7 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
     if ((first > 0 || end < n) && map_columns(resizer, picture, x, nearest))
         return -ENOMEM;
     for (int i = 0; i < y->window_n; i++, out += (size_t)n * channels) {
-        int at = np_axis_map(y, y->window + i);
+        int at = np_axis_place(y, y->window + i);
         const uint8_t *src;
 
         if (at < 0) {
@@ -511,10 +511,9 @@ int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
 {
     bool resizes, nearest;
     struct picture picture;
-    struct np_axis x, y;
+    const struct np_axis x = np_axis_across(geometry), y = np_axis_down(geometry);
     int code = 0;
 
-    np_geometry_axes(geometry, &x, &y);
     assert(x.box > 0 && y.box > 0 && x.scaled > 0 && y.scaled > 0);
     resizer->simd = simd_level();
     resizes = x.box != x.scaled || y.box != y.scaled;
