@@ -142,8 +142,9 @@ static uint64_t count(struct np_bad *bad, const struct np_bad_sample *sample)
     return ++judged->nr_bad;
 }
 
-int np_bad_judge(struct np_bad *bad, uint64_t seq, struct np_err *err)
+int np_bad_judge(void *context, uint64_t seq, struct np_err *err)
 {
+    struct np_bad *bad = context;
     int code = 0;
 
     pthread_mutex_lock(&bad->lock);

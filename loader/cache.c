@@ -36,33 +36,27 @@ struct np_cache {
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     struct np_cache **ret_cache, struct np_err *err)
 {
-    struct np_cache *cache = np_try_alloc(sizeof(*cache), NULL);
+    struct np_cache *cache = np_try_alloc(sizeof(*cache), err);
     bool whole = cache != NULL;
 
     assert(nr_sets >= 1 && nr_sets <= 2);
     if (cache) {
         cache->nr_sets = nr_sets;
         cache->cap_bytes = cap_bytes;
-        /* Pages are allocated when written: a limit above the set's size costs nothing. */
-        cache->arena = mmap(NULL, cap_bytes ? cap_bytes : 1, PROT_READ | PROT_WRITE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        whole = cache->arena != MAP_FAILED;
-        if (!whole)
-            cache->arena = NULL;
-        else /* the first epoch pays for each page */
-            madvise(cache->arena, cap_bytes, MADV_HUGEPAGE);
+        cache->arena = np_try_reserve(cap_bytes ? cap_bytes : 1, err);
+        whole = cache->arena != NULL;
     }
     for (int s = 0; whole && s < nr_sets; s++) {
         cache->nr_samples[s] = nr_samples[s];
-        cache->words[s] = np_try_array(nr_samples[s] ? nr_samples[s] : 1, sizeof(uint64_t), NULL);
+        cache->words[s] = np_try_array(nr_samples[s] ? nr_samples[s] : 1, sizeof(uint64_t), err);
         whole = cache->words[s] != NULL;
     }
     if (!whole) {
         np_cache_free(cache);
-        return np_err_set(err, -ENOMEM,
-            "cannot allocate %llu MiB for loader.cache; give it fewer bytes, or set it to none",
-            (unsigned long long)cap_bytes >> 20);
+        np_err_context(err, "loader.cache (give it fewer bytes, or set it to none)");
+        return -ENOMEM;
     }
+    madvise(cache->arena, cap_bytes, MADV_HUGEPAGE); /* the first epoch pays for each page */
     *ret_cache = cache;
     return 0;
 }

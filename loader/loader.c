@@ -4,13 +4,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/source/files.h"
-#include "loader/reader.h"
 
 #define MIB (1024ull * 1024)
 
@@ -36,16 +34,6 @@
 #define HANG_NS 500000000ull
 
 #define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
-
-struct np_loader {
-    struct np_reader_config config; /* set once */
-    struct np_set sets[2];
-    struct np_files *files[2];
-    struct np_changed *changed[2];
-    char io[16];
-    struct np_reader **readers;
-    int nr_readers;
-};
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high)
 {
@@ -85,24 +73,16 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
     return (int)clamp(usual < worst ? usual : worst, 2, 16);
 }
 
-static int auto_slots(const struct np_loader_config *config)
-{
-    const struct np_batch_shape *shape = &config->shape;
-    const int64_t bytes = (int64_t)shape->rows * shape->height * shape->width * shape->channels + 1;
-
-    if (config->options->prefetch > 0)
-        return (int)clamp(config->options->prefetch, 2, 1024);
-    return (int)clamp((int64_t)AUTO_PREFETCH_BYTES / bytes, 4, 8);
-}
-
 static int nr_slots(const struct np_loader_config *config)
 {
-    const struct np_batch_shape *shape = &config->shape;
-    const int64_t bytes = (int64_t)shape->rows * shape->height * shape->width * shape->channels + 1;
-    const int slots = auto_slots(config);
+    const int64_t bytes =
+        (int64_t)np_batch_row_bytes(&config->shape) * (int64_t)config->shape.rows + 1;
+    const int64_t wanted = config->options->prefetch;
+    const int64_t slots =
+        wanted > 0 ? clamp(wanted, 2, 1024) : clamp((int64_t)AUTO_PREFETCH_BYTES / bytes, 4, 8);
 
     if (!(config->options->stubs & 1u << NP_STAGE_BATCH))
-        return slots;
+        return (int)slots;
     return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, slots + REPLAY_SLOTS);
 }
 
@@ -122,45 +102,37 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
 
     if (code)
         return code;
-    strncpy(loader->io, io.ops->name, sizeof(loader->io) - 1);
+    loader->io = io.ops->name;
     np_io_close(&io);
     return 0;
-}
-
-/* The two parts of a split set share one. */
-static int watch_files(struct np_loader *loader, int s, struct np_err *err)
-{
-    struct np_set *set = &loader->sets[s];
-
-    if (s == NP_BATCH_EVAL && set->index == loader->sets[0].index) {
-        set->changed = loader->sets[0].changed;
-        return 0;
-    }
-    loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
-    set->changed = loader->changed[s];
-    return set->changed ? 0 : -ENOMEM;
 }
 
 static int open_sets(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
+    struct np_set *sets = loader->sets;
     int code = 0;
 
-    loader->sets[NP_BATCH_TRAIN].index = config->train;
-    loader->sets[NP_BATCH_TRAIN].labels = config->train_labels;
-    loader->sets[NP_BATCH_TRAIN].chain = config->augment;
-    loader->sets[NP_BATCH_EVAL].index = config->eval;
-    loader->sets[NP_BATCH_EVAL].chain = config->test_augment;
-    loader->sets[NP_BATCH_EVAL].labels = config->eval_labels;
+    sets[NP_BATCH_TRAIN] = (struct np_set){
+        .index = config->train, .labels = config->train_labels, .chain = config->augment};
+    sets[NP_BATCH_EVAL] = (struct np_set){
+        .index = config->eval, .labels = config->eval_labels, .chain = config->test_augment};
     for (int s = 0; !code && s < 2; s++) {
-        struct np_set *set = &loader->sets[s];
+        struct np_set *set = &sets[s];
 
-        if (s == NP_BATCH_EVAL && set->index == loader->sets[0].index)
-            set->files = loader->sets[0].files; /* a split set */
-        else if (set->index && !(code = np_files_open(set->index, &loader->files[s], err)))
-            set->files = loader->files[s];
-        if (!code && set->index && set->index->root)
-            code = watch_files(loader, s, err);
+        if (s == NP_BATCH_EVAL && set->index == sets[0].index) { /* two parts of a split set */
+            set->files = sets[0].files;
+            set->changed = sets[0].changed;
+            continue;
+        }
+        if (!set->index)
+            continue;
+        code = np_files_open(set->index, &loader->files[s], err);
+        set->files = loader->files[s];
+        if (!code && set->index->root) {
+            set->changed = loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
+            code = set->changed ? 0 : -ENOMEM;
+        }
     }
     return code;
 }
@@ -227,6 +199,7 @@ static int open_cache(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
     const struct np_loader_options *options = config->options;
+    struct np_row_options *row = &loader->config.row;
     const bool one_set = config->train == config->eval || !config->train || !config->eval;
     enum np_cache_kind kind = (enum np_cache_kind)options->cache;
     uint64_t nr_samples[2], bytes;
@@ -241,14 +214,18 @@ static int open_cache(
         kind = device_cache(config);
     if (kind == NP_CACHE_DEVICE)
         code = device_bytes(config, box.memory_bytes, &bytes, err);
+    loader->cache = np_cache_names[NP_CACHE_NONE];
     if (code || kind == NP_CACHE_NONE)
         return code;
-    loader->config.resident = kind == NP_CACHE_DEVICE;
-    loader->config.cache_decoded = kind != NP_CACHE_ENCODED;
+    row->resident = kind == NP_CACHE_DEVICE;
+    row->cache_decoded = kind != NP_CACHE_ENCODED;
+    loader->cache = np_cache_names[kind];
     loader->sets[NP_BATCH_EVAL].cache_set = !one_set;
     nr_samples[0] = np_index_samples(config->train ? config->train : config->eval);
     nr_samples[1] = one_set ? 0 : np_index_samples(config->eval);
-    return np_cache_new(bytes, one_set ? 1 : 2, nr_samples, &loader->config.cache, err);
+    code = np_cache_new(bytes, one_set ? 1 : 2, nr_samples, &row->cache, err);
+    loader->resident = row->resident ? row->cache : NULL;
+    return code;
 }
 
 static int open_shared(
@@ -268,15 +245,18 @@ static int open_shared(
     int code;
 
     assert(config->sampler.batch == config->shape.rows);
-    shared->sets = loader->sets;
-    shared->shape = config->shape;
-    shared->seed = config->sampler.seed;
-    shared->rule = (enum np_pixels_rule)config->options->pixels;
-    shared->max_pixels = (uint64_t)config->options->max_pixels;
+    shared->row = (struct np_row_options){
+        .sets = loader->sets,
+        .shape = config->shape,
+        .seed = config->sampler.seed,
+        .rule = (enum np_pixels_rule)config->options->pixels,
+        .max_pixels = (uint64_t)config->options->max_pixels,
+    };
     shared->stat = config->stat;
     /* Each reader resolves auto: the kernel may refuse a later reader's ring. */
     shared->io = config->options->io ? config->options->io : "auto";
-    shared->depth = np_loader_auto_depth(config->options, config->train, config->eval);
+    shared->depth = loader->depth =
+        np_loader_auto_depth(config->options, config->train, config->eval);
     shared->stubs = config->options->stubs;
     shared->replay_samples = replay_samples(config, np_loader_auto_readers(config->options));
     code = probe_io(loader, shared->io, shared->depth, err);
@@ -291,11 +271,6 @@ static int open_shared(
     if (!code)
         code = open_cache(loader, config, err);
     return code;
-}
-
-static int judge(void *context, uint64_t seq, struct np_err *err)
-{
-    return np_bad_judge(context, seq, err);
 }
 
 static int start_readers(struct np_loader *loader, int nr_readers, struct np_err *err)
@@ -323,10 +298,12 @@ int np_loader_start(
     if (!loader)
         return -ENOMEM;
     code = open_shared(loader, config, err);
+    loader->ring = loader->config.ring;
+    loader->sampler = loader->config.sampler;
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
         np_ring_start(loader->config.ring, np_sampler_first_seq(loader->config.sampler));
-        np_ring_judge(loader->config.ring, judge, loader->config.bad);
+        np_ring_judge(loader->config.ring, np_bad_judge, loader->config.bad);
         code = start_readers(loader, np_loader_auto_readers(config->options), err);
     }
     if (code) {
@@ -335,45 +312,6 @@ int np_loader_start(
     }
     *ret_loader = loader;
     return 0;
-}
-
-struct np_ring *np_loader_ring(struct np_loader *loader)
-{
-    return loader->config.ring;
-}
-
-const struct np_sampler *np_loader_sampler(const struct np_loader *loader)
-{
-    return loader->config.sampler;
-}
-
-int np_loader_readers(const struct np_loader *loader)
-{
-    return loader->nr_readers;
-}
-
-const char *np_loader_io(const struct np_loader *loader)
-{
-    return loader->io;
-}
-
-int np_loader_depth(const struct np_loader *loader)
-{
-    return loader->config.depth;
-}
-
-const char *np_loader_cache(const struct np_loader *loader)
-{
-    if (!loader->config.cache)
-        return "none";
-    if (loader->config.resident)
-        return "device";
-    return loader->config.cache_decoded ? "decoded" : "encoded";
-}
-
-struct np_cache *np_loader_resident(struct np_loader *loader)
-{
-    return loader->config.resident ? loader->config.cache : NULL;
 }
 
 uint64_t np_loader_changed(
@@ -399,7 +337,7 @@ void np_loader_stop(struct np_loader *loader)
     for (int i = 0; i < loader->nr_readers; i++)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
-    np_cache_free(loader->config.cache);
+    np_cache_free(loader->config.row.cache);
     if (all_ended) { /* an abandoned reader may still read from them */
         np_files_close(loader->files[1]);
         np_files_close(loader->files[0]);

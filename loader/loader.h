@@ -3,12 +3,7 @@
 #define NP_LOADER_H
 
 #include "loader/loader_options.h"
-#include "loader/base/stat.h"
-#include "loader/bad.h"
-#include "loader/cache.h"
-#include "loader/source/index.h"
-#include "loader/ring.h"
-#include "loader/sampler.h"
+#include "loader/reader.h"
 
 struct np_loader_config {
     const struct np_loader_options *options;
@@ -25,23 +20,30 @@ struct np_loader_config {
     uint64_t nr_bad;        /* in this epoch so far, from the checkpoint */
     /* For `cache: device`: free memory of the device. 0: the cache is in host memory. Else rows
      * whose picture is cached come without pixels (about->resident), and the caller's feed keeps a
-     * copy of np_loader_resident() on the device. */
+     * copy of the loader's resident cache on the device. */
     uint64_t device_room;
 };
 
-struct np_loader;
+/* A running loader. The values in use, where the config may say `auto`, are set by
+ * np_loader_start(). */
+struct np_loader {
+    struct np_ring *ring;
+    const struct np_sampler *sampler;
+    struct np_cache *resident; /* the cache that the device keeps a copy of; NULL: none */
+    int nr_readers, depth;
+    const char *io;    /* the backend's name */
+    const char *cache; /* "none", "encoded", "decoded" or "device" */
+
+    /* of loader.c; set once */
+    struct np_reader_config config;
+    struct np_set sets[2]; /* by enum np_batch_kind */
+    struct np_files *files[2];
+    struct np_changed *changed[2];
+    struct np_reader **readers; /* (nr_readers) */
+};
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
-struct np_ring *np_loader_ring(struct np_loader *loader);
-const struct np_sampler *np_loader_sampler(const struct np_loader *loader);
-/* The cache that the device keeps a copy of; NULL: none. */
-struct np_cache *np_loader_resident(struct np_loader *loader);
-/* The values in use, where the config may say `auto`. */
-int np_loader_readers(const struct np_loader *loader);
-const char *np_loader_io(const struct np_loader *loader);
-int np_loader_depth(const struct np_loader *loader);
-const char *np_loader_cache(const struct np_loader *loader);
 /* Chooses for `cache: auto`. Decoded pictures, if all fit in an eighth of the memory and a quarter
  * of the free memory, they are small (decoding them whole costs nothing extra), and at least two
  * later epochs profit; else none, since the page cache keeps the files. */

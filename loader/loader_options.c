@@ -259,7 +259,7 @@ static void parse_shuffle(struct np_loader_options *options, struct np_report *r
     }
 }
 
-static const char *const cache_names[] = {"auto", "none", "encoded", "decoded", "device", NULL};
+const char *const np_cache_names[] = {"auto", "none", "encoded", "decoded", "device", NULL};
 
 static void parse_cache(struct np_loader_options *options, struct np_report *report)
 {
@@ -270,8 +270,8 @@ static void parse_cache(struct np_loader_options *options, struct np_report *rep
     options->cache_bytes = -1;
     if (!node)
         return;
-    for (int i = 0; np_node_named(node, &name, &args) && cache_names[i]; i++) {
-        if (strcmp(name, cache_names[i]) != 0)
+    for (int i = 0; np_node_named(node, &name, &args) && np_cache_names[i]; i++) {
+        if (strcmp(name, np_cache_names[i]) != 0)
             continue;
         options->cache = i;
         if (args)
@@ -428,7 +428,7 @@ static struct np_node *special_node(const struct np_loader_options *options, con
         return np_node_scalar(options->shuffle == NP_SHUFFLE_NONE ? "none" : "full", 0, 0);
     }
     if (strcmp(key, "cache") == 0) {
-        const char *name = cache_names[options->cache];
+        const char *name = np_cache_names[options->cache];
         return options->cache_bytes < 0 ? np_node_scalar(name, 0, 0)
                                         : keyed_node(name, options->cache_bytes);
     }

@@ -36,6 +36,8 @@ enum np_cache_kind {
     NP_CACHE_DEVICE
 };
 
+extern const char *const np_cache_names[]; /* by enum np_cache_kind, NULL-ended */
+
 /* `loader:` of the config. -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;

@@ -73,6 +73,9 @@ struct np_reader {
 
 /* --- calls that may hang ------------------------------------------------------------------- */
 
+/* Call it around calls that may hang with the storage (NP_READER_CALLS, then NP_READER_WORKS): in
+ * between, the thread touches only its own memory. If the reader was abandoned meanwhile, the second
+ * call never returns: the shared memory is gone. */
 static void move(struct np_reader *reader, enum np_reader_place place)
 {
     pthread_mutex_lock(&reader->lock);
@@ -83,18 +86,6 @@ static void move(struct np_reader *reader, enum np_reader_place place)
     pthread_mutex_unlock(&reader->lock);
     while (abandoned)
         pause();
-}
-
-/* Around calls that may hang with the storage: in between, the thread touches only its own memory.
- * If the reader was abandoned meanwhile, leave_call() never returns: the shared memory is gone. */
-static void enter_call(struct np_reader *reader)
-{
-    move(reader, NP_READER_CALLS);
-}
-
-static void leave_call(struct np_reader *reader)
-{
-    move(reader, NP_READER_WORKS);
 }
 
 /* --- jobs --------------------------------------------------------------------------------- */
@@ -110,15 +101,14 @@ static void close_own(struct np_job *job)
     job->own_fd = -1;
 }
 
-static void free_job(struct np_job *job)
+static const struct np_set *set_of(const struct np_reader *reader, const struct np_job *job)
 {
-    close_own(job);
-    np_free(job->own_buffer);
+    return &reader->config->row.sets[job->ticket.kind];
 }
 
 static int32_t label_of(const struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    const struct np_set *set = set_of(reader, job);
 
     if (job->record.no_label)
         return -1;
@@ -134,7 +124,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
 
     if (!good) {
         memset(np_ring_row(reader->config->ring, batch, ticket->row), 0,
-            np_batch_row_bytes(&reader->config->shape));
+            np_batch_row_bytes(&reader->config->row.shape));
         memset(about, 0, sizeof(*about));
         about->resident = NP_NOT_RESIDENT;
     }
@@ -191,12 +181,12 @@ static int check_size(struct np_reader *reader, struct np_job *job)
  * set; or the storage's -errno. */
 static int open_own(struct np_reader *reader, struct np_job *job)
 {
-    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    const struct np_set *set = set_of(reader, job);
 
     np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
-    enter_call(reader);
+    move(reader, NP_READER_CALLS);
     job->own_fd = np_extent_open(job->extent.path, &job->record);
-    leave_call(reader);
+    move(reader, NP_READER_WORKS);
     np_stat_called(reader->block);
     if (job->own_fd < 0) {
         const int code = job->own_fd;
@@ -214,7 +204,7 @@ static int open_own(struct np_reader *reader, struct np_job *job)
 /* As open_own(). */
 static int submit(struct np_reader *reader, struct np_job *job)
 {
-    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    const struct np_set *set = set_of(reader, job);
     int code;
 
     job->tried_ns = np_now_ns();
@@ -259,7 +249,7 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
 /* 1: the sample's read is in flight; 0: it needs none; -EBADMSG: it is bad; -EIO. */
 static int start(struct np_reader *reader, struct np_job *job)
 {
-    struct np_index *index = reader->config->sets[job->ticket.kind].index;
+    struct np_index *index = set_of(reader, job)->index;
     struct np_making *making = &job->making;
     int code;
 
@@ -301,7 +291,7 @@ static int make(struct np_reader *reader, struct np_job *job)
 /* Reports the sample as bad. Returns as np_bad_add(). */
 static int report_bad(struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_index *index = reader->config->sets[job->ticket.kind].index;
+    const struct np_index *index = set_of(reader, job)->index;
     struct np_bad_sample bad = {
         .step = job->ticket.step,
         .sample = job->making.sample,
@@ -331,7 +321,7 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
 /* A shard that was overwritten is no matter for the bad-sample policy: it ends the run. */
 static int check_shard(struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_set *set = &reader->config->sets[job->ticket.kind];
+    const struct np_set *set = set_of(reader, job);
 
     if (!np_files_changed(set->files, job->record.file))
         return 0;
@@ -466,9 +456,9 @@ static struct np_job *reap(struct np_reader *reader)
         job = oldest_read(reader);
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, NP_STATE_IO_WAIT, "read", job->extent.path, job->record.offset);
-        enter_call(reader);
+        move(reader, NP_READER_CALLS);
         read = np_io_reap(&reader->io, true);
-        leave_call(reader);
+        move(reader, NP_READER_WORKS);
         np_stat_done(reader->block);
     }
     job = read->owner;
@@ -480,7 +470,7 @@ static struct np_job *reap(struct np_reader *reader)
 /* Takes tickets until `depth` jobs are under way. */
 static int fill(struct np_reader *reader)
 {
-    const size_t row_bytes = np_batch_row_bytes(&reader->config->shape);
+    const size_t row_bytes = np_batch_row_bytes(&reader->config->row.shape);
     struct np_job *job = NULL;
     int code = 0;
 
@@ -514,8 +504,8 @@ static size_t max_bytes(const struct np_reader_config *config)
     size_t max = 1;
 
     for (int s = 0; s < 2; s++)
-        if (config->sets[s].index && config->sets[s].index->max_extent > max)
-            max = config->sets[s].index->max_extent;
+        if (config->row.sets[s].index && config->row.sets[s].index->max_extent > max)
+            max = config->row.sets[s].index->max_extent;
     return max < NP_MAX_SAMPLE_BYTES ? max : NP_MAX_SAMPLE_BYTES;
 }
 
@@ -530,14 +520,9 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     reader->free_jobs = np_try_array((size_t)depth, sizeof(*reader->free_jobs), err);
     if (!reader->jobs || !reader->free_jobs)
         return -ENOMEM;
-    reader->buffers = mmap(NULL, reader->buffer_bytes * (size_t)depth, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reader->buffers == MAP_FAILED) {
-        reader->buffers = NULL;
-        return np_err_set(err, -ENOMEM,
-            "out of memory for %d reads in flight of %zu bytes each; lower loader.depth", depth,
-            reader->buffer_bytes);
-    }
+    reader->buffers = np_try_reserve(reader->buffer_bytes * (size_t)depth, err);
+    if (!reader->buffers)
+        return np_err_context(err, "%d reads in flight (lower loader.depth)", depth);
     for (int i = 0; i < depth; i++) {
         struct np_job *job = &reader->jobs[i];
 
@@ -551,19 +536,11 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
 static int new_maker(struct np_reader *reader, struct np_err *err)
 {
     const struct np_reader_config *config = reader->config;
-    const struct np_row_options options = {
-        .sets = config->sets,
-        .shape = config->shape,
-        .seed = config->seed,
-        .rule = config->rule,
-        .max_pixels = config->max_pixels,
-        .cache = config->cache,
-        .cache_decoded = config->cache_decoded,
-        .resident = config->resident,
-        .block = reader->block,
-    };
-    int code = np_row_maker_new(&options, &reader->maker, err);
+    struct np_row_options options = config->row;
+    int code;
 
+    options.block = reader->block;
+    code = np_row_maker_new(&options, &reader->maker, err);
     if (!code)
         code = np_row_replay_new(
             reader->maker, config->stubs, config->replay_samples, &reader->replay, err);
@@ -598,17 +575,19 @@ static void close_io(struct np_reader *reader)
     if (job)
         np_stat_wait(
             reader->block, NP_STATE_IO_WAIT, "end of read", job->extent.path, job->record.offset);
-    enter_call(reader);
+    move(reader, NP_READER_CALLS);
     np_io_close(&reader->io);
-    leave_call(reader);
+    move(reader, NP_READER_WORKS);
     if (job)
         np_stat_done(reader->block);
 }
 
 static void tear_down(struct np_reader *reader)
 {
-    for (int i = 0; reader->jobs && i < reader->config->depth; i++)
-        free_job(&reader->jobs[i]);
+    for (int i = 0; reader->jobs && i < reader->config->depth; i++) {
+        close_own(&reader->jobs[i]);
+        np_free(reader->jobs[i].own_buffer);
+    }
     np_row_replay_free(reader->replay);
     np_row_maker_free(reader->maker);
     if (reader->buffers)

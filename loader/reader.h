@@ -11,13 +11,7 @@
 struct np_reader_config {
     struct np_sampler *sampler;
     struct np_ring *ring;
-    const struct np_set *sets; /* (2), by enum np_batch_kind */
-    struct np_batch_shape shape;
-    uint64_t seed;
-    enum np_pixels_rule rule;
-    uint64_t max_pixels;          /* as np_decoder_limit() */
-    struct np_cache *cache;       /* NULL: none */
-    bool cache_decoded, resident; /* as np_row_options */
+    struct np_row_options row; /* but for the block, which is the reader's */
     struct np_bad *bad;
     struct np_stat *stat;
     const char *io;

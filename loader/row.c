@@ -43,13 +43,8 @@ static int new_frame(struct np_row_maker *maker, struct np_err *err)
             max_bytes = index->max_inner;
     }
     maker->frame_cap = max_bytes < NP_MAX_SAMPLE_BYTES ? max_bytes : NP_MAX_SAMPLE_BYTES;
-    maker->frame = mmap(NULL, maker->frame_cap + BEHIND, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (maker->frame != MAP_FAILED)
-        return 0;
-    maker->frame = NULL;
-    return np_err_set(
-        err, -ENOMEM, "out of memory for a reader's frame of %zu bytes", maker->frame_cap);
+    maker->frame = np_try_reserve(maker->frame_cap + BEHIND, err);
+    return maker->frame ? 0 : -ENOMEM;
 }
 
 int np_row_maker_new(

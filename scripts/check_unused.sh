@@ -29,8 +29,7 @@ np_progress_text: a test reads the line at each width, without a terminal
 np_retention_is_steady: a test checks the rule alone
 np_retention_oldest: the same
 np_loader_auto_cache: a test gives it machines of different memory
-np_loader_sampler: tests ask which sample belongs to a row
-np_sampler_ticket: the same
+np_sampler_ticket: tests ask which sample belongs to a row
 np_sampler_nr_batches: tests take every batch of a run
 np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run

@@ -51,8 +51,8 @@ static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_
     if (!code)
         code = np_loader_start(&loader, &feed->loader, err);
     if (!code)
-        code = np_feed_new(feed->device, np_loader_ring(feed->loader), &loader.shape, feed->block,
-            &feed->feed, err);
+        code = np_feed_new(
+            feed->device, feed->loader->ring, &loader.shape, feed->block, &feed->feed, err);
     return code;
 }
 
@@ -120,15 +120,15 @@ static void report(struct np_bench *bench, const struct feed_bench *feed)
     if (feed->plan)
         np_json_real(json, "device_busy", feed->busy);
     np_json_text(json, "device", feed->device->name);
-    np_json_int(json, "readers", np_loader_readers(feed->loader));
-    np_json_text(json, "io", np_loader_io(feed->loader));
+    np_json_int(json, "readers", feed->loader->nr_readers);
+    np_json_text(json, "io", feed->loader->io);
     np_ui_event(&bench->ui, np_json_end(json));
     if (!bench->json)
         np_ui_say(&bench->ui,
             "%.0f images in %.2f s to %s: %.0f img/s, %.2f %% of the time stalled, copies at %.1f "
             "GB/s; %d readers, %s",
             images, feed->seconds, feed->device->name, images / feed->seconds, stall * 100, gbps,
-            np_loader_readers(feed->loader), np_loader_io(feed->loader));
+            feed->loader->nr_readers, feed->loader->io);
 }
 
 static void close_feed(struct feed_bench *feed)

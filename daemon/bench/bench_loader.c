@@ -85,7 +85,7 @@ static bool is_over(const struct np_bench *bench, const struct measured *measure
 static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_t nr_steps,
     struct measured *measured, struct np_err *err)
 {
-    struct np_ring *ring = np_loader_ring(loader);
+    struct np_ring *ring = loader->ring;
     const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
     struct np_block *block = np_stat_join(bench->stat, "bench", err);
     const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.height *
@@ -169,10 +169,10 @@ static void report_json(struct np_bench *bench, const struct np_loader *loader,
     np_json_real(json, "images_per_second", measured->images / measured->seconds);
     np_json_real(json, "bytes_per_second", measured->bytes_read / measured->seconds);
     np_json_real(json, "cpu_seconds", measured->cpu_seconds);
-    np_json_int(json, "readers", np_loader_readers(loader));
-    np_json_text(json, "io", np_loader_io(loader));
-    np_json_int(json, "depth", np_loader_depth(loader));
-    np_json_text(json, "cache", np_loader_cache(loader));
+    np_json_int(json, "readers", loader->nr_readers);
+    np_json_text(json, "io", loader->io);
+    np_json_int(json, "depth", loader->depth);
+    np_json_text(json, "cache", loader->cache);
     np_json_text(json, "digest", digest);
     np_json_int(json, "digest_batches", (int64_t)measured->digest_batches);
     np_json_int(json, "bad_samples", (int64_t)measured->nr_bad);
@@ -193,9 +193,8 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
         "%.0f images (%.3g epochs) in %.2f s: %.0f img/s, %.1f MB/s read, %.2f CPU seconds, "
         "%d readers, %s, depth %d, cache %s",
         measured->images, measured->epochs, measured->seconds, measured->images / measured->seconds,
-        measured->bytes_read / measured->seconds / 1e6, measured->cpu_seconds,
-        np_loader_readers(loader), np_loader_io(loader), np_loader_depth(loader),
-        np_loader_cache(loader));
+        measured->bytes_read / measured->seconds / 1e6, measured->cpu_seconds, loader->nr_readers,
+        loader->io, loader->depth, loader->cache);
     for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++)
         if (sum->stages[stage].items)
             np_ui_say(&bench->ui, "  %-10s %9.2f us per item, %" PRIu64 " items",

@@ -241,12 +241,12 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
         code = np_loader_start(&config, &loader, err);
     if (code)
         return code;
-    batch = np_ring_take(np_loader_ring(loader), block, err);
+    batch = np_ring_take(loader->ring, block, err);
     if (!batch)
         code = err->code ? err->code : -ESHUTDOWN;
     else {
         code = show_batch(view, &config, batch, err);
-        np_ring_release(np_loader_ring(loader), batch);
+        np_ring_release(loader->ring, batch);
     }
     np_loader_stop(loader);
     return code;

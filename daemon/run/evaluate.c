@@ -98,10 +98,10 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     if (code < 0)
         np_device_blame(evaluation->device, err);
     if (code == 0)
-        code = np_feed_new(evaluation->device, np_loader_ring(loader), &evaluation->shape,
-            evaluation->block, &trainer.feed, err);
+        code = np_feed_new(evaluation->device, loader->ring, &evaluation->shape, evaluation->block,
+            &trainer.feed, err);
     if (code == 0 && evaluation->watch) {
-        np_watch_ring(evaluation->watch, np_loader_ring(loader));
+        np_watch_ring(evaluation->watch, loader->ring);
         np_watch_arm(evaluation->watch);
     }
     if (code == 0)

@@ -54,13 +54,12 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */
     if (run->options->trace)
-        np_trace_watch(run->options->trace, np_loader_ring(run->loader), config.shape.rows);
-    code = np_feed_new(
-        run->device, np_loader_ring(run->loader), &config.shape, run->block, &run->feed, err);
+        np_trace_watch(run->options->trace, run->loader->ring, config.shape.rows);
+    code = np_feed_new(run->device, run->loader->ring, &config.shape, run->block, &run->feed, err);
     if (code == 0 && run->options->probe)
         np_feed_stub(run->feed, run->options->probe->stubs);
-    if (code == 0 && np_loader_resident(run->loader))
-        code = np_feed_keep(run->feed, np_loader_resident(run->loader), err);
+    if (code == 0 && run->loader->resident)
+        code = np_feed_keep(run->feed, run->loader->resident, err);
     return code < 0 ? np_device_blame(run->device, err) : 0;
 }
 
@@ -118,7 +117,7 @@ static int train(struct np_run *run, struct np_err *err)
     int code = np_run_mark(run, err);
     if (code < 0)
         return code;
-    np_watch_ring(run->watch, np_loader_ring(run->loader));
+    np_watch_ring(run->watch, run->loader->ring);
     np_watch_arm(run->watch);
     code = np_trainer_run(&config, err);
     np_watch_ring(run->watch, NULL);

@@ -42,9 +42,9 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
     struct np_box box;
 
     np_box_read(&box);
-    *knobs = (struct np_knobs){.readers = np_loader_readers(run->loader),
-        .depth = np_loader_depth(run->loader),
-        .prefetch = np_ring_slots(np_loader_ring(run->loader)),
+    *knobs = (struct np_knobs){.readers = run->loader->nr_readers,
+        .depth = run->loader->depth,
+        .prefetch = np_ring_slots(run->loader->ring),
         .batch = (int)run->config->loader.batch,
         .checkpoint_steps = checkpoint_steps(run),
         .nr_samples = run->nr_train,
@@ -61,8 +61,8 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
     knobs->row_bytes = (uint64_t)run->setup.height * (uint64_t)run->setup.width *
                        (uint64_t)run->config->loader.channels;
     knobs->set_bytes = set_bytes(run->setup.train, &knobs->packed);
-    snprintf(knobs->io, sizeof(knobs->io), "%s", np_loader_io(run->loader));
-    snprintf(knobs->cache, sizeof(knobs->cache), "%s", np_loader_cache(run->loader));
+    snprintf(knobs->io, sizeof(knobs->io), "%s", run->loader->io);
+    snprintf(knobs->cache, sizeof(knobs->cache), "%s", run->loader->cache);
     snprintf(knobs->device, sizeof(knobs->device), "%s", run->device->name);
     knobs->cache_fills = np_observe_fills(knobs, run->position.step);
     snprintf(knobs->precision, sizeof(knobs->precision), "%s", np_precision_names[run->precision]);
@@ -75,7 +75,7 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
         np_run_knobs(run, &run->pipeline.knobs);
     }
     *ret_seen = (struct np_observed){.stat = run->stat,
-        .ring = np_loader_ring(run->loader),
+        .ring = run->loader->ring,
         .feed = run->feed,
         .knobs = &run->pipeline.knobs,
         .images = run->total.rows,

@@ -30,7 +30,7 @@ void np_run_report_start(struct np_run *run)
 {
     const struct np_run_options *options = run->options;
     struct np_json *line = &run->line;
-    const char *cache = run->loader ? np_loader_cache(run->loader) : "none";
+    const char *cache = run->loader ? run->loader->cache : "none";
     const uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : 0;
     const uint64_t val = np_run_has_val(run) ? run->nr_eval : 0;
     char images[96];
@@ -50,8 +50,8 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "train_images", (int64_t)run->nr_train);
     np_json_int(line, "val_images", (int64_t)val);
     np_json_int(line, "test_images", (int64_t)test);
-    np_json_int(line, "readers", run->loader ? np_loader_readers(run->loader) : 0);
-    np_json_text(line, "io", run->loader ? np_loader_io(run->loader) : "");
+    np_json_int(line, "readers", run->loader ? run->loader->nr_readers : 0);
+    np_json_text(line, "io", run->loader ? run->loader->io : "");
     np_json_text(line, "cache", cache);
     np_json_int(line, "step", (int64_t)run->position.step);
     np_json_int(line, "steps", (int64_t)run->nr_steps);
@@ -66,8 +66,8 @@ void np_run_report_start(struct np_run *run)
                                                                                  : "training",
         np_run_name(run, run->dir), images, run->setup.classes->nr_items,
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
-        run->device->name, run->loader ? np_loader_readers(run->loader) : 0,
-        run->loader ? np_loader_io(run->loader) : "no", cache);
+        run->device->name, run->loader ? run->loader->nr_readers : 0,
+        run->loader ? run->loader->io : "no", cache);
     say_checkpoints(run);
     if (*run->device->passed_over)
         np_run_warn(run, run->device->passed_over);

@@ -82,6 +82,17 @@ void *np_try_array(size_t n, size_t bytes, struct np_err *err)
     return np_try_alloc(product(n, bytes), err);
 }
 
+void *np_try_reserve(size_t bytes, struct np_err *err)
+{
+    void *memory = mmap(
+        NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory != MAP_FAILED)
+        return memory;
+    no_memory(err, bytes);
+    return NULL;
+}
+
 char *np_try_strdup(const char *text, struct np_err *err)
 {
     const size_t bytes = text ? strlen(text) + 1 : 0;

@@ -37,6 +37,9 @@ char *np_try_strdup(const char *text, struct np_err *err); /* NULL for NULL, and
 char *np_try_format(struct np_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err);
+/* Zeroed pages that take no memory before they are written, so that a size above the need costs
+ * nothing. The owner unmaps them: munmap(). */
+void *np_try_reserve(size_t bytes, struct np_err *err);
 /* Makes *memory (a pointer of any type, NULL at first) hold `bytes`, *room says how many it holds.
  * What it held is lost when it grows; a quarter more than asked, so that wandering sizes settle.
  * 0 or -ENOMEM, and then *memory is NULL. */

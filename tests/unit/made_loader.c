@@ -105,15 +105,15 @@ struct outcome rig_run(const struct rig *rig, uint64_t skip)
         XXH3_freeState(hash);
         return outcome;
     }
-    for (uint64_t seq = np_sampler_first_seq(np_loader_sampler(loader));
-         seq < np_sampler_nr_batches(np_loader_sampler(loader)); seq++) {
-        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &outcome.err);
+    for (uint64_t seq = np_sampler_first_seq(loader->sampler);
+         seq < np_sampler_nr_batches(loader->sampler); seq++) {
+        struct np_batch *batch = np_ring_take(loader->ring, block, &outcome.err);
 
         if (!batch)
             break;
         if (seq >= skip)
             add_batch(hash, rig, batch, &outcome);
-        np_ring_release(np_loader_ring(loader), batch);
+        np_ring_release(loader->ring, batch);
     }
     while (np_loader_next_bad(loader, &bad)) {
         size_t used = strlen(outcome.reasons);

@@ -48,7 +48,7 @@ static void measure(struct rig *rig, uint64_t slow_ns, struct window *ret_window
 
     rig->config.sampler.nr_steps = 10000000;
     cr_assert_eq(np_loader_start(&rig->config, &loader, NULL), 0);
-    struct np_ring *ring = np_loader_ring(loader);
+    struct np_ring *ring = loader->ring;
     take_for(ring, block, 50000000, slow_ns);
     np_stat_read(rig->config.stat, "reader", &start);
     const uint64_t start_ns = np_now_ns(), ready_ns = np_ring_ready_ns(ring);

@@ -21,8 +21,8 @@ Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
         cr_assert_eq(rig_make(&rig, (enum made_kind)kind, false, 21), 0);
         block = np_stat_join(rig.config.stat, "trainer", NULL);
         cr_assert_eq(np_loader_start(&rig.config, &loader, NULL), 0);
-        for (uint64_t seq = 0; seq < np_sampler_nr_batches(np_loader_sampler(loader)); seq++) {
-            struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, NULL);
+        for (uint64_t seq = 0; seq < np_sampler_nr_batches(loader->sampler); seq++) {
+            struct np_batch *batch = np_ring_take(loader->ring, block, NULL);
 
             cr_assert_not_null(batch);
             nr_eval += batch->kind == NP_BATCH_EVAL;
@@ -30,7 +30,7 @@ Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
                 const uint8_t *pixels = batch->images + row * SIDE * SIDE * 3;
                 struct np_ticket ticket;
 
-                np_sampler_ticket(np_loader_sampler(loader), seq, row, &ticket);
+                np_sampler_ticket(loader->sampler, seq, row, &ticket);
                 wrong += batch->kind != ticket.kind || batch->step != ticket.step;
                 wrong += batch->about[row].sample != ticket.sample;
                 wrong += batch->labels[row] !=
@@ -38,7 +38,7 @@ Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
                 for (int i = 0; i < SIDE * SIDE * 3; i++)
                     wrong += pixels[i] != (ticket.masked ? 0 : made_byte(ticket.sample, i));
             }
-            np_ring_release(np_loader_ring(loader), batch);
+            np_ring_release(loader->ring, batch);
         }
         np_loader_stop(loader);
         cr_assert_eq(wrong, 0, "kind %d", kind);
@@ -260,8 +260,7 @@ Test(loader, stops_at_any_moment, .timeout = 120)
         rig.options.io = i % 2 ? "auto" : "sim";
         cr_assert_eq(np_loader_start(&rig.config, &loader, NULL), 0);
         for (int batch = 0; batch < i % 7; batch++)
-            np_ring_release(
-                np_loader_ring(loader), np_ring_take(np_loader_ring(loader), block, NULL));
+            np_ring_release(loader->ring, np_ring_take(loader->ring, block, NULL));
         np_sleep_until_ns(np_now_ns() + (uint64_t)(i % 4) * 300000);
         np_loader_stop(loader);
     }
@@ -286,8 +285,7 @@ Test(loader, the_steady_state_allocates_nothing, .timeout = 60)
         const size_t before = mallinfo2().uordblks;
 
         for (int step = 0; step < 1000; step++)
-            np_ring_release(
-                np_loader_ring(loader), np_ring_take(np_loader_ring(loader), block, NULL));
+            np_ring_release(loader->ring, np_ring_take(loader->ring, block, NULL));
         steady = mallinfo2().uordblks == before;
     }
     cr_assert(steady);

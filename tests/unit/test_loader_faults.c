@@ -247,10 +247,10 @@ Test(loader, rewritten_files_are_counted_once, .timeout = 60)
     block = np_stat_join(rig.config.stat, "trainer", NULL);
     cr_assert_eq(np_loader_start(&rig.config, &loader, &err), 0, "%s", err.text);
     for (int i = 0; i < STEPS; i++) {
-        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &err);
+        struct np_batch *batch = np_ring_take(loader->ring, block, &err);
 
         cr_assert_not_null(batch, "%s", err.text);
-        np_ring_release(np_loader_ring(loader), batch);
+        np_ring_release(loader->ring, batch);
     }
     cr_expect_eq(np_loader_changed(loader, NP_BATCH_TRAIN, first, sizeof(first)), 2);
     cr_expect(strstr(first, "/000"), "%s", first);
@@ -269,12 +269,12 @@ static struct outcome change_under_way(const struct rig *rig, void (*change)(con
     if (np_loader_start(&rig->config, &loader, &outcome.err))
         return outcome;
     for (int i = 0; i < STEPS; i++) {
-        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, &outcome.err);
+        struct np_batch *batch = np_ring_take(loader->ring, block, &outcome.err);
 
         if (!batch)
             break;
         outcome.nr_batches++;
-        np_ring_release(np_loader_ring(loader), batch);
+        np_ring_release(loader->ring, batch);
         if (i == 0)
             change(rig);
     }

@@ -42,8 +42,8 @@ static int run(struct rig *rig, struct np_block *block, struct np_err *err)
     int code = np_loader_start(&rig->config, &loader, err);
 
     if (!code) {
-        while ((batch = np_ring_take(np_loader_ring(loader), block, err)))
-            np_ring_release(np_loader_ring(loader), batch);
+        while ((batch = np_ring_take(loader->ring, block, err)))
+            np_ring_release(loader->ring, batch);
         code = err->code == -EDEADLK ? 0 : err->code;
     }
     np_loader_stop(loader);

@@ -43,7 +43,7 @@ static void see_row(
     const uint64_t sample = sample_of(batch->images + row * ROW_BYTES);
     struct np_ticket ticket;
 
-    np_sampler_ticket(np_loader_sampler(loader), batch->seq, row, &ticket);
+    np_sampler_ticket(loader->sampler, batch->seq, row, &ticket);
     seen->nr_rows++;
     seen->nr_wrong += sample == N;
     seen->nr_foreign += sample != ticket.sample;
@@ -65,13 +65,13 @@ static struct seen run(enum made_kind kind, int cache, unsigned stubs)
     struct np_block *block = np_stat_join(rig.config.stat, "trainer", NULL);
     failed |= np_loader_start(&rig.config, &loader, NULL);
     for (uint64_t seq = 0; !failed && seq < STEPS; seq++) {
-        struct np_batch *batch = np_ring_take(np_loader_ring(loader), block, NULL);
+        struct np_batch *batch = np_ring_take(loader->ring, block, NULL);
 
         failed |= batch == NULL;
         for (int row = 0; batch && row < BATCH; row++)
             see_row(loader, batch, row, &seen);
         if (batch)
-            np_ring_release(np_loader_ring(loader), batch);
+            np_ring_release(loader->ring, batch);
     }
     seen.nr_wrong += failed;
     while (loader && np_loader_next_bad(loader, &bad))

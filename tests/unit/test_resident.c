@@ -43,12 +43,11 @@ static void go(struct rig *rig, bool resident, double h2d_gbps, struct run *run)
     cr_assert_eq(np_device_open("sim", &sim, &device, NULL), 0);
     rig->config.device_room = resident ? device->ops->room(device) : 0;
     cr_assert_eq(np_loader_start(&rig->config, &loader, &err), 0, "%s", err.text);
-    strcpy(run->cache, np_loader_cache(loader));
-    cr_assert_eq(
-        np_feed_new(device, np_loader_ring(loader), &rig->config.shape, block, &feed, &err), 0);
-    cr_assert_eq(np_loader_resident(loader) != NULL, resident);
+    strcpy(run->cache, loader->cache);
+    cr_assert_eq(np_feed_new(device, loader->ring, &rig->config.shape, block, &feed, &err), 0);
+    cr_assert_eq(loader->resident != NULL, resident);
     if (resident)
-        cr_assert_eq(np_feed_keep(feed, np_loader_resident(loader), &err), 0, "%s", err.text);
+        cr_assert_eq(np_feed_keep(feed, loader->resident, &err), 0, "%s", err.text);
     for (;;) {
         struct np_sim_times before, after;
         struct np_input input;
@@ -63,7 +62,7 @@ static void go(struct rig *rig, bool resident, double h2d_gbps, struct run *run)
         if (after.copy_bytes > before.copy_bytes && input.about.kind == NP_BATCH_TRAIN)
             run->last_bytes =
                 (after.copy_bytes - before.copy_bytes) / (after.nr_copies - before.nr_copies);
-        if ((uint64_t)run->nr_batches == np_sampler_nr_batches(np_loader_sampler(loader)))
+        if ((uint64_t)run->nr_batches == np_sampler_nr_batches(loader->sampler))
             break;
     }
     np_feed_free(feed);
