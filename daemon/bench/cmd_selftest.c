@@ -46,14 +46,14 @@ static void report_json(struct selftest *test, const char *what, const char *sha
         np_json_text(json, "message", err->text);
     np_json_int(json, "draws", result->draws);
     np_json_real(json, "seconds", seconds);
-    np_json_text(json, "worst", np_selftest_numbers[result->worst]);
+    np_json_text(json, "worst", np_selftest_numbers[result->worst].name);
     np_json_text(json, "tensor", *result->tensor ? result->tensor : NULL);
     for (int k = 0; k < NP_SELF_NR && !err->code; k++)
         if (result->tolerance[k] >= 0) {
             char key[32];
 
-            np_json_real(json, np_selftest_numbers[k], result->error[k]);
-            snprintf(key, sizeof(key), "%s_tolerance", np_selftest_numbers[k]);
+            np_json_real(json, np_selftest_numbers[k].name, result->error[k]);
+            snprintf(key, sizeof(key), "%s_tolerance", np_selftest_numbers[k].name);
             np_json_real(json, key, result->tolerance[k]);
         }
     np_ui_event(&test->ui, np_json_end(json));
@@ -69,7 +69,7 @@ static void list_off(const struct np_selftest_result *result, char *text, size_t
         if (result->tolerance[k] < 0 || result->error[k] <= result->tolerance[k])
             continue;
         used += (size_t)snprintf(text + used, text_bytes - used, "%s%s",
-            used ? ", " : ", off: ", np_selftest_numbers[k]);
+            used ? ", " : ", off: ", np_selftest_numbers[k].name);
         if (k == NP_SELF_GRADS && used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, " (of %s)", result->tensor);
     }
@@ -98,7 +98,7 @@ static void report(struct selftest *test, const struct np_selftest_case *row,
         snprintf(redrawn, sizeof(redrawn), ", draw %d", result->draws);
     list_off(result, off, sizeof(off));
     np_ui_say(&test->ui, "%-33s %-13s %-4s %-11s %8.1e %8.1e  %s%s%s", row->what, shape, name,
-        np_selftest_numbers[result->worst], result->error[result->worst],
+        np_selftest_numbers[result->worst].name, result->error[result->worst],
         result->tolerance[result->worst], result->ok ? "ok" : "FAILED", redrawn, off);
 }
 

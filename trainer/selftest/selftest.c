@@ -7,51 +7,28 @@
 #include <string.h>
 
 #include "loader/base/rng.h"
-#include "loader/base/yaml.h"
 #include "trainer/optim.h"
-#include "trainer/plan.h"
+#include "trainer/selftest/selftest_net.h"
 
-#define MAX_DRAWS      8
-#define THREADS        2 /* and lanes: the reference must round alike on every machine */
-#define NR_BATCHES     2
-#define STEPS          60 /* of the short training */
-#define LAST           10 /* their mean loss is compared with the first loss */
-#define SETTLE_UPDATES 24 /* halvings from any power of two that float16 may start with */
-
-const char *const np_selftest_numbers[NP_SELF_NR] = {
-    [NP_SELF_LOGITS] = "logits",
-    [NP_SELF_LOSS] = "loss",
-    [NP_SELF_COUNTS] = "counts",
-    [NP_SELF_GRADS] = "gradients",
-    [NP_SELF_SUM] = "accumulated",
-    [NP_SELF_RUNNING] = "running",
-    [NP_SELF_EVAL] = "evaluation",
-    [NP_SELF_NORM] = "norm",
-    [NP_SELF_SGD] = "sgd",
-    [NP_SELF_ADAMW] = "adamw",
-    [NP_SELF_AGAIN] = "again",
-    [NP_SELF_CURVE] = "curve",
-    [NP_SELF_LEARNT] = "learnt",
-};
+#define MAX_DRAWS 8
+#define LAST      10 /* steps of the short training: their mean loss is compared with the first */
 
 /* f32 sums differ only in their order. Half precisions round each activation and its gradient, by
  * 2^-8 and 2^-11. Statistics, updates and counts are f32 in every precision. */
-static const struct tolerance {
-    double f32, bf16, f16;
-} tolerances[NP_SELF_NR] = {
-    [NP_SELF_LOGITS] = {1e-4, 2e-2, 4e-3},
-    [NP_SELF_LOSS] = {1e-4, 2e-2, 4e-3},
-    [NP_SELF_COUNTS] = {0, 0, 0},
-    [NP_SELF_GRADS] = {1e-4, 2e-2, 4e-3},
-    [NP_SELF_SUM] = {1e-4, 2e-2, 4e-3},
-    [NP_SELF_RUNNING] = {1e-4, 1e-2, 2e-3},
-    [NP_SELF_EVAL] = {1e-4, 2e-2, 4e-3},
-    [NP_SELF_NORM] = {1e-5, 1e-5, 1e-5},
-    [NP_SELF_SGD] = {1e-4, 1e-4, 1e-4},
-    [NP_SELF_ADAMW] = {1e-4, 1e-4, 1e-4},
-    [NP_SELF_AGAIN] = {0, 0, 0},
-    [NP_SELF_CURVE] = {1e-3, 2e-2, 1e-2},
-    [NP_SELF_LEARNT] = {0.5, 0.5, 0.5},
+const struct np_selftest_tolerance np_selftest_numbers[NP_SELF_NR] = {
+    [NP_SELF_LOGITS] = {"logits", 1e-4, 2e-2, 4e-3},
+    [NP_SELF_LOSS] = {"loss", 1e-4, 2e-2, 4e-3},
+    [NP_SELF_COUNTS] = {"counts", 0, 0, 0},
+    [NP_SELF_GRADS] = {"gradients", 1e-4, 2e-2, 4e-3},
+    [NP_SELF_SUM] = {"accumulated", 1e-4, 2e-2, 4e-3},
+    [NP_SELF_RUNNING] = {"running", 1e-4, 1e-2, 2e-3},
+    [NP_SELF_EVAL] = {"evaluation", 1e-4, 2e-2, 4e-3},
+    [NP_SELF_NORM] = {"norm", 1e-5, 1e-5, 1e-5},
+    [NP_SELF_SGD] = {"sgd", 1e-4, 1e-4, 1e-4},
+    [NP_SELF_ADAMW] = {"adamw", 1e-4, 1e-4, 1e-4},
+    [NP_SELF_AGAIN] = {"again", 0, 0, 0},
+    [NP_SELF_CURVE] = {"curve", 1e-3, 2e-2, 1e-2},
+    [NP_SELF_LEARNT] = {"learnt", 0.5, 0.5, 0.5},
 };
 
 /* Rounding moves the elements that are within it of a kink to the kink's other side, where a
@@ -59,12 +36,12 @@ static const struct tolerance {
  * Layers with kinks (relu, max pooling) err independently, so their squares add up: the
  * tolerance grows with the root of their number. In f32 so few elements are that near that a
  * draw with one is void. */
-static const struct tolerance kinked /* of one such layer */ = {1e-4, 1e-1, 4e-2};
+static const struct np_selftest_tolerance kinked = {"one such layer", 1e-4, 1e-1, 4e-2};
 
 static double tolerance_of(enum np_dtype precision, int nr_kinks, int number)
 {
     const bool bent = nr_kinks > 0 && (number == NP_SELF_GRADS || number == NP_SELF_SUM);
-    const struct tolerance *t = bent ? &kinked : &tolerances[number];
+    const struct np_selftest_tolerance *t = bent ? &kinked : &np_selftest_numbers[number];
     const double layers = bent ? sqrt(nr_kinks) : 1;
 
     return precision == NP_F32 ? t->f32 : layers * (precision == NP_BF16 ? t->bf16 : t->f16);
@@ -86,244 +63,28 @@ static double min_share(enum np_dtype precision)
     return precision == NP_F32 ? 1e-2 : 5e-2;
 }
 
-/* --- a device with a network ---------------------------------------------------------------- */
-
-struct batch {
-    uint8_t *images; /* on the host */
-    int32_t *labels;
-    void *device_images, *device_labels; /* where the device reads them */
-    int nr_valid;
-};
-
-struct side {
-    struct np_device *device;
-    const struct np_plan_ops *ops;
-    struct np_graph *train, *eval;
-    struct np_plan *plan;
-    struct batch batches[NR_BATCHES];
-    size_t rows, row_bytes;
-    float *zeros; /* (nr_params) */
-    struct np_err *err;
-};
-
-static bool build(
-    struct side *side, const struct np_selftest_case *the_case, enum np_dtype precision)
-{
-    static const float mean[4] = {0.5f, 0.4f, 0.3f, 0.45f}, std[4] = {0.25f, 0.2f, 0.3f, 0.22f};
-    const struct np_graph_input input = {.batch = the_case->batch,
-        .height = the_case->height,
-        .width = the_case->width,
-        .channels = the_case->channels,
-        .classes = the_case->classes,
-        .mean = mean,
-        .std = std,
-        .precision = precision,
-        .seed = 7};
-    struct np_report report;
-    struct np_node *root = NULL;
-
-    np_report_init(&report, "selftest");
-    if (np_yaml_parse(the_case->yaml, strlen(the_case->yaml), &root, &report) == 0)
-        side->train = np_graph_build(np_node_get(root, "model"), np_node_get(root, "blocks"),
-            np_node_get(root, "loss"), &input, &report);
-    if (!side->train)
-        np_err_set(side->err, -EINVAL, "the network cannot be built: %s", report.errs[0].text);
-    np_report_fini(&report);
-    np_node_free(root);
-    if (!side->train)
-        return false;
-    side->eval = np_graph_eval(side->train);
-    return np_autodiff(side->train, side->err) == 0;
-}
-
-/* Allocates a batch from the device's own pinned memory, as the ring does: uploads may need it. */
-static bool alloc_batch(struct side *side, struct batch *batch)
-{
-    struct np_device *device = side->device;
-    const size_t bytes = side->rows * side->row_bytes, label_bytes = side->rows * sizeof(int32_t);
-
-    batch->images = device->pinned.alloc(device->pinned.context, bytes);
-    batch->labels = device->pinned.alloc(device->pinned.context, label_bytes);
-    batch->device_images = device->ops->alloc ? device->ops->alloc(device, bytes) : batch->images;
-    batch->device_labels =
-        device->ops->alloc ? device->ops->alloc(device, label_bytes) : batch->labels;
-    if (!batch->images || !batch->labels || !batch->device_images || !batch->device_labels)
-        np_err_set(side->err, -ENOMEM, "%s: no memory for a batch", device->name);
-    return side->err->code == 0;
-}
-
-/* Closed in any case by close_side(). */
-static bool open_side(struct side *side, struct np_device *device,
-    const struct np_selftest_case *the_case, enum np_dtype precision, bool reference,
-    struct np_err *err)
-{
-    const struct np_plan_options options = {
-        .lanes = THREADS, .threads = THREADS, .reference = reference, .deterministic = true};
-
-    *side = (struct side){.device = device,
-        .ops = device->plan_ops,
-        .rows = (size_t)the_case->batch,
-        .row_bytes =
-            (size_t)the_case->height * (size_t)the_case->width * (size_t)the_case->channels,
-        .err = err};
-    if (!build(side, the_case, precision))
-        return false;
-    for (int i = 0; i < NR_BATCHES; i++)
-        if (!alloc_batch(side, &side->batches[i]))
-            return false;
-    side->zeros = np_try_array(side->train->nr_params, sizeof(float), err);
-    return side->zeros &&
-           side->ops->prepare(device, side->train, side->eval, &options, &side->plan, err) == 0;
-}
-
-static void close_side(struct side *side)
-{
-    struct np_device *device = side->device;
-
-    if (side->plan)
-        side->ops->free(side->plan);
-    for (int i = 0; i < NR_BATCHES && device; i++) {
-        struct batch *batch = &side->batches[i];
-
-        if (device->ops->alloc && batch->device_images)
-            device->ops->free(device, batch->device_images);
-        if (device->ops->alloc && batch->device_labels)
-            device->ops->free(device, batch->device_labels);
-        if (batch->images)
-            device->pinned.free(
-                device->pinned.context, batch->images, side->rows * side->row_bytes);
-        if (batch->labels)
-            device->pinned.free(
-                device->pinned.context, batch->labels, side->rows * sizeof(int32_t));
-    }
-    np_graph_free(side->train);
-    np_graph_free(side->eval);
-    np_free(side->zeros);
-}
-
-/* Copies the batch's pixels and labels to where the device reads them. */
-static bool upload(struct side *side, struct batch *batch)
-{
-    struct np_device *device = side->device;
-    const struct np_device_ops *ops = device->ops;
-    struct np_event copied = {0};
-
-    batch->nr_valid = 0;
-    for (size_t r = 0; r < side->rows; r++)
-        batch->nr_valid += batch->labels[r] >= 0;
-    if (!ops->alloc)
-        return true;
-    if (ops->upload(device, batch->device_images, batch->images, side->rows * side->row_bytes) ==
-            0 &&
-        ops->upload(device, batch->device_labels, batch->labels, side->rows * sizeof(int32_t)) ==
-            0) {
-        ops->record(device, NP_STREAM_COPY, &copied);
-        ops->follow(device, NP_STREAM_COMPUTE, &copied);
-        if (ops->done(device, &copied, true) >= 0)
-            return true;
-    }
-    np_err_set(side->err, -EIO, "%s: a copy to the device failed", device->name);
-    return false;
-}
-
-/* Forward and backward of batch `at`, gradients of its mean loss. */
-static bool step(struct side *side, int at, uint64_t number, bool accumulate)
-{
-    const struct batch *batch = &side->batches[at];
-
-    return side->ops->step(side->plan, batch->device_images, batch->device_labels, number,
-               1.0f / (float)batch->nr_valid, accumulate, side->err) == 0;
-}
-
-/* The same and an update, queued together where the device can. */
-static bool step_update(struct side *side, int at, uint64_t number, const struct np_hyper *hyper)
-{
-    const struct batch *batch = &side->batches[at];
-
-    if (side->ops->step_update)
-        return side->ops->step_update(side->plan, batch->device_images, batch->device_labels,
-                   number, 1.0f / (float)batch->nr_valid, hyper, side->err) == 0;
-    return step(side, at, number, false) && side->ops->update(side->plan, hyper, side->err) == 0;
-}
-
-static bool read_array(struct side *side, int array, float *to)
-{
-    return side->ops->read(side->plan, array, to, side->err) == 0;
-}
-
-static bool write_array(struct side *side, int array, const float *from)
-{
-    return side->ops->write(side->plan, array, from, side->err) == 0;
-}
-
-static bool read_metrics(struct side *side, bool but_last, struct np_metrics *ret_metrics)
-{
-    return side->ops->metrics(side->plan, but_last, ret_metrics, side->err) == 0;
-}
-
-/* Weights and buffers to start with; a zeroed optimizer state. */
-static bool write_start(
-    struct side *side, const float *params, const float *buffers, bool second_state)
-{
-    return write_array(side, NP_ARRAY_PARAMS, params) &&
-           (side->train->nr_buffers == 0 || write_array(side, NP_ARRAY_BUFFERS, buffers)) &&
-           write_array(side, NP_ARRAY_STATE0, side->zeros) &&
-           (!second_state || write_array(side, NP_ARRAY_STATE1, side->zeros));
-}
-
-/* A float16 plan lowers its loss scale until nothing overflows: updates that move nothing. */
-static bool settle(struct side *side, const float *params, const float *buffers)
-{
-    const struct np_hyper still = {.lr = 0};
-
-    if (!write_start(side, params, buffers, false))
-        return false;
-    for (int i = 0; i < SETTLE_UPDATES; i++)
-        if (!step(side, i % NR_BATCHES, (uint64_t)i, false) ||
-            side->ops->update(side->plan, &still, side->err) < 0)
-            return false;
-    return true;
-}
-
 /* --- one network: weights and pixels -------------------------------------------------------- */
 
 /* The results of one forward and backward; sum, running: after both batches. */
 struct numbers {
     float *logits, *eval_logits, *grads, *sum, *running;
-    float *block; /* holds them all; np_free */
     struct np_metrics step, eval;
 };
 
 struct trial {
     const struct np_selftest_case *the_case;
     enum np_dtype precision;
-    struct side device, reference;
+    struct np_net device, reference;
     float *params, *moved, *buffers; /* of this draw; moved: params within their rounding */
     float *truth[5];                 /* (nr_params): params, state 0 and 1, gradients, device's */
-    float *block;                    /* holds them all */
     struct numbers found, want, again;
+    float *block; /* holds all of these arrays; np_free */
     uint64_t step;
     struct np_selftest_result *result;
     struct np_err *err;
 };
 
 enum { TRUE_PARAMS, TRUE_STATE0, TRUE_STATE1, TRUE_GRADS, FROM_DEVICE };
-
-static bool alloc_numbers(struct numbers *numbers, const struct np_graph *graph, struct np_err *err)
-{
-    const uint64_t logits = (uint64_t)graph->batch * (uint64_t)graph->classes;
-
-    numbers->block =
-        np_try_array(2 * logits + 2 * graph->nr_params + graph->nr_buffers, sizeof(float), err);
-    if (!numbers->block)
-        return false;
-    numbers->logits = numbers->block;
-    numbers->eval_logits = numbers->logits + logits;
-    numbers->grads = numbers->eval_logits + logits;
-    numbers->sum = numbers->grads + graph->nr_params;
-    numbers->running = numbers->sum + graph->nr_params;
-    return true;
-}
 
 /* Weights that keep the signal's size whatever the config's initial values are; scales, offsets and
  * statistics that are not 0 or 1, so that leaving one out shows. */
@@ -353,54 +114,53 @@ static void draw_weights(struct trial *trial, uint64_t seed)
     }
 }
 
-static bool draw_batch(
-    struct side *side, const struct np_selftest_case *the_case, int at, uint64_t seed)
+static bool draw_batch(struct np_net *net, int at, uint64_t seed)
 {
-    struct batch *batch = &side->batches[at];
-    const size_t valid = side->rows - (size_t)the_case->nr_masked;
+    struct np_net_batch *batch = &net->batches[at];
+    const size_t valid = net->rows - (size_t)net->the_case->nr_masked;
     struct np_draws draws;
 
     np_draws_init(&draws, seed, NP_STREAM_TEST, 2, (uint32_t)at, 0);
-    memset(batch->images, 0, side->rows * side->row_bytes);
-    for (size_t i = 0; i < valid * side->row_bytes; i++)
+    memset(batch->images, 0, net->rows * net->row_bytes);
+    for (size_t i = 0; i < valid * net->row_bytes; i++)
         batch->images[i] = (uint8_t)np_draw_below(&draws, 256);
-    for (size_t r = 0; r < side->rows; r++)
+    for (size_t r = 0; r < net->rows; r++)
         batch->labels[r] =
-            r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)the_case->classes) : -1;
-    return upload(side, batch);
+            r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)net->the_case->classes) : -1;
+    return np_net_upload(net, batch);
 }
 
 static bool draw(struct trial *trial, uint64_t seed)
 {
     draw_weights(trial, seed);
     trial->step = seed % 100000;
-    for (int at = 0; at < NR_BATCHES; at++)
-        if (!draw_batch(&trial->device, trial->the_case, at, seed) ||
-            !draw_batch(&trial->reference, trial->the_case, at, seed))
+    for (int at = 0; at < NP_NET_BATCHES; at++)
+        if (!draw_batch(&trial->device, at, seed) || !draw_batch(&trial->reference, at, seed))
             return false;
     return true;
 }
 
 static bool measure(
-    struct trial *trial, struct side *side, const float *params, struct numbers *ret_numbers)
+    struct trial *trial, struct np_net *net, const float *params, struct numbers *ret_numbers)
 {
-    const struct batch *batch = &side->batches[0];
+    const struct np_net_batch *batch = &net->batches[0];
     struct np_metrics old, second;
 
-    if (!write_start(side, params, trial->buffers, false) || !read_metrics(side, false, &old) ||
-        side->ops->eval(side->plan, batch->device_images, batch->device_labels, side->err) < 0 ||
-        side->ops->logits(side->plan, ret_numbers->eval_logits, side->err) < 0 ||
-        !read_metrics(side, false, &ret_numbers->eval) || !step(side, 0, trial->step, false) ||
-        side->ops->logits(side->plan, ret_numbers->logits, side->err) < 0 ||
-        !read_array(side, NP_ARRAY_GRADS, ret_numbers->grads) ||
-        !step(side, 1, trial->step + 1, true) ||
+    if (!np_net_start(net, params, trial->buffers, false) || !np_net_metrics(net, false, &old) ||
+        net->ops->eval(net->plan, batch->device_images, batch->device_labels, net->err) < 0 ||
+        net->ops->logits(net->plan, ret_numbers->eval_logits, net->err) < 0 ||
+        !np_net_metrics(net, false, &ret_numbers->eval) ||
+        !np_net_step(net, 0, trial->step, false) ||
+        net->ops->logits(net->plan, ret_numbers->logits, net->err) < 0 ||
+        !np_net_read(net, NP_ARRAY_GRADS, ret_numbers->grads) ||
+        !np_net_step(net, 1, trial->step + 1, true) ||
         /* The first batch's numbers while the second is the newest, as the trainer reads them. */
-        !read_metrics(side, true, &ret_numbers->step) || !read_metrics(side, false, &second) ||
-        !read_array(side, NP_ARRAY_GRADS, ret_numbers->sum))
+        !np_net_metrics(net, true, &ret_numbers->step) || !np_net_metrics(net, false, &second) ||
+        !np_net_read(net, NP_ARRAY_GRADS, ret_numbers->sum))
         return false;
-    if (second.rows != (uint64_t)side->batches[1].nr_valid)
+    if (second.rows != (uint64_t)net->batches[1].nr_valid)
         ret_numbers->step.rows = UINT64_MAX; /* counted in the wrong batch */
-    return side->train->nr_buffers == 0 || read_array(side, NP_ARRAY_BUFFERS, ret_numbers->running);
+    return net->train->nr_buffers == 0 || np_net_read(net, NP_ARRAY_BUFFERS, ret_numbers->running);
 }
 
 /* --- comparing ------------------------------------------------------------------------------ */
@@ -459,16 +219,16 @@ static double grads_error(
 /* The number of rows by which counts differ from what these logits allow: a label that ties with
  * the next class may count or not. */
 static double counts_error(
-    const struct side *side, const float *logits, const struct np_metrics *metrics)
+    const struct np_net *net, const float *logits, const struct np_metrics *metrics)
 {
-    const int classes = side->train->classes;
+    const int classes = net->train->classes;
     uint64_t low[2] = {0}, high[2] = {0}, rows = 0;
     const uint64_t counts[2] = {metrics->correct, metrics->top5};
     double off = 0;
 
-    for (size_t r = 0; r < side->rows; r++) {
+    for (size_t r = 0; r < net->rows; r++) {
         const float *row = logits + r * (size_t)classes;
-        int above = 0, equal = 0, label = side->batches[0].labels[r];
+        int above = 0, equal = 0, label = net->batches[0].labels[r];
 
         if (label < 0)
             continue;
@@ -612,8 +372,8 @@ static void update_truth(struct trial *trial, const struct np_hyper *hyper)
 static bool step_update_both(
     struct trial *trial, int at, uint64_t number, const struct np_hyper *hyper)
 {
-    if (!step_update(&trial->device, at, number, hyper) ||
-        !read_array(&trial->device, NP_ARRAY_GRADS, trial->truth[TRUE_GRADS]))
+    if (!np_net_step_update(&trial->device, at, number, hyper) ||
+        !np_net_read(&trial->device, NP_ARRAY_GRADS, trial->truth[TRUE_GRADS]))
         return false;
     update_truth(trial, hyper);
     return true;
@@ -632,7 +392,7 @@ static bool compare_update(struct trial *trial, int nr_states, double *ret_error
 
         if (array == NP_ARRAY_BUFFERS)
             continue;
-        if (!read_array(&trial->device, array, truth[FROM_DEVICE]))
+        if (!np_net_read(&trial->device, array, truth[FROM_DEVICE]))
             return false;
         *ret_error = fmax(*ret_error, ratio(norm(truth[FROM_DEVICE], want, n),
                                           norm(want, params ? trial->params : NULL, n), 0));
@@ -647,29 +407,26 @@ static bool start_update(struct trial *trial, bool second_state)
     memcpy(trial->truth[TRUE_PARAMS], trial->params, bytes);
     memset(trial->truth[TRUE_STATE0], 0, bytes);
     memset(trial->truth[TRUE_STATE1], 0, bytes);
-    return write_start(&trial->device, trial->params, trial->buffers, second_state);
+    return np_net_start(&trial->device, trial->params, trial->buffers, second_state);
 }
 
 static bool try_sgd(struct trial *trial)
 {
-    struct side *side = &trial->device;
+    struct np_net *net = &trial->device;
     double *error = trial->result->error, size;
     struct np_hyper hyper = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true};
     struct np_metrics metrics;
 
-    if (!start_update(trial, false) || !step(side, 0, trial->step, false) ||
-        !step(side, 1, trial->step + 1, true) ||
-        !read_array(side, NP_ARRAY_GRADS, trial->truth[TRUE_GRADS]))
+    if (!start_update(trial, false) || !np_net_step(net, 0, trial->step, false) ||
+        !np_net_step(net, 1, trial->step + 1, true) ||
+        !np_net_read(net, NP_ARRAY_GRADS, trial->truth[TRUE_GRADS]))
         return false;
-    size = sqrt(np_square_sum(trial->truth[TRUE_GRADS], side->train->nr_params));
+    size = sqrt(np_square_sum(trial->truth[TRUE_GRADS], net->train->nr_params));
     hyper.clip_norm = (float)(0.5 * size);
-    if (side->ops->update(side->plan, &hyper, side->err) < 0 ||
-        !read_metrics(side, false, &metrics))
+    if (net->ops->update(net->plan, &hyper, net->err) < 0 || !np_net_metrics(net, false, &metrics))
         return false;
     update_truth(trial, &hyper);
-    error[NP_SELF_NORM] = fabs(metrics.grad_norm - size) / size;
-    if (!isfinite(error[NP_SELF_NORM]))
-        error[NP_SELF_NORM] = INFINITY;
+    error[NP_SELF_NORM] = ratio(fabs(metrics.grad_norm - size), size, 0);
     hyper.clip_norm = 0;
     hyper.update = 1;
     return step_update_both(trial, 0, trial->step + 2, &hyper) &&
@@ -700,7 +457,8 @@ static bool try_draw(struct trial *trial, bool *ret_void)
     struct np_selftest_result *result = trial->result;
     const struct numbers *found = &trial->found;
 
-    if ((trial->precision == NP_F16 && !settle(&trial->device, trial->params, trial->buffers)) ||
+    if ((trial->precision == NP_F16 &&
+            !np_net_settle(&trial->device, trial->params, trial->buffers)) ||
         !measure(trial, &trial->device, trial->params, &trial->found) ||
         !measure(trial, &trial->reference, trial->params, &trial->want))
         return false;
@@ -713,27 +471,40 @@ static bool try_draw(struct trial *trial, bool *ret_void)
     return find_void(trial, ret_void);
 }
 
+static float *take(float **at, uint64_t n)
+{
+    *at += n;
+    return *at - n;
+}
+
 static bool open_trial(struct trial *trial, struct np_device *device, struct np_device *cpu)
 {
     const struct np_selftest_case *the_case = trial->the_case;
 
-    if (!open_side(&trial->device, device, the_case, trial->precision, false, trial->err) ||
-        !open_side(&trial->reference, cpu, the_case, NP_F32, !the_case->big, trial->err))
+    if (!np_net_open(&trial->device, device, the_case, trial->precision, false, trial->err) ||
+        !np_net_open(&trial->reference, cpu, the_case, NP_F32, !the_case->big, trial->err))
         return false;
     const struct np_graph *graph = trial->reference.train;
-    const uint64_t n = graph->nr_params;
+    const uint64_t logits = (uint64_t)graph->batch * (uint64_t)graph->classes;
+    const uint64_t n = graph->nr_params, buffers = graph->nr_buffers;
+    struct numbers *const numbers[] = {&trial->found, &trial->want, &trial->again};
+    float *at = trial->block =
+        np_try_array(7 * n + buffers + 3 * (2 * logits + 2 * n + buffers), sizeof(*at), trial->err);
 
-    trial->block = np_try_array(7 * n + graph->nr_buffers, sizeof(float), trial->err);
-    if (!trial->block)
+    if (!at)
         return false;
     for (int i = 0; i < 5; i++)
-        trial->truth[i] = trial->block + (uint64_t)i * n;
-    trial->params = trial->block + 5 * n;
-    trial->moved = trial->block + 6 * n;
-    trial->buffers = trial->block + 7 * n;
-    return alloc_numbers(&trial->found, graph, trial->err) &&
-           alloc_numbers(&trial->want, graph, trial->err) &&
-           alloc_numbers(&trial->again, graph, trial->err);
+        trial->truth[i] = take(&at, n);
+    trial->params = take(&at, n);
+    trial->moved = take(&at, n);
+    trial->buffers = take(&at, buffers);
+    for (int i = 0; i < 3; i++)
+        *numbers[i] = (struct numbers){.logits = take(&at, logits),
+            .eval_logits = take(&at, logits),
+            .grads = take(&at, n),
+            .sum = take(&at, n),
+            .running = take(&at, buffers)};
+    return true;
 }
 
 static void set_tolerances(struct trial *trial)
@@ -766,100 +537,20 @@ static bool run_steps(
         trial->result->draws = i + 1;
         ok = draw(trial, seed + (uint64_t)i * 1000003) && try_draw(trial, &is_void);
     }
-    close_side(&trial->device);
-    close_side(&trial->reference);
-    np_free(trial->found.block);
-    np_free(trial->want.block);
-    np_free(trial->again.block);
+    np_net_close(&trial->device);
+    np_net_close(&trial->reference);
     np_free(trial->block);
     return ok;
 }
 
 /* --- the short training --------------------------------------------------------------------- */
 
-/* Each class has a picture of colours in blocks of 4 x 4 pixels, and each sample is its class's
- * picture under noise, so that a few steps are enough to learn them. */
-static void draw_picture(const struct np_selftest_case *the_case, uint64_t seed, int32_t label,
-    struct np_draws *noise, uint8_t *at)
-{
-    const int c = the_case->channels, w = the_case->width;
-
-    for (int i = 0; i < the_case->height * w * c; i++) {
-        struct np_draws block;
-        uint32_t colour;
-
-        np_draws_init(&block, seed, NP_STREAM_TEST, 12, (uint32_t)label,
-            (uint32_t)((i / (w * c) / 4 * w + i / c % w / 4) * c + i % c));
-        colour = np_draw_below(&block, 256);
-        at[i] = (uint8_t)((colour + np_draw_below(noise, 256)) / 2);
-    }
-}
-
-/* Batch number `number`: the same for every device. */
-static bool load_pictures(
-    struct side *side, const struct np_selftest_case *the_case, uint64_t number, uint64_t seed)
-{
-    struct batch *batch = &side->batches[number % NR_BATCHES];
-    struct np_draws labels, noise;
-
-    np_draws_init(&labels, seed, NP_STREAM_TEST, 10, (uint32_t)number, 0);
-    np_draws_init(&noise, seed, NP_STREAM_TEST, 11, (uint32_t)number, 0);
-    for (size_t row = 0; row < side->rows; row++) {
-        batch->labels[row] = (int32_t)np_draw_below(&labels, (uint32_t)the_case->classes);
-        draw_picture(
-            the_case, seed, batch->labels[row], &noise, batch->images + row * side->row_bytes);
-    }
-    return upload(side, batch);
-}
-
-static bool train_steps(
-    struct side *side, const struct np_selftest_case *the_case, uint64_t seed, float losses[STEPS])
-{
-    struct np_hyper hyper = {
-        .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true, .clip_norm = 5};
-    struct np_metrics metrics;
-
-    if (!read_metrics(side, false, &metrics))
-        return false;
-    for (int i = 0; i < STEPS; i++) {
-        hyper.lr = 0.05f * (float)(i < 10 ? i + 1 : 10) / 10;
-        hyper.update = (uint64_t)i;
-        if (!load_pictures(side, the_case, (uint64_t)i, seed) ||
-            !step_update(side, i % NR_BATCHES, (uint64_t)i, &hyper) ||
-            !read_metrics(side, false, &metrics))
-            return false;
-        losses[i] = (float)(metrics.loss_sum / (double)metrics.rows);
-    }
-    return true;
-}
-
-/* Trains from fresh weights; *ret_params: np_free. */
-static bool train_once(struct side *side, const struct np_selftest_case *the_case, uint64_t seed,
-    float losses[STEPS], float **ret_params)
-{
-    const struct np_graph *graph = side->train;
-    float *start = np_try_array(graph->nr_params + graph->nr_buffers, sizeof(float), side->err);
-    float *params = *ret_params = np_try_array(graph->nr_params, sizeof(float), side->err);
-    bool ok = start && params;
-
-    if (ok)
-        np_graph_init(graph, seed, start, start + graph->nr_params);
-    for (uint64_t at = 0; at < NR_BATCHES && ok; at++)
-        ok = load_pictures(side, the_case, at, seed);
-    if (ok && graph->tensors[graph->input].dtype == NP_F16)
-        ok = settle(side, start, start + graph->nr_params);
-    ok = ok && write_start(side, start, start + graph->nr_params, false) &&
-         train_steps(side, the_case, seed, losses) && read_array(side, NP_ARRAY_PARAMS, params);
-    np_free(start);
-    return ok;
-}
-
 static bool run_training(
     struct trial *trial, struct np_device *device, struct np_device *cpu, uint64_t seed)
 {
     const struct np_selftest_case *the_case = trial->the_case;
     double *error = trial->result->error;
-    float losses[3][STEPS], *params[3] = {0};
+    float losses[3][NP_NET_STEPS], *params[3] = {0};
     uint64_t nr_params = 0;
     bool ok = true;
 
@@ -868,20 +559,20 @@ static bool run_training(
         trial->result->tolerance[k] =
             k >= NP_SELF_AGAIN ? tolerance_of(trial->precision, 1, k) : -1;
     for (int i = 0; i < 3 && ok; i++) { /* the device, again, the CPU */
-        struct side side;
+        struct np_net net;
 
-        ok = (i < 2 ? open_side(&side, device, the_case, trial->precision, false, trial->err)
-                    : open_side(
-                          &side, cpu, the_case, NP_F32, device->ops == cpu->ops, trial->err)) &&
-             train_once(&side, the_case, seed, losses[i], &params[i]);
-        nr_params = ok ? side.train->nr_params : 0;
-        close_side(&side);
+        ok = (i < 2 ? np_net_open(&net, device, the_case, trial->precision, false, trial->err)
+                    : np_net_open(
+                          &net, cpu, the_case, NP_F32, device->ops == cpu->ops, trial->err)) &&
+             np_net_train(&net, seed, losses[i], &params[i]);
+        nr_params = ok ? net.train->nr_params : 0;
+        np_net_close(&net);
     }
     for (uint64_t i = 0; i < nr_params; i++)
         error[NP_SELF_AGAIN] += memcmp(&params[0][i], &params[1][i], sizeof(float)) != 0;
     if (ok) {
-        error[NP_SELF_CURVE] = error_of(losses[0], losses[2], STEPS, 0);
-        for (int i = STEPS - LAST; i < STEPS; i++)
+        error[NP_SELF_CURVE] = error_of(losses[0], losses[2], NP_NET_STEPS, 0);
+        for (int i = NP_NET_STEPS - LAST; i < NP_NET_STEPS; i++)
             error[NP_SELF_LEARNT] += (double)losses[0][i] / LAST / (double)losses[0][0];
         judge(trial->result);
     }

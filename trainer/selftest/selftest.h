@@ -24,7 +24,10 @@ enum np_selftest_number {
     NP_SELF_LEARNT, /* its last losses, as a share of its first */
     NP_SELF_NR
 };
-extern const char *const np_selftest_numbers[NP_SELF_NR];
+extern const struct np_selftest_tolerance {
+    const char *name;
+    double f32, bf16, f16; /* tolerance of its error */
+} np_selftest_numbers[NP_SELF_NR];
 
 struct np_selftest_case {
     const char *what; /* name of the network */
