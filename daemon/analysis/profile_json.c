@@ -75,22 +75,12 @@ void np_profile_write_look(struct np_json *json, const struct np_profile *profil
     write_stages(json, "bars", profile);
 }
 
-/* The text of a complete object; NULL: out of memory. */
-static char *end(struct np_json *json, struct np_err *err)
-{
-    if (!np_json_end(json)) {
-        np_err_set(err, -ENOMEM, "out of memory for the profile");
-        np_json_fini(json);
-    }
-    return json->text;
-}
-
 char *np_profile_done(const struct np_profile *profile, struct np_err *err)
 {
     struct np_json json = {0};
 
     write_event(&json, profile);
-    return end(&json, err);
+    return np_json_take(&json, err);
 }
 
 static void write_row(struct np_json *json, const double *values, int n)
@@ -173,7 +163,7 @@ char *np_profile_json(const struct np_profile *profile, struct np_err *err)
         write_details(&json, profile->before);
         np_json_close(&json, '}');
     }
-    return end(&json, err);
+    return np_json_take(&json, err);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ struct np_service_start {
     const struct np_units *units; /* runs are systemd units; NULL: children. Borrowed */
     /* Called with "RELOADING", "READY" and "STOPPING", for systemd; NULL: none */
     void (*notify)(void *context, const char *state);
+    void (*turn)(void *context); /* called in each turn of the loop; NULL: none */
     void *context;
 };
 
@@ -89,8 +90,6 @@ struct np_service {
     int nr_unstarted;        /* starts in a row for which no process was available */
     double start_at;         /* no run is started before this, by np_book_ticks() */
     uint64_t version;
-    void (*turn)(void *context); /* the HTTP server's */
-    void *turn_context;
 };
 
 double np_book_now(void);   /* Unix time: for users and files */

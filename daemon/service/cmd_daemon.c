@@ -362,6 +362,7 @@ static int serve(struct daemon *d, struct np_err *err)
         .for_box = d->for_box,
         .units = d->units,
         .notify = notify_state,
+        .turn = turn,
         .context = d};
     if (code == 0)
         code = np_service_open(&start, &d->service, err);
@@ -373,7 +374,6 @@ static int serve(struct daemon *d, struct np_err *err)
         return code;
     if (sd_watchdog_enabled(0, &d->watchdog_us) <= 0)
         d->watchdog_us = 0;
-    np_service_each_turn(d->service, turn, d);
     fprintf(stderr, "nnpipe daemon: listening on %s\n", d->socket);
     if (listen_at(d) && d->listen_ns == 0)
         fprintf(stderr, "nnpipe daemon: the page is http://%s/, its token in %s/token\n",

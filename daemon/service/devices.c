@@ -125,16 +125,13 @@ static void take_known(struct np_service *service)
 static void write_known(const struct np_service *service)
 {
     const struct np_service_options *options = &service->options;
-    char *path = path_of(service), *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
+    char *path = path_of(service), text[NP_MAX_DEVICES * sizeof(*options->devices)];
+    int bytes = 0;
 
-    for (int i = 0; out && i < options->nr_devices; i++)
-        fprintf(out, *options->devices[i].gone ? "%s %s\n" : "%s\n", options->devices[i].name,
-            options->devices[i].gone);
-    if (out && fclose(out) == 0)
-        np_write_file(path, text, bytes, 0, NULL);
-    free(text);
+    for (int i = 0; i < options->nr_devices; i++)
+        bytes += sprintf(text + bytes, *options->devices[i].gone ? "%s %s\n" : "%s\n",
+            options->devices[i].name, options->devices[i].gone);
+    np_write_file(path, text, (uint64_t)bytes, 0, NULL); /* asked again at the next start */
     np_free(path);
 }
 

@@ -23,12 +23,7 @@ char *np_job_text(const struct np_job *job, struct np_err *err)
     if (job->overrides)
         np_json_text(&json, "overrides", job->overrides);
     np_json_text(&json, "config", job->config);
-    const char *text = np_json_end(&json);
-    char *copy = np_try_strdup(text, err);
-    if (!text)
-        np_err_set(err, -ENOMEM, "out of memory");
-    np_json_fini(&json);
-    return copy;
+    return np_json_take(&json, err);
 }
 
 int np_job_read(const char *path, struct np_job *ret_job, struct np_err *err)

@@ -296,10 +296,9 @@ static int64_t say_metrics(
 int np_reader_metrics(const void *context, int out_fd)
 {
     const struct np_metrics_request *request = context;
-    char *path = np_format("%s/metrics.jsonl", request->dir), *answer = NULL;
+    char *path = np_format("%s/metrics.jsonl", request->dir);
     int64_t next = 0, size = 0;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&answer, &bytes);
+    FILE *out = fdopen(dup(out_fd), "w");
     const int fd = open_file(AT_FDCWD, path, &size);
     bool failed = !out;
 
@@ -308,11 +307,10 @@ int np_reader_metrics(const void *context, int out_fd)
         if (fd >= 0)
             next = say_metrics(out, request, fd, size);
         fprintf(out, "], \"next\": %lld}\n", (long long)next);
-        failed = fclose(out) != 0 || np_child_write(out_fd, answer, bytes) < 0;
+        failed = fclose(out) != 0;
     }
     if (fd >= 0)
         close(fd);
-    free(answer);
     np_free(path);
     return failed;
 }

@@ -27,15 +27,13 @@ struct np_notifiers {
         double ended;        /* of the run; it may have been retried, and ended again, since */
         struct np_child own; /* the run's command; pid 0: ended, or none */
     } at[MAX_NOTIFIERS];
-    double not_before;   /* by np_book_ticks(): no start before, because one has failed */
-    struct np_json json; /* a finished run */
+    double not_before; /* by np_book_ticks(): no start before, because one has failed */
 };
 
 static int notify_by_unit(
     const struct np_service *service, const struct np_hook *own, int64_t id, struct np_err *err)
 {
     struct np_json text = {0};
-    int code;
 
     np_json_begin(&text, NULL);
     np_json_text(&text, "on_end", service->options.on_end);
@@ -45,10 +43,10 @@ static int notify_by_unit(
     np_json_text(&text, "dir", own->dir);
     np_json_text(&text, "environment", own->environment);
     np_json_int(&text, "umask", own->umask);
-    const char *line = np_json_end(&text);
-    code = line ? service->start.units->notify(service->start.units, id, line, err)
-                : np_err_set(err, -ENOMEM, "out of memory");
-    np_json_fini(&text);
+    char *line = np_json_take(&text, err);
+    const int code =
+        line ? service->start.units->notify(service->start.units, id, line, err) : -ENOMEM;
+    np_free(line);
     return code;
 }
 
@@ -161,18 +159,7 @@ void np_notify_free(struct np_notifiers *notifiers)
         return;
     for (int i = 0; i < MAX_NOTIFIERS; i++)
         np_child_stop(&notifiers->at[i].own);
-    np_json_fini(&notifiers->json);
     np_free(notifiers);
-}
-
-/* The run as JSON, borrowed until the next call. NULL: out of memory. */
-static const char *line_of(struct np_service *service, const struct np_service_run *run)
-{
-    struct np_json *json = &service->notifiers->json;
-
-    np_json_begin(json, NULL);
-    np_service_write_run(service, json, run, true);
-    return np_json_end(json);
 }
 
 static int begin_all(struct np_service *service, struct np_notifier *notifier,
@@ -197,10 +184,13 @@ static int notify_of(struct np_service *service, struct np_notifier *notifier,
 {
     const struct np_entry *entry = &run->entry;
     const int64_t id = entry->id;
-    const char *line = line_of(service, run);
-    char *config = NULL, *environment = NULL;
-    int code = line ? 0 : np_err_set(err, -ENOMEM, "out of memory");
+    char *line, *config = NULL, *environment = NULL;
+    struct np_json json = {0};
 
+    np_json_begin(&json, NULL);
+    np_service_write_run(service, &json, run, true);
+    line = np_json_take(&json, err);
+    int code = line ? 0 : -ENOMEM;
     if (code == 0 && entry->on_end)
         code = np_queue_text(service->queue, id, &config, &environment, err);
     const struct np_hook own = {.command = entry->on_end,
@@ -213,6 +203,7 @@ static int notify_of(struct np_service *service, struct np_notifier *notifier,
         code = begin_all(service, notifier, entry, &own, err);
     else if (code == 0 && (code = notify_by_unit(service, &own, id, err)) == 0)
         record_notified(service, id, entry->ended);
+    np_free(line);
     np_free(config);
     np_free(environment);
     return code;

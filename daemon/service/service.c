@@ -256,12 +256,6 @@ static void dispatch(struct np_service *service)
     np_service_mark_full(service);
 }
 
-void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context)
-{
-    service->turn = turn;
-    service->turn_context = context;
-}
-
 /* Ends that cannot be read or recorded are left to the next daemon. */
 static bool any_worker(const struct np_service *service)
 {
@@ -324,8 +318,8 @@ int np_service_run(struct np_service *service, struct np_err *err)
         np_notify_turn(service);
         np_devices_turn(service);
         take_names(service);
-        if (service->turn)
-            service->turn(service->turn_context);
+        if (service->start.turn)
+            service->start.turn(service->start.context);
     }
     return 0;
 }

@@ -34,8 +34,6 @@
 /* Opens the queue and looks for workers of an earlier daemon. Errors: settings, queue, token. */
 int np_service_open(
     const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);
-/* Sets the function that the loop calls in each turn. */
-void np_service_each_turn(struct np_service *service, void (*turn)(void *context), void *context);
 /* Runs the loop until SIGTERM or SIGINT; then waits until every run has written its checkpoint and
  * ended. The runs stay queued. */
 int np_service_run(struct np_service *service, struct np_err *err);

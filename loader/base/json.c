@@ -229,6 +229,20 @@ const char *np_json_end(struct np_json *json)
     return json->failed ? NULL : json->text;
 }
 
+char *np_json_take(struct np_json *json, struct np_err *err)
+{
+    const bool whole = np_json_end(json) != NULL;
+    char *text = json->text;
+
+    if (!whole) {
+        np_err_set(err, -ENOMEM, "out of memory for JSON");
+        np_free(text);
+        text = NULL;
+    }
+    *json = (struct np_json){0};
+    return text;
+}
+
 void np_json_print(struct np_json *json, FILE *out)
 {
     const char *text = np_json_end(json);

@@ -36,6 +36,8 @@ void np_json_close(struct np_json *json, char bracket);
 void np_json_line(struct np_json *json); /* the next key begins a new line */
 /* Closes the object; the text is one line with its newline, or NULL when it failed. */
 const char *np_json_end(struct np_json *json);
+/* The same, and the text is the caller's (np_free), json is empty. NULL: -ENOMEM. */
+char *np_json_take(struct np_json *json, struct np_err *err);
 void np_json_print(
     struct np_json *json, FILE *out); /* np_json_end() to out; nothing if it failed */
 
