@@ -131,8 +131,8 @@ struct np_device {
 };
 
 /* name: "auto" (a usable GPU, else the CPU: see passed_over), or any that np_device_find()
- * takes. options may be NULL; the name's ordinal wins. Errors say what is missing and what to
- * install. */
+ * takes. options may be NULL; the name's ordinal wins. An error names the missing library or
+ * device, and what to install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);

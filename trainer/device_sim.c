@@ -243,24 +243,20 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 
 /* Occupies the compute stream for this long, once it is free and the events it follows have
  * passed. */
-static void compute(struct sim *sim, uint64_t took_ns)
+static void queue(struct np_plan *plan, uint64_t took_ns)
 {
-    uint64_t end = sim->end_ns[NP_STREAM_COMPUTE];
-    uint64_t start = later(np_now_ns(), later(end, sim->follow_ns[NP_STREAM_COMPUTE]));
+    struct sim *sim = plan->sim;
+    const uint64_t end = sim->end_ns[NP_STREAM_COMPUTE];
+    const uint64_t start = later(np_now_ns(), later(end, sim->follow_ns[NP_STREAM_COMPUTE]));
 
+    plan->before_ns = end;
+    plan->rows += plan->newest_rows;
+    plan->newest_rows = (uint64_t)plan->batch;
     if (end > 0)
         sim->times.idle_ns += start - end;
     sim->times.busy_ns += took_ns;
     sim->times.nr_steps++;
     sim->end_ns[NP_STREAM_COMPUTE] = start + took_ns;
-}
-
-static void queue(struct np_plan *plan, uint64_t took_ns)
-{
-    plan->before_ns = plan->sim->end_ns[NP_STREAM_COMPUTE];
-    plan->rows += plan->newest_rows;
-    plan->newest_rows = (uint64_t)plan->batch;
-    compute(plan->sim, took_ns);
 }
 
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,

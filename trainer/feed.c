@@ -49,8 +49,8 @@ static int staging_new(
     staging->memory = pinned->alloc(pinned->context, NR_PIECES * piece_bytes);
     if (staging->memory == NULL) {
         np_free(staging);
-        return np_err_set(err, -ENOMEM, "%s: no pinned memory of %zu KiB for pictures%s%s",
-            device->name, NR_PIECES * piece_bytes >> 10, *device->fault ? ": " : "", device->fault);
+        return np_err_set(err, -ENOMEM, "%s: no pinned memory of %zu KiB for pictures",
+            device->name, NR_PIECES * piece_bytes >> 10);
     }
     *ret_staging = staging;
     return 0;
@@ -410,7 +410,7 @@ static void count_stall(struct np_feed *feed, struct np_account_wait *wait)
 }
 
 /* Returns 1 with the next batch, or 0 without waiting when the ring has none. */
-static int take(struct np_feed *feed, bool awaits, struct np_batch **ret_batch, struct np_err *err)
+static int take(struct np_feed *feed, bool blocks, struct np_batch **ret_batch, struct np_err *err)
 {
     struct np_account_wait wait = {.start_ns = np_now_ns()};
     struct np_err why = {0};
@@ -421,7 +421,7 @@ static int take(struct np_feed *feed, bool awaits, struct np_batch **ret_batch, 
                     : feed->taken_ns > 0 ? wait.start_ns - feed->taken_ns
                                          : 0;
     const bool waits = !np_ring_ready(feed->ring);
-    if (waits && !awaits)
+    if (waits && !blocks)
         return 0;
     struct np_batch *batch = np_ring_take(feed->ring, feed->block, &why);
     if (batch != NULL && waits)
@@ -460,19 +460,19 @@ static void wait_for_room(struct np_feed *feed)
     np_stat_done(feed->block);
 }
 
-/* Starts all copies that need no waiting; awaits: blocks for the first one, and fills err if it
+/* Starts all copies that need no waiting; blocks: waits for the first one, and fills err if it
  * fails. */
-static int fill(struct np_feed *feed, bool awaits, struct np_err *err)
+static int fill(struct np_feed *feed, bool blocks, struct np_err *err)
 {
     struct np_batch *batch;
 
     while (feed->failed == 0 && feed->buffers[feed->nr_filled % NR_BUFFERS].state == FREE) {
-        int result = take(feed, awaits, &batch, awaits ? err : NULL);
+        int result = take(feed, blocks, &batch, blocks ? err : NULL);
 
         if (result <= 0)
-            return awaits ? result : 0; /* the next np_feed_next() returns it */
+            return blocks ? result : 0; /* the next np_feed_next() returns it */
         start_copy(feed, batch);
-        awaits = false;
+        blocks = false;
     }
     return 0;
 }

@@ -103,24 +103,16 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
 /* torch.optim.SGD, dampening 0. Its first update sets the buffer to the gradient; a buffer
  * of zeros gives the same. */
 NP_VECTOR static void sgd_momentum(float *restrict params, float *restrict state,
-    const float *restrict grads, uint64_t n, float lr, float momentum, float decay, float scale)
+    const float *restrict grads, uint64_t n, const struct np_hyper *hyper, float decay, float scale)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        float grad = grads[i] * scale + decay * params[i];
-        float buffer = momentum * state[i] + grad;
-        state[i] = buffer;
-        params[i] -= lr * buffer;
-    }
-}
+    const float lr = hyper->lr, momentum = hyper->momentum;
+    const bool nesterov = hyper->nesterov;
 
-NP_VECTOR static void sgd_nesterov(float *restrict params, float *restrict state,
-    const float *restrict grads, uint64_t n, float lr, float momentum, float decay, float scale)
-{
     for (uint64_t i = 0; i < n; i++) {
         float grad = grads[i] * scale + decay * params[i];
         float buffer = momentum * state[i] + grad;
         state[i] = buffer;
-        params[i] -= lr * (grad + momentum * buffer);
+        params[i] -= lr * (nesterov ? grad + momentum * buffer : buffer);
     }
 }
 
@@ -139,10 +131,8 @@ void np_sgd_update(float *params, float *state, const float *grads, uint64_t n,
     assert(!hyper->decoupled && (state || hyper->momentum == 0));
     if (hyper->momentum == 0)
         sgd_plain(params, grads, n, hyper->lr, weight_decay, grad_scale);
-    else if (hyper->nesterov)
-        sgd_nesterov(params, state, grads, n, hyper->lr, hyper->momentum, weight_decay, grad_scale);
     else
-        sgd_momentum(params, state, grads, n, hyper->lr, hyper->momentum, weight_decay, grad_scale);
+        sgd_momentum(params, state, grads, n, hyper, weight_decay, grad_scale);
 }
 
 struct adamw_scalars { /* of one update, calculated in double */

@@ -31,8 +31,8 @@ static bool in_arena(const struct np_tensor *tensor)
     return tensor->role == NP_ROLE_ACTIVATION || tensor->role == NP_ROLE_SAVED;
 }
 
-/* Returns the operand whose place output 0 may take, or -1. */
-static int in_place(const struct np_op_node *node, int in)
+/* May output 0 take the place of this operand? */
+static bool in_place(const struct np_op_node *node, int in)
 {
     switch (node->op) {
     case NP_OP_RELU:
@@ -40,9 +40,9 @@ static int in_place(const struct np_op_node *node, int in)
     case NP_OP_DROPOUT:
     case NP_OP_DROPOUT_DGRAD:
     case NP_OP_BN_EVAL:
-    case NP_OP_BN_DGRAD: return in == 0 ? 0 : -1;
-    case NP_OP_ADD: return in <= 1 ? 0 : -1;
-    default: return -1;
+    case NP_OP_BN_DGRAD: return in == 0;
+    case NP_OP_ADD: return in <= 1;
+    default: return false;
     }
 }
 
@@ -98,7 +98,7 @@ static void take_places(const struct np_graph *graph, const int *when, struct li
             int in = node->ins[i];
             struct life *root;
 
-            if (in < 0 || in_place(node, i) != 0 || !in_arena(&graph->tensors[in]) ||
+            if (in < 0 || !in_place(node, i) || !in_arena(&graph->tensors[in]) ||
                 lives[in].last_node != n || lives[in].bytes != lives[out].bytes ||
                 lives[in].last_sum == (when ? when[n] : n))
                 continue;

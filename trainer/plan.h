@@ -34,7 +34,4 @@ struct np_plan_options {
     void *note_context;
 };
 
-/* A network on a device: weights, optimizer state, the training and the evaluation calls. */
-struct np_plan;
-
 #endif

@@ -30,8 +30,7 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
 /* out (n) = max(in, 0) of f32 (half: bf16); a NaN stays one. out may be in. */
 void np_cpu_relu(bool half, void *out, const void *in, size_t n);
 
-/* Elements before the run's first row, and in its rows, for activations with row_elements per
- * row. */
+/* The run's first element; row: elements of a row. */
 static inline size_t np_cpu_first(const struct np_run *run, size_t row)
 {
     return (size_t)run->first_row * row;

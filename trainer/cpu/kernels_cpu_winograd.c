@@ -20,8 +20,8 @@
 struct winograd {
     struct np_cpu cpu;
     int pad;
-    int in_h, in_w, in_c;    /* input: x; for the input's gradient dy */
-    int out_h, out_w, out_c; /* output: y, dx; for the weights' gradient dy, an input too */
+    struct np_wg_image in;  /* x; for the input's gradient dy. Its data belong to a run */
+    struct np_wg_image out; /* y, dx; for the weights' gradient dy, an input too */
     int tiles_y, tiles_x, block;
     bool has_bias;
     /* bytes in the scratch */
@@ -36,7 +36,7 @@ static bool is_wgrad(const struct winograd *wg)
 
 static size_t weight_floats(const struct winograd *wg)
 {
-    return (size_t)NP_WG_POINTS * (size_t)wg->in_c * (size_t)wg->out_c;
+    return (size_t)NP_WG_POINTS * (size_t)wg->in.c * (size_t)wg->out.c;
 }
 
 /* --- preparing ----------------------------------------------------------------------------- */
@@ -46,19 +46,19 @@ static bool takes(const struct winograd *wg, const struct np_window *w)
     int covered = wg->tiles_y * wg->tiles_x * NP_WG_OUT * NP_WG_OUT;
 
     return np_winograd_usable() && w->kernel_h == 3 && w->kernel_w == 3 && w->stride == 1 &&
-           w->dilation == 1 && w->groups == 1 && w->pad <= 2 && wg->in_c % 8 == 0 &&
-           wg->out_c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
-           2 * wg->out_h * wg->out_w >= covered; /* at most half of the tiles' pixels are outside */
+           w->dilation == 1 && w->groups == 1 && w->pad <= 2 && wg->in.c % 8 == 0 &&
+           wg->out.c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
+           2 * wg->out.h * wg->out.w >= covered; /* at most half of the tiles' pixels are outside */
 }
 
 /* Avoids strides that are powers of two: the points of a tile would share one cache set. */
 static void lay_out(struct winograd *wg, struct np_needs *ret_needs)
 {
     size_t n = (size_t)wg->block, at = 0;
-    int max_c = wg->in_c > wg->out_c ? wg->in_c : wg->out_c;
+    int max_c = wg->in.c > wg->out.c ? wg->in.c : wg->out.c;
 
-    wg->in_row = (size_t)wg->in_c + (wg->in_c >= 128 ? 16 : 0);
-    wg->out_row = (size_t)wg->out_c + (wg->out_c >= 128 ? 16 : 0);
+    wg->in_row = (size_t)wg->in.c + (wg->in.c >= 128 ? 16 : 0);
+    wg->out_row = (size_t)wg->out.c + (wg->out.c >= 128 ? 16 : 0);
     wg->in_point = n * wg->in_row + 16;
     wg->out_point = n * wg->out_row + 16;
     wg->tiles_at = at;
@@ -78,23 +78,19 @@ static void set_shapes(
     const int *in = graph->tensors[node->ins[0]].dims;
     const int *out = graph->tensors[is_wgrad(wg) ? node->ins[1] : node->outs[0]].dims;
 
-    wg->in_h = in[1];
-    wg->in_w = in[2];
-    wg->in_c = in[3];
-    wg->out_h = out[1];
-    wg->out_w = out[2];
-    wg->out_c = out[3];
+    wg->in = (struct np_wg_image){NULL, wg->cpu.half, in[1], in[2], in[3]};
+    wg->out = (struct np_wg_image){NULL, wg->cpu.half, out[1], out[2], out[3]};
     wg->pad =
         wg->cpu.op == NP_OP_CONV_DGRAD ? 2 - wg->cpu.attrs.window.pad : wg->cpu.attrs.window.pad;
-    wg->tiles_y = (wg->out_h + NP_WG_OUT - 1) / NP_WG_OUT;
-    wg->tiles_x = (wg->out_w + NP_WG_OUT - 1) / NP_WG_OUT;
+    wg->tiles_y = (wg->out.h + NP_WG_OUT - 1) / NP_WG_OUT;
+    wg->tiles_x = (wg->out.w + NP_WG_OUT - 1) / NP_WG_OUT;
     wg->has_bias = is_wgrad(wg) ? node->nr_outs > 1 && node->outs[1] >= 0
                                 : wg->cpu.op == NP_OP_CONV && node->nr_ins > 2 && node->ins[2] >= 0;
 }
 
 static int choose_block(const struct winograd *wg, int max_rows)
 {
-    size_t tile = NP_WG_POINTS * sizeof(float) * (size_t)(wg->in_c + wg->out_c);
+    size_t tile = NP_WG_POINTS * sizeof(float) * (size_t)(wg->in.c + wg->out.c);
     int n = (int)(CACHE_BYTES / tile), all = max_rows * wg->tiles_y * wg->tiles_x;
 
     n = n < MIN_TILES ? MIN_TILES : n;
@@ -122,7 +118,7 @@ static int winograd_prepare(const struct np_graph *graph, const struct np_op_nod
     lay_out(wg, ret_needs);
     if (is_wgrad(wg))
         ret_needs->partial_bytes =
-            (weight_floats(wg) + (wg->has_bias ? (size_t)wg->out_c : 0)) * sizeof(float);
+            (weight_floats(wg) + (wg->has_bias ? (size_t)wg->out.c : 0)) * sizeof(float);
     else
         ret_needs->shared_bytes = weight_floats(wg) * sizeof(float);
     *ret_state = wg;
@@ -135,7 +131,7 @@ static void winograd_begin(void *state, const struct np_operands *operands, void
     bool back = wg->cpu.op == NP_OP_CONV_DGRAD;
 
     np_wg_weights(
-        operands->ptr[1], back ? wg->in_c : wg->out_c, back ? wg->out_c : wg->in_c, back, shared);
+        operands->ptr[1], back ? wg->in.c : wg->out.c, back ? wg->out.c : wg->in.c, back, shared);
 }
 
 /* --- running ------------------------------------------------------------------------------- */
@@ -178,26 +174,17 @@ static void place_tiles(
     block->v.nr_tiles = block->m.nr_tiles = n;
 }
 
-static struct np_wg_image in_image(const struct winograd *wg, const void *data)
-{
-    return (struct np_wg_image){data, wg->cpu.half, wg->in_h, wg->in_w, wg->in_c};
-}
-
-static struct np_wg_image out_image(const struct winograd *wg, const void *data)
-{
-    return (struct np_wg_image){data, wg->cpu.half, wg->out_h, wg->out_w, wg->out_c};
-}
-
 /* Forward, and the gradient of the input. */
 static void data_run(void *state, const struct np_run *run)
 {
     const struct winograd *wg = state;
     void *const *ptr = run->operands->ptr;
     void *out = ptr[wg->cpu.nr_ins];
-    struct np_wg_image from = in_image(wg, ptr[0]), to = out_image(wg, out);
+    struct np_wg_image from = wg->in;
     struct block block = make_block(wg, run);
     int all = run->nr_rows * wg->tiles_y * wg->tiles_x;
 
+    from.data = ptr[0];
     for (int first = 0; first < all; first += wg->block) {
         place_tiles(wg, run, first, &block);
         np_wg_input(&from, block.in, &block.v, block.zeros);
@@ -205,13 +192,13 @@ static void data_run(void *state, const struct np_run *run)
             np_wg_multiply(&(struct np_wg_product){.a = block.v.data + point * wg->in_point,
                 .a_row = wg->in_row,
                 .a_step = 1,
-                .b = (const float *)run->shared + point * (size_t)wg->in_c * (size_t)wg->out_c,
+                .b = (const float *)run->shared + point * (size_t)wg->in.c * (size_t)wg->out.c,
                 .c = block.m.data + point * wg->out_point,
                 .c_row = wg->out_row,
                 .m = block.v.nr_tiles,
-                .n = wg->out_c,
-                .k = wg->in_c});
-        np_wg_output(&block.m, block.out, &to, out, wg->has_bias ? ptr[2] : NULL,
+                .n = wg->out.c,
+                .k = wg->in.c});
+        np_wg_output(&block.m, block.out, &wg->out, out, wg->has_bias ? ptr[2] : NULL,
             wg->cpu.op == NP_OP_CONV && wg->cpu.attrs.relu);
     }
 }
@@ -220,11 +207,13 @@ static void wgrad_run(void *state, const struct np_run *run)
 {
     const struct winograd *wg = state;
     void *const *ptr = run->operands->ptr;
-    struct np_wg_image x = in_image(wg, ptr[0]), dy = out_image(wg, ptr[1]);
+    struct np_wg_image x = wg->in, dy = wg->out;
     struct block block = make_block(wg, run);
     int all = run->nr_rows * wg->tiles_y * wg->tiles_x;
     float *sum = run->partial;
 
+    x.data = ptr[0];
+    dy.data = ptr[1];
     for (int first = 0; first < all; first += wg->block) {
         place_tiles(wg, run, first, &block);
         np_wg_input(&x, block.in, &block.v, block.zeros);
@@ -234,11 +223,11 @@ static void wgrad_run(void *state, const struct np_run *run)
                 .a_row = 1,
                 .a_step = wg->in_row,
                 .b = block.m.data + point * wg->out_point,
-                .c = sum + point * (size_t)wg->in_c * (size_t)wg->out_c,
+                .c = sum + point * (size_t)wg->in.c * (size_t)wg->out.c,
                 .c_panels = true,
                 .add = !run->first_in_lane || first > 0,
-                .m = wg->in_c,
-                .n = wg->out_c,
+                .m = wg->in.c,
+                .n = wg->out.c,
                 .k = block.v.nr_tiles});
     }
     if (wg->has_bias)
@@ -254,9 +243,9 @@ static void add_lanes(const struct winograd *wg, const struct np_finish *finish,
         const float *from = finish->partials[lane];
 
         for (int point = 0; point < NP_WG_POINTS; point++)
-            for (int c = 0; c < wg->out_c; c += NP_WG_PANEL) {
-                int width = wg->out_c - c < NP_WG_PANEL ? wg->out_c - c : NP_WG_PANEL;
-                size_t at = ((size_t)point * (size_t)wg->out_c + (size_t)c) * (size_t)wg->in_c +
+            for (int c = 0; c < wg->out.c; c += NP_WG_PANEL) {
+                int width = wg->out.c - c < NP_WG_PANEL ? wg->out.c - c : NP_WG_PANEL;
+                size_t at = ((size_t)point * (size_t)wg->out.c + (size_t)c) * (size_t)wg->in.c +
                             (size_t)(first * width);
 
                 np_wg_add(sum + at, from + at, (size_t)((end - first) * width));
@@ -267,16 +256,16 @@ static void add_lanes(const struct winograd *wg, const struct np_finish *finish,
 static void wgrad_finish(void *state, const struct np_finish *finish)
 {
     const struct winograd *wg = state;
-    int first = wg->in_c * finish->part / finish->nr_parts;
-    int end = wg->in_c * (finish->part + 1) / finish->nr_parts;
+    int first = wg->in.c * finish->part / finish->nr_parts;
+    int end = wg->in.c * (finish->part + 1) / finish->nr_parts;
     float *dbias = finish->operands->ptr[wg->cpu.nr_ins + 1];
 
     add_lanes(wg, finish, first, end);
-    np_wg_weight_gradient(finish->partials[0], wg->out_c, wg->in_c, first, end,
+    np_wg_weight_gradient(finish->partials[0], wg->out.c, wg->in.c, first, end,
         finish->operands->ptr[wg->cpu.nr_ins]);
     if (!wg->has_bias || finish->part > 0)
         return;
-    for (int c = 0; c < wg->out_c; c++) {
+    for (int c = 0; c < wg->out.c; c++) {
         dbias[c] = 0;
         for (int lane = 0; lane < finish->nr_lanes; lane++)
             dbias[c] += ((const float *)finish->partials[lane])[weight_floats(wg) + (size_t)c];

@@ -14,10 +14,8 @@ typedef const dnnl_memory_desc_t *np_md;
 
 /* A descriptor owned by this program. */
 struct np_md_own {
-#if DNNL_VERSION_MAJOR >= 3
     dnnl_memory_desc_t md;
-#else
-    dnnl_memory_desc_t md;
+#if DNNL_VERSION_MAJOR < 3
     bool made;
 #endif
 };
@@ -51,7 +49,6 @@ static inline void np_md_drop(struct np_md_own *own)
 #if DNNL_VERSION_MAJOR >= 3
     if (own->md)
         dnnl_memory_desc_destroy(own->md);
-#else
 #endif
 }
 

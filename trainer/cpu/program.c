@@ -44,16 +44,15 @@ struct np_program {
 
 /* --- groups -------------------------------------------------------------------------------- */
 
-/* Are the node's outputs sums over rows, complete only after finish()? */
-static bool crosses_rows(enum np_op op)
-{
-    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || op == NP_OP_CONV_WGRAD ||
-           op == NP_OP_LINEAR_WGRAD;
-}
-
 static bool is_wgrad(enum np_op op)
 {
     return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
+}
+
+/* Are the node's outputs sums over rows, complete only after finish()? */
+static bool crosses_rows(enum np_op op)
+{
+    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op);
 }
 
 static bool reads_any(const struct np_op_node *node, const struct np_op_node *writer)
@@ -274,7 +273,7 @@ uint64_t np_program_arena_bytes(const struct np_program *program)
 
 /* --- operands ------------------------------------------------------------------------------ */
 
-static void *address(const struct np_program *program, int t)
+void *np_program_tensor(const struct np_program *program, int t)
 {
     const struct np_tensor *tensor = &program->graph->tensors[t];
 
@@ -300,14 +299,9 @@ void np_program_set_arena(struct np_program *program, void *arena)
         for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
             int t = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
 
-            call->operands.ptr[i] = t < 0 ? NULL : address(program, t);
+            call->operands.ptr[i] = t < 0 ? NULL : np_program_tensor(program, t);
         }
     }
-}
-
-const void *np_program_tensor(const struct np_program *program, int tensor)
-{
-    return address(program, tensor);
 }
 
 static void set_inputs(struct np_program *program, const void *images, const void *labels)
@@ -350,13 +344,18 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
     call->made.kernel->run(call->made.state, &run);
 }
 
+/* The first row of a lane; of lane nr_lanes: the end of the batch. */
+static int lane_start(const struct np_program *program, int lane)
+{
+    return (int)((int64_t)program->graph->batch * lane / program->nr_lanes);
+}
+
 /* Runs calls first..end of the group, chunk by chunk. */
 static void run_chunks(
     struct np_program *program, int lane, int thread, int first_call, int end_call)
 {
-    int64_t batch = program->graph->batch;
-    int first = (int)(batch * lane / program->nr_lanes);
-    int end = (int)(batch * (lane + 1) / program->nr_lanes), chunk = program->group->chunk_rows;
+    int first = lane_start(program, lane), end = lane_start(program, lane + 1);
+    int chunk = program->group->chunk_rows;
 
     for (int row = first; row < end; row += chunk)
         for (int c = first_call; c < end_call; c++)
@@ -367,11 +366,10 @@ static void run_chunks(
 
 static void run_whole(struct np_program *program, int lane, int thread, int call)
 {
-    int64_t batch = program->graph->batch;
-    int first = (int)(batch * lane / program->nr_lanes);
-    int end = (int)(batch * (lane + 1) / program->nr_lanes);
+    int first = lane_start(program, lane);
 
-    run_rows(program, &program->calls[call], lane, thread, first, end - first, true);
+    run_rows(program, &program->calls[call], lane, thread, first,
+        lane_start(program, lane + 1) - first, true);
 }
 
 /* Runs all rows of a lane through the current group. A call over the whole lane separates the

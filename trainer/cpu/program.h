@@ -26,7 +26,7 @@ void np_program_set_arena(struct np_program *program, void *arena);
 /* Runs all nodes on one batch. */
 void np_program_run(struct np_program *program, const void *images, const void *labels,
     const struct np_step_info *info);
-/* Returns a tensor's memory, valid until the next run. */
-const void *np_program_tensor(const struct np_program *program, int tensor);
+/* Returns a tensor's memory, valid until the next run; NULL for the batch. */
+void *np_program_tensor(const struct np_program *program, int tensor);
 
 #endif
