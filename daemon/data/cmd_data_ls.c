@@ -1,4 +1,4 @@
-/* `nnpipe data ls`: the samples of sets, a line each. Main thread. */
+/* `nnpipe data ls`: lists the samples of sets, one per line. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,8 +7,9 @@
 #include "daemon/data/data.h"
 #include "loader/source/files.h"
 
-/* Sums over all sets. */
+/* ui, and sums over all sets. */
 struct totals {
+    struct np_ui *ui;
     uint64_t samples, bytes;
     int classes;
 };
@@ -50,36 +51,29 @@ static void list_one(struct np_ui *ui, const char *what, const struct np_index *
 }
 
 static int list_set(
-    struct np_ui *ui, const struct np_data_set *set, struct totals *totals, struct np_err *err)
+    void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err)
 {
-    struct np_index *index;
-    int code = np_data_open(set, &index, err);
+    struct totals *totals = context;
 
-    if (code)
-        return code;
     for (uint64_t i = 0; i < np_index_samples(index) && !ferror(stdout); i++) {
-        list_one(ui, set->what, index, i);
+        list_one(totals->ui, set->what, index, i);
         totals->bytes += np_index_record(index, i)->inner_bytes;
     }
     totals->samples += np_index_samples(index);
     if (index->nr_classes > totals->classes)
         totals->classes = index->nr_classes;
-    np_index_free(index);
     return 0;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 {
-    struct totals totals = {0};
+    struct totals totals = {.ui = ui};
     struct np_err err = {0};
 
-    for (int s = 0; s < sets->nr_sets; s++)
-        if (list_set(ui, &sets->sets[s], &totals, &err)) {
-            np_ui_error(ui, &err);
-            return NP_EXIT_FAILED;
-        }
-    if (fflush(stdout) != 0 || ferror(stdout)) { /* no total of a part */
-        if (errno == EPIPE)                      /* `| head` has seen enough */
+    if (np_data_each_set(ui, sets, list_set, &totals) != NP_EXIT_DONE)
+        return NP_EXIT_FAILED;
+    if (fflush(stdout) != 0 || ferror(stdout)) { /* no sum of an incomplete list */
+        if (errno == EPIPE)                      /* `| head` has ended */
             return NP_EXIT_DONE;
         np_err_set(&err, -errno, "the list cannot be written: %s", strerror(errno));
         np_complain(&err);
@@ -97,5 +91,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
 
 int np_data_ls(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, run);
+    return np_data_read_sets(argc, argv, NULL, run);
 }

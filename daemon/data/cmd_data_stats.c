@@ -1,12 +1,11 @@
 /* `nnpipe data stats`: sizes, classes, and each channel's mean and standard deviation over all
- * pixels of a set, of values 0 to 1, as `normalize:` takes them. Main thread. */
+ * pixels of a set, in 0..1, for `normalize:`. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "daemon/data/data.h"
-#include "daemon/data/data_pixels.h"
 #include "loader/base/mem.h"
 
 #define MAX_CLASS_LINES 100
@@ -21,7 +20,7 @@ struct stats {
     struct spread bytes, width, height;
     uint64_t pixels, sum[3];
     long double squares[3]; /* a u64 is full after 2.8e14 pixels: within reach of a large set */
-    bool colour;            /* a picture with three channels was met */
+    bool colour;            /* a picture has three channels */
     uint64_t *of_class;     /* samples */
 };
 
@@ -156,7 +155,7 @@ static void say_channels(const struct stats *stats, char *text, size_t text_byte
             text + used, text_bytes - used, "%s%.4f", c ? ", " : "", value(stats, c));
 }
 
-/* A line a class; of many, how they are filled. */
+/* One line per class; for many classes, the spread of their sizes. */
 static void say_classes(struct np_ui *ui, const struct np_index *index, const struct stats *stats)
 {
     const int classes = index->nr_classes;
@@ -214,53 +213,51 @@ static void put_classes(
     np_ui_event(ui, np_json_end(&ui->object));
 }
 
-/* first: the set whose facts are the `done` object, as `normalize:` is made from training data. */
-static int describe(
-    struct np_ui *ui, const struct np_data_set *set, bool first, char **done, struct np_err *err)
-{
-    struct np_data_pixels pixels;
-    struct np_index *index = NULL;
-    struct stats stats = {0};
-    int code = np_data_open(set, &index, err);
+/* ui, and the `done` object: the facts of the first set, because `normalize:` comes from training
+ * data. */
+struct describing {
+    struct np_ui *ui;
+    char *done;
+};
 
-    if (!code) {
-        stats.of_class = np_try_array((size_t)index->nr_classes + 1, sizeof(uint64_t), err);
-        code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err) : -ENOMEM;
-    }
+static int describe(
+    void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err)
+{
+    struct describing *describing = context;
+    struct np_ui *ui = describing->ui;
+    struct np_data_pixels pixels;
+    struct stats stats = {0};
+    int code;
+
+    stats.of_class = np_try_array((size_t)index->nr_classes + 1, sizeof(uint64_t), err);
+    code = stats.of_class ? np_data_pixels_open(index, set->max_pixels, &pixels, err) : -ENOMEM;
     if (!code) {
         for (uint64_t i = 0; i < np_index_samples(index); i++)
             add_sample(&stats, index, &pixels, i);
         np_data_pixels_close(&pixels);
         say_set(ui, set, index, &stats);
         put_classes(ui, set->what, index, &stats);
-        if (first) {
+        if (!describing->done) {
             put_facts(ui, "done", index, &stats);
-            *done = np_strdup(np_json_end(&ui->object));
+            describing->done = np_strdup(np_json_end(&ui->object));
         }
     }
     np_free(stats.of_class);
-    np_index_free(index);
     return code;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 {
-    struct np_err err = {0};
-    char *done = NULL;
-    int code = NP_EXIT_DONE;
+    struct describing describing = {.ui = ui};
+    int code = np_data_each_set(ui, sets, describe, &describing);
 
-    for (int s = 0; code == NP_EXIT_DONE && s < sets->nr_sets; s++)
-        if (describe(ui, &sets->sets[s], s == 0, &done, &err)) {
-            np_ui_error(ui, &err);
-            code = NP_EXIT_FAILED;
-        }
     if (code == NP_EXIT_DONE)
-        np_ui_event(ui, done);
-    np_free(done);
+        np_ui_event(ui, describing.done);
+    np_free(describing.done);
     return code;
 }
 
 int np_data_stats(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, run);
+    return np_data_read_sets(argc, argv, NULL, run);
 }

@@ -1,4 +1,5 @@
-/* `nnpipe data synth`: a sample set of drawn shapes as shards of JPEGs, train and test. Main thread. */
+/* `nnpipe data synth`: a sample set of drawn shapes as shards of JPEGs, train and test. Main
+ * thread. */
 #include <errno.h>
 #include <stdio.h>
 

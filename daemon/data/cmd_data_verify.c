@@ -1,16 +1,15 @@
-/* `nnpipe data verify`: reads and decodes every sample, compares CRCs and fills in those that were
- * missing. Bad ones are named; one is enough for exit code 1. Main thread. */
+/* `nnpipe data verify`: reads and decodes every sample, compares its checksum, and adds missing
+ * checksums to the index. Prints each bad sample; exits with 1 if there is one. Main thread. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "daemon/data/data.h"
-#include "daemon/data/data_pixels.h"
 #include "loader/base/crc32c.h"
 
 struct verify {
     struct np_ui *ui;
     uint64_t samples, bytes, bad, new_crcs;
-    uint64_t unlabelled, left_out; /* left_out: of them, by `unlabelled: skip` */
+    uint64_t unlabelled, left_out; /* left_out: by `unlabelled: skip` */
 };
 
 static void report_bad(
@@ -38,7 +37,7 @@ static void verify_one(
 
     verify->samples++;
     verify->unlabelled += record.no_label;
-    if (np_data_pixels_get(pixels, i, &sample, &why)) { /* unreadable is bad too: go on */
+    if (np_data_pixels_get(pixels, i, &sample, &why)) { /* also if it cannot be read */
         report_bad(verify, index, i, &why);
         return;
     }
@@ -64,40 +63,33 @@ static void say_unlabelled(const struct verify *verify)
             verify->left_out);
 }
 
-static int verify_set(struct verify *verify, const struct np_data_set *set, struct np_err *err)
+static int verify_set(
+    void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err)
 {
+    struct verify *verify = context;
     const uint64_t crcs_before = verify->new_crcs, unlabelled_before = verify->unlabelled;
     struct np_data_pixels pixels;
-    struct np_index *index;
     struct np_err unsaved = {0};
-    int code = np_data_open(set, &index, err);
+    int code = np_data_pixels_open(index, set->max_pixels, &pixels, err);
 
     if (code)
         return code;
-    code = np_data_pixels_open(index, set->max_pixels, &pixels, err);
-    if (!code) {
-        for (uint64_t i = 0; i < np_index_samples(index); i++)
-            verify_one(verify, index, &pixels, i);
-        np_data_pixels_close(&pixels);
-    }
+    for (uint64_t i = 0; i < np_index_samples(index); i++)
+        verify_one(verify, index, &pixels, i);
+    np_data_pixels_close(&pixels);
     if (set->options->unlabelled == NP_UNLABELLED_SKIP)
         verify->left_out += verify->unlabelled - unlabelled_before;
-    if (!code && verify->new_crcs > crcs_before && np_source_save(set->options, index, &unsaved))
-        fprintf(stderr, "the CRCs are not kept: %s\n", unsaved.text);
-    np_index_free(index);
-    return code;
+    if (verify->new_crcs > crcs_before && np_source_save(set->options, index, &unsaved))
+        fprintf(stderr, "the index with the new checksums was not saved: %s\n", unsaved.text);
+    return 0;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 {
     struct verify verify = {.ui = ui};
-    struct np_err err = {0};
 
-    for (int s = 0; s < sets->nr_sets; s++)
-        if (verify_set(&verify, &sets->sets[s], &err)) {
-            np_ui_error(ui, &err);
-            return NP_EXIT_FAILED;
-        }
+    if (np_data_each_set(ui, sets, verify_set, &verify) != NP_EXIT_DONE)
+        return NP_EXIT_FAILED;
     np_ui_say(ui, "%" PRIu64 " samples, %" PRIu64 " bytes, %" PRIu64 " bad", verify.samples,
         verify.bytes, verify.bad);
     say_unlabelled(&verify);
@@ -113,5 +105,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets)
 
 int np_data_verify(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, run);
+    return np_data_read_sets(argc, argv, NULL, run);
 }

@@ -1,11 +1,13 @@
-/* What the `nnpipe data` commands share: which sets a command line means, and how they speak.
- * Each of them is a file, cmd_data_NAME.c. Main thread. */
+/* The shared parts of the `nnpipe data` commands, each of which is a file, cmd_data_NAME.c: the
+ * sets of a command line, and their samples. Main thread. */
 #ifndef NP_DATA_H
 #define NP_DATA_H
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/ui/progress.h"
+#include "loader/pack/fetch.h"
+#include "loader/pixels/codec.h"
 
 int np_data_synth(int argc, char **argv);
 int np_data_pack(int argc, char **argv);
@@ -18,9 +20,8 @@ int np_data_index(int argc, char **argv);
 struct np_data_set {
     const char *what; /* "train", "test", "val", or the path */
     struct np_source_options *options;
-    uint64_t max_pixels; /* as np_decoder_limit() */
-    const struct np_config
-        *split; /* of this one's data.train the samples that data.split keeps; NULL: all */
+    uint64_t max_pixels;           /* as np_decoder_limit() */
+    const struct np_config *split; /* only the samples that its data.split keeps; NULL: all */
 };
 
 /* CONFIG|PATH... of a command line. */
@@ -32,33 +33,63 @@ struct np_data_sets {
     int nr_sets;
 };
 
-/* What a command line says of its sets, beside the operands. */
+/* The flags of a command line that choose sets. */
 struct np_data_choice {
     const char *split;  /* "train", "test", "val"; NULL: all of a config */
-    const char *source; /* paths: instead of what they look like */
+    const char *source; /* paths: their format; NULL: by their names */
     const char *match;  /* paths */
     struct np_overrides overrides;
 };
 
-/* A word that ends in .yaml or .yml, or "-", is a config, and then the only operand. Anything
- * else is a path: a folder, files of images, archives. Mistakes are printed: NP_EXIT_USAGE. */
+/* An operand that ends in .yaml or .yml, or "-", is a config, and must be the only operand. Any
+ * other is a path: a folder, a file of images, archives. Returns 0, or NP_EXIT_USAGE after printing
+ * the mistakes. */
 int np_data_sets_open(int nr_operands, char **operands, const struct np_data_choice *choice,
     struct np_data_sets *ret_sets);
 void np_data_sets_close(struct np_data_sets *sets);
 /* np_source_open() with its notes on standard error. */
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err);
 
-/* A whole command that only reads sets: flags, operands, then run(), whose exit code is its own. */
-int np_data_read_sets(
-    int argc, char **argv, int (*run)(struct np_ui *ui, const struct np_data_sets *sets));
+/* Opens one set after another and calls visit() for each, until a call fails. Returns NP_EXIT_DONE,
+ * or NP_EXIT_FAILED after printing the error. */
+int np_data_each_set(struct np_ui *ui, const struct np_data_sets *sets,
+    int (*visit)(
+        void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err),
+    void *context);
+/* Runs a command that only reads sets: parses flags and operands, and returns the exit code of
+ * run(). own_flag: a flag without value of this command alone, or NULL; run() gets whether it was
+ * given. */
+int np_data_read_sets(int argc, char **argv, const char *own_flag,
+    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, bool own));
 
-/* The number of a flag, with K, M or G (1024) where `bytes`; text NULL: *number stays. False, after
- * saying so, when it is none or out of range. */
+/* The samples of a set, read and decoded whole, one after another. */
+struct np_data_pixels {
+    const struct np_index *index; /* borrowed */
+    struct np_fetch *fetch;
+    struct np_decoder *decoder;
+};
+
+struct np_data_sample {
+    const uint8_t *bytes; /* encoded */
+    uint32_t nr_bytes;
+    struct np_pixels pixels; /* the whole picture, 1 or 3 channels as in the file */
+};
+
+int np_data_pixels_open(const struct np_index *index, uint64_t max_pixels,
+    struct np_data_pixels *ret_pixels, struct np_err *err);
+/* *ret_sample is valid until the next call. -EBADMSG: the sample is bad, err has the cause; other
+ * codes: it cannot be read. */
+int np_data_pixels_get(struct np_data_pixels *pixels, uint64_t sample,
+    struct np_data_sample *ret_sample, struct np_err *err);
+void np_data_pixels_close(struct np_data_pixels *pixels);
+
+/* Parses the number of a flag; bytes: as np_option_bytes(). text NULL: *number stays. False after a
+ * message: not a number, or out of range. */
 bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number);
 /* "FILE:MEMBER" or "FILE" of a sample, for messages. */
 void np_data_place(const struct np_index *index, uint64_t sample, char *text, size_t text_bytes);
-/* NP_EXIT_USAGE, with a line that says what is expected. */
+/* Prints a usage error. Returns NP_EXIT_USAGE. */
 int np_data_usage(const char *text);
 
 #endif

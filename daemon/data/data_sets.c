@@ -1,4 +1,4 @@
-/* Sets named on a command line. See data.h. */
+/* See data.h. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static bool is_config(const char *operand)
     return strcmp(operand, "-") == 0 || ends_with(operand, ".yaml") || ends_with(operand, ".yml");
 }
 
-/* What a path looks like. */
+/* The format that a path looks like. */
 static const char *guess_source(const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -43,7 +43,7 @@ static const char *guess_source(const char *path)
     return "tar";
 }
 
-/* Through the same parser as a config, so that the same things are checked. */
+/* Uses the parser of configs, for the same checks. */
 static int parse_path(const char *path, const struct np_data_choice *choice,
     struct np_source_options *options, struct np_report *report)
 {
@@ -122,9 +122,9 @@ int np_data_sets_open(int nr_operands, char **operands, const struct np_data_cho
         return np_data_usage("--split takes train, test or val");
     for (int i = 0; i < nr_operands; i++)
         if (is_config(operands[i]) && nr_operands > 1)
-            return np_data_usage("a config is the only operand, or there is none");
+            return np_data_usage("a config must be the only operand");
     if (is_config(operands[0]) && (choice->source || choice->match))
-        return np_data_usage("--source and --match are for paths; a config says them itself");
+        return np_data_usage("--source and --match are for paths; a config has these keys itself");
     code = is_config(operands[0]) ? open_config(operands[0], choice, ret_sets)
                                   : open_paths(nr_operands, operands, choice, ret_sets);
     if (code)
@@ -142,7 +142,7 @@ void np_data_sets_close(struct np_data_sets *sets)
     memset(sets, 0, sizeof(*sets));
 }
 
-/* A line every few seconds; context: when the last one was due. */
+/* Prints a line every few seconds; context: the time of the last line. */
 static void count(void *context, const char *path, uint64_t samples)
 {
     uint64_t *last_ns = context, now_ns = np_now_ns();
@@ -160,7 +160,7 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Leaves the samples that data.split keeps from training, as a run has them. */
+/* Leaves only the samples of the val part of data.split. */
 static int keep_split(const struct np_config *config, struct np_index *index, struct np_err *err)
 {
     struct np_split split = {0};
@@ -193,14 +193,81 @@ int np_data_open(const struct np_data_set *set, struct np_index **ret_index, str
     return code;
 }
 
-int np_data_read_sets(
-    int argc, char **argv, int (*run)(struct np_ui *ui, const struct np_data_sets *sets))
+int np_data_pixels_open(const struct np_index *index, uint64_t max_pixels,
+    struct np_data_pixels *ret_pixels, struct np_err *err)
+{
+    struct np_data_pixels pixels = {.index = index};
+    int code = np_fetch_open(index, &pixels.fetch, err);
+
+    if (!code)
+        code = np_decoder_new(&pixels.decoder, err);
+    if (!code)
+        np_decoder_limit(pixels.decoder, max_pixels);
+    if (code)
+        np_data_pixels_close(&pixels);
+    else
+        *ret_pixels = pixels;
+    return code;
+}
+
+int np_data_pixels_get(struct np_data_pixels *pixels, uint64_t sample,
+    struct np_data_sample *ret_sample, struct np_err *err)
+{
+    struct np_data_sample result;
+    struct np_image_info info;
+    struct np_geometry geometry = {0};
+    int code = np_fetch_get(pixels->fetch, sample, &result.bytes, &result.nr_bytes, err);
+
+    if (!code)
+        code = np_decoder_open(
+            pixels->decoder, result.bytes, result.nr_bytes, &pixels->index->raw, &info, err);
+    if (code)
+        return code;
+    geometry.right = geometry.scaled_w = geometry.window_w = info.width;
+    geometry.bottom = geometry.scaled_h = geometry.window_h = info.height;
+    code = np_decoder_decode(
+        pixels->decoder, &geometry, info.channels == 1 ? 1 : 3, &result.pixels, err);
+    if (!code)
+        *ret_sample = result;
+    return code;
+}
+
+void np_data_pixels_close(struct np_data_pixels *pixels)
+{
+    np_fetch_close(pixels->fetch);
+    np_decoder_free(pixels->decoder);
+    memset(pixels, 0, sizeof(*pixels));
+}
+
+int np_data_each_set(struct np_ui *ui, const struct np_data_sets *sets,
+    int (*visit)(
+        void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err),
+    void *context)
+{
+    struct np_err err = {0};
+    int code = 0;
+
+    for (int i = 0; !code && i < sets->nr_sets; i++) {
+        struct np_index *index = NULL;
+
+        code = np_data_open(&sets->sets[i], &index, &err);
+        if (!code)
+            code = visit(context, &sets->sets[i], index, &err);
+        np_index_free(index);
+    }
+    if (code)
+        np_ui_error(ui, &err);
+    return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
+}
+
+int np_data_read_sets(int argc, char **argv, const char *own_flag,
+    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, bool own))
 {
     struct np_data_choice choice = {0};
-    bool json = false;
+    bool json = false, own = false;
     const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
         {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
-        {"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
+        {"--json", NULL, &json, NULL}, {own_flag, NULL, &own, NULL}, {NULL, NULL, NULL, NULL}};
     struct np_data_sets sets;
     struct np_ui ui;
     int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
@@ -210,7 +277,7 @@ int np_data_read_sets(
     if (code)
         return code;
     np_ui_init(&ui, json);
-    code = run(&ui, &sets);
+    code = run(&ui, &sets, own);
     np_ui_fini(&ui);
     np_data_sets_close(&sets);
     return code;
@@ -219,20 +286,12 @@ int np_data_read_sets(
 bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number)
 {
-    static const char units[] = "KMG";
-    const char *unit, *end;
     int64_t value;
 
     if (!text)
         return true;
-    end = np_text_int_end(text, &value);
-    unit = end && bytes && *end ? strchr(units, *end & ~0x20) : NULL;
-    if (unit) {
-        end += strncasecmp(end + 1, "iB", 2) == 0 ? 3 : 1;
-        if (__builtin_mul_overflow(value, (int64_t)1 << 10 * (unit - units + 1), &value))
-            end = NULL;
-    }
-    if (!end || *end || value < min || value > max) {
+    if (!(bytes ? np_option_bytes(text, &value) : np_text_int(text, min, max, &value)) ||
+        value < min || value > max) {
         fprintf(stderr, "nnpipe data: %s: '%s' is not a number from %lld to %lld%s\n", flag, text,
             (long long)min, (long long)max, bytes ? " (K, M, G may follow)" : "");
         return false;
@@ -257,6 +316,6 @@ void np_data_place(const struct np_index *index, uint64_t sample, char *text, si
 
 int np_data_usage(const char *text)
 {
-    fprintf(stderr, "nnpipe data: %s; `nnpipe data --help` says more\n", text);
+    fprintf(stderr, "nnpipe data: %s; see `nnpipe help data`\n", text);
     return NP_EXIT_USAGE;
 }

@@ -1,4 +1,4 @@
-/* Reads samples one by one, in order: one file open, one frame kept. */
+/* See fetch.h. Keeps one file open and one frame unpacked. */
 #include "loader/pack/fetch.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ void np_fetch_close(struct np_fetch *fetch)
     np_free(fetch);
 }
 
-/* record: of a sample that is a file of its own it takes the size that the file has now. */
+/* record gets the current size of the file if the sample is a file of its own. */
 static int open_file(
     struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
 {
@@ -86,17 +86,6 @@ static int open_file(
         "cannot be opened: %s", strerror(-code));
 }
 
-/* Room for bytes in a buffer that only grows. */
-static int hold(uint8_t **buffer, size_t *room, size_t bytes, struct np_err *err)
-{
-    if (bytes <= *room && *buffer)
-        return 0;
-    np_free(*buffer);
-    *buffer = np_try_alloc(bytes, err);
-    *room = *buffer ? bytes : 0;
-    return *buffer ? 0 : -ENOMEM;
-}
-
 static int read_extent(struct np_fetch *fetch, struct np_record *record, struct np_err *err)
 {
     int64_t got;
@@ -105,7 +94,7 @@ static int read_extent(struct np_fetch *fetch, struct np_record *record, struct 
     if (!code && record->bytes == 0)
         return np_err_set(err, -EBADMSG, "is empty");
     if (!code)
-        code = hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
+        code = np_hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
     if (code)
         return code;
     got = np_read_at(fetch->fd, record->offset, fetch->buffer, record->bytes);
@@ -128,10 +117,10 @@ static int read_frame(struct np_fetch *fetch, struct np_record *record, struct n
         fetch->has_frame = false;
         code = read_extent(fetch, record, err);
         if (!code)
-            code = hold(&fetch->frame, &fetch->frame_room, fetch->index->max_inner, err);
+            code = np_hold(&fetch->frame, &fetch->frame_room, fetch->index->max_inner, err);
         if (!code)
             code = np_unzstd_frame(fetch->unzstd, fetch->buffer, record->bytes, fetch->frame,
-                fetch->frame_room, &fetch->frame_bytes, err);
+                fetch->index->max_inner, &fetch->frame_bytes, err);
         if (code)
             return code;
         fetch->has_frame = true;

@@ -1,10 +1,10 @@
-/* Packing: names for the members, the shards that they are written to, and the index of what was
- * written. A shard under way is NAME.part, its bytes gathered to 1 MiB; all get their names at the
- * end, so that a packing that was killed leaves none that could be taken for whole. One thread. */
+/* See pack.h. A shard is written as NAME.part, in blocks of 1 MiB. All shards get their names at the
+ * end, so that a killed packing leaves no shard that looks complete. */
 #include "loader/pack/pack.h"
 
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,22 +20,21 @@
 #include "loader/source/tar.h"
 
 #define BUFFER_BYTES (1u << 20)
-#define FRAME_BYTES  (16u << 10) /* of content: what a random small record costs to unpack */
+#define FRAME_BYTES  (16u << 10) /* of content: a reader unpacks so much for a small record */
 #define ALIGN        4096u
-#define MAX_HEAD     (32u << 10) /* a member's headers: pax of a long name and an alignment */
+#define MAX_HEAD     (32u << 10) /* of a member's headers: pax with a long name and an alignment */
 
 struct shards {
     struct np_pack_options options;
     struct np_index *index;
     struct np_io io;
-    bool io_open;
-    int fd; /* of the shard under way, -1: none */
+    int fd; /* of the open shard; -1: none */
     int nr_shards, nr_published;
-    uint64_t content, written, bytes; /* of the shard under way; of all */
+    uint64_t content, written, bytes; /* content, written: of the open shard; bytes: of all */
     size_t buffered;
     uint8_t *buffer;               /* (BUFFER_BYTES) */
     struct np_seek_writer *frames; /* NULL: plain */
-    uint8_t *frame;                /* content gathered for the frame under way */
+    uint8_t *frame;                /* content of the open frame */
     size_t frame_bytes, frame_room;
     uint64_t frame_first; /* the first sample in it */
 };
@@ -47,10 +46,8 @@ static char *path_of(const struct shards *shards, int shard, const char *ending,
         shard, shards->options.zstd_level ? ".zst" : "", ending);
 }
 
-static void free_shards(struct shards *shards)
+static void shards_fini(struct shards *shards)
 {
-    if (!shards)
-        return;
     if (shards->fd >= 0)
         close(shards->fd);
     for (int i = shards->nr_published; i < shards->nr_shards; i++) {
@@ -60,36 +57,21 @@ static void free_shards(struct shards *shards)
             unlink(path);
         np_free(path);
     }
-    if (shards->io_open)
-        np_io_close(&shards->io);
+    np_io_close(&shards->io);
     np_seek_writer_free(shards->frames);
     np_free(shards->buffer);
     np_free(shards->frame);
-    np_free(shards);
 }
 
-static int open_shards(const struct np_pack_options *options, struct np_index *index,
-    struct shards **ret_shards, struct np_err *err)
+static int shards_init(struct shards *shards, struct np_err *err)
 {
-    struct shards *shards = np_try_alloc(sizeof(*shards), err);
     int code;
 
-    if (!shards)
-        return -ENOMEM;
-    shards->options = *options;
-    shards->index = index;
-    shards->fd = -1;
     shards->buffer = np_try_alloc(BUFFER_BYTES, err);
     code = shards->buffer ? np_io_open(&shards->io, "pread", 1, err) : -ENOMEM;
-    shards->io_open = code == 0;
-    if (!code && options->zstd_level)
-        code = np_seek_writer_new(options->zstd_level, &shards->frames, err);
-    if (code) {
-        free_shards(shards);
-        return code;
-    }
-    *ret_shards = shards;
-    return 0;
+    if (!code && shards->options.zstd_level)
+        code = np_seek_writer_new(shards->options.zstd_level, &shards->frames, err);
+    return code;
 }
 
 /* --- bytes --------------------------------------------------------------- */
@@ -121,7 +103,7 @@ static int put(struct shards *shards, const void *bytes, size_t n, struct np_err
     return code;
 }
 
-/* Compresses what is gathered; the samples in it now have their place. */
+/* Compresses and writes the open frame, and sets the extents of its samples. */
 static int end_frame(struct shards *shards, struct np_err *err)
 {
     const uint64_t offset = shards->written, n = np_index_samples(shards->index);
@@ -154,7 +136,7 @@ static int gather(struct shards *shards, const void *bytes, size_t n, struct np_
     return 0;
 }
 
-/* Archive bytes: to the frame under way, or to the file. */
+/* Adds bytes of the archive to the open frame, or to the file. */
 static int write_content(struct shards *shards, const void *bytes, size_t n, struct np_err *err)
 {
     shards->content += n;
@@ -231,7 +213,7 @@ static int publish(struct shards *shards, struct np_err *err)
 
 /* --- members ------------------------------------------------------------- */
 
-/* A pax header of records, padded to whole blocks: its bytes. */
+/* Writes a pax header with records, padded to whole blocks. Returns its bytes. */
 static size_t put_pax(uint8_t *to, const char *records, size_t n)
 {
     const size_t whole = (n + NP_TAR_BLOCK - 1) / NP_TAR_BLOCK * NP_TAR_BLOCK;
@@ -242,7 +224,7 @@ static size_t put_pax(uint8_t *to, const char *records, size_t n)
     return NP_TAR_BLOCK + whole;
 }
 
-/* A comment record of exactly n bytes, at least 32: nothing but room. */
+/* Writes a comment record of exactly n bytes (at least 32), as padding. */
 static void put_comment(char *text, size_t n)
 {
     const int head = sprintf(text, "%zu comment=", n);
@@ -251,7 +233,7 @@ static void put_comment(char *text, size_t n)
     text[n - 1] = '\n';
 }
 
-/* A member's headers into head (MAX_HEAD); their bytes. at: where they will lie in the archive. */
+/* Writes a member's headers into head (MAX_HEAD) and returns their bytes. at: their offset in the archive. */
 static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool align, uint8_t *head)
 {
     char records[MAX_HEAD / 2], start[101];
@@ -260,7 +242,7 @@ static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool a
 
     if (np_tar_put_header(header, name, nr_bytes, '0') != 0) {
         n = np_tar_pax_record(records, "path", name);
-        snprintf(start, sizeof(start), "%s", name); /* for readers that know no pax */
+        snprintf(start, sizeof(start), "%s", name); /* for readers without pax */
         np_tar_put_header(header, start, nr_bytes, '0');
         used = put_pax(head, records, n);
     }
@@ -270,7 +252,7 @@ static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool a
         while (gap < n + 32)
             gap += ALIGN;
         put_comment(records + n, gap - n);
-        used = put_pax(head, records, gap); /* in place of the first: a member has but one */
+        used = put_pax(head, records, gap); /* replaces the first: a member has one pax header */
     }
     memcpy(head + used, header, sizeof(header));
     return used + sizeof(header);
@@ -322,13 +304,13 @@ static int add_member(struct shards *shards, const char *name, const void *bytes
 
 struct np_packer {
     char *out, *name, *pattern;
-    struct shards *shards;
+    struct shards shards;
     struct np_index *index;
     uint64_t samples, *names; /* hash set of the members' names */
     uint64_t names_room;
 };
 
-/* New shards among old ones would be one set to a glob. */
+/* A glob would read old and new shards as one set. */
 static int check_empty(const struct np_packer *packer, struct np_err *err)
 {
     char *old = np_try_format(err, "%s/%s-[0-9]*.tar*", packer->out, packer->name);
@@ -337,9 +319,9 @@ static int check_empty(const struct np_packer *packer, struct np_err *err)
 
     if (old && glob(old, GLOB_NOSORT, NULL, &found) == 0)
         for (size_t i = 0; !code && i < found.gl_pathc; i++)
-            if (!strstr(found.gl_pathv[i], ".part")) /* left by a packing that was killed */
+            if (!strstr(found.gl_pathv[i], ".part")) /* a killed packing left it */
                 code = np_err_set(err, -EEXIST,
-                    "%s is there already: remove the old shards, or name another folder with --out "
+                    "%s exists: remove the old shards, or name another folder with --out "
                     "or another set with --split (train, test or val: shards are SET-NNNNN.tar)",
                     found.gl_pathv[i]);
     globfree(&found);
@@ -351,10 +333,13 @@ int np_packer_open(
     const struct np_pack_options *options, struct np_packer **ret_packer, struct np_err *err)
 {
     struct np_packer *packer = np_try_alloc(sizeof(*packer), err);
-    struct np_pack_options own = *options;
-    char real[4096];
-    int code = packer ? np_make_dirs(options->out, err) : -ENOMEM;
+    char real[PATH_MAX];
+    int code;
 
+    if (!packer)
+        return -ENOMEM;
+    packer->shards.fd = -1;
+    code = np_make_dirs(options->out, err);
     if (!code && !realpath(options->out, real))
         code = np_err_set(err, -errno, "%s: %s", options->out, strerror(errno));
     if (!code) {
@@ -369,24 +354,25 @@ int np_packer_open(
     if (!code)
         code = check_empty(packer, err);
     if (!code) {
-        own.out = packer->out;
-        own.name = packer->name;
-        own.align = options->align && !options->zstd_level;
-        code = open_shards(&own, packer->index, &packer->shards, err);
+        packer->shards.options = *options;
+        packer->shards.options.out = packer->out;
+        packer->shards.options.name = packer->name;
+        packer->shards.options.align = options->align && !options->zstd_level;
+        packer->shards.index = packer->index;
+        code = shards_init(&packer->shards, err);
     }
-    if (code) {
+    if (code)
         np_packer_abort(packer);
-        return code;
-    }
-    *ret_packer = packer;
-    return 0;
+    else
+        *ret_packer = packer;
+    return code;
 }
 
 void np_packer_abort(struct np_packer *packer)
 {
     if (!packer)
         return;
-    free_shards(packer->shards);
+    shards_fini(&packer->shards);
     np_index_free(packer->index);
     np_free(packer->out);
     np_free(packer->name);
@@ -395,7 +381,7 @@ void np_packer_abort(struct np_packer *packer)
     np_free(packer);
 }
 
-/* Adds a hash; false: it was there. */
+/* Adds a hash. False: it is in the set already. */
 static bool add_hash(uint64_t *names, uint64_t room, uint64_t hash)
 {
     uint64_t at;
@@ -408,7 +394,7 @@ static bool add_hash(uint64_t *names, uint64_t room, uint64_t hash)
     return true;
 }
 
-/* 1: the name is new; 0: it was used before; -ENOMEM. */
+/* 1: the name is new; 0: it is used; -ENOMEM. */
 static int claim(struct np_packer *packer, const char *name, struct np_err *err)
 {
     if (packer->samples * 2 >= packer->names_room) {
@@ -427,7 +413,7 @@ static int claim(struct np_packer *packer, const char *name, struct np_err *err)
     return add_hash(packer->names, packer->names_room, XXH64(name, strlen(name), 0));
 }
 
-/* CLASS/BASE.EXT, or CLASS/BASE-NUMBER.EXT where that is taken. */
+/* Writes CLASS/BASE.EXT, or CLASS/BASE-NUMBER.EXT if that name is used. */
 static int make_name(struct np_packer *packer, const char *class_name, const char *name,
     const char *extension, char *text, struct np_err *err)
 {
@@ -451,7 +437,7 @@ static int make_name(struct np_packer *packer, const char *class_name, const cha
         claimed = claim(packer, text, err);
     }
     if (claimed == 0)
-        return np_err_set(err, -EEXIST, "%s: two members of that name", text);
+        return np_err_set(err, -EEXIST, "%s: two members have this name", text);
     return claimed < 0 ? -ENOMEM : 0;
 }
 
@@ -469,16 +455,16 @@ int np_packer_add(struct np_packer *packer, const char *class_name, const char *
     if (!code)
         code = make_name(packer, class_name, name, extension, member, err);
     if (!code)
-        code = add_member(packer->shards, member, bytes, nr_bytes, &record, err);
+        code = add_member(&packer->shards, member, bytes, nr_bytes, &record, err);
     packer->samples++;
     return code;
 }
 
-/* The shards as they now are, for the index. */
+/* Stores size and mtime of the finished shards in the index. */
 static int stamp(struct np_packer *packer, struct np_err *err)
 {
-    for (int i = 0; i < packer->shards->nr_shards; i++) {
-        char *path = path_of(packer->shards, i, "", err);
+    for (int i = 0; i < packer->shards.nr_shards; i++) {
+        char *path = path_of(&packer->shards, i, "", err);
         struct stat st;
         int code = 0;
 
@@ -500,7 +486,7 @@ int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result,
     char tar[] = "tar", none[] = "";
     const struct np_source_options options = {
         .source = tar, .path = packer->pattern, .match = none, .labels = none, .cache_dir = none};
-    int code = packer->samples ? publish(packer->shards, err)
+    int code = packer->samples ? publish(&packer->shards, err)
                                : np_err_set(err, -ENODATA, "no samples to pack");
 
     if (!code)
@@ -509,8 +495,8 @@ int np_packer_close(struct np_packer *packer, struct np_pack_result *ret_result,
         code = np_source_save_beside(&options, packer->index, NULL, err);
     if (!code) {
         ret_result->samples = packer->samples;
-        ret_result->bytes = packer->shards->bytes;
-        ret_result->nr_shards = packer->shards->nr_shards;
+        ret_result->bytes = packer->shards.bytes;
+        ret_result->nr_shards = packer->shards.nr_shards;
         snprintf(ret_result->pattern, sizeof(ret_result->pattern), "%s", packer->pattern);
     }
     np_packer_abort(packer);

@@ -1,4 +1,4 @@
-/* What becomes of a sample's bytes on the way into a shard. One thread. */
+/* See pack.h: a sample's bytes, as they are or decoded and encoded again. */
 #include <errno.h>
 
 #include "loader/base/mem.h"
@@ -48,7 +48,7 @@ void np_repacker_free(struct np_repacker *repacker)
     np_free(repacker);
 }
 
-/* The whole picture, its shorter side at most `resize`; rounded as torchvision's Resize does. */
+/* The whole picture with a shorter side of at most `resize`, rounded as by torchvision's Resize. */
 static void make_geometry(
     const struct np_image_info *info, int64_t resize, struct np_geometry *geometry)
 {
@@ -72,32 +72,22 @@ static int decode(struct np_repacker *repacker, const struct np_geometry *geomet
     struct np_pixels pixels;
     int code = np_decoder_decode(repacker->decoder, geometry, channels, &pixels, err);
 
-    if (!code && bytes > repacker->pixels_room) {
-        np_free(repacker->pixels);
-        repacker->pixels = np_try_alloc(bytes, err);
-        repacker->pixels_room = repacker->pixels ? bytes : 0;
-        if (!repacker->pixels)
-            code = -ENOMEM;
-    }
+    if (!code)
+        code = np_hold(&repacker->pixels, &repacker->pixels_room, bytes, err);
     return code ? code : np_resize(repacker->resizer, &pixels, geometry, repacker->pixels, err);
 }
 
-static bool is_bare(const struct np_repacker *repacker)
-{
-    return repacker->raw.kind != NP_RAW_NONE;
-}
-
-/* Must the pixels be written anew? */
+/* Must the pixels be encoded again? */
 static bool is_rewritten(const struct np_repacker *repacker, const struct np_image_info *info)
 {
     const struct np_repack *options = &repacker->options;
     const int shorter = info->width < info->height ? info->width : info->height;
 
-    return is_bare(repacker) || options->raw || options->quality ||
+    return repacker->raw.kind != NP_RAW_NONE || options->raw || options->quality ||
            (options->resize && options->resize < shorter);
 }
 
-/* Is it whole? A picture that is passed on is judged as training does; any part of it tells. */
+/* Checks an unchanged picture as training does: decoding any part of it checks the whole. */
 static int judge(struct np_repacker *repacker, const struct np_image_info *info, struct np_err *err)
 {
     const struct np_geometry corner = {
@@ -112,8 +102,8 @@ int np_repack(struct np_repacker *repacker, const uint8_t *bytes, uint32_t nr_by
     struct np_err *err)
 {
     const struct np_repack *options = &repacker->options;
-    /* Bare pixels stay exact unless a quality says that they need not. */
-    const bool as_pnm = options->raw || (is_bare(repacker) && !options->quality);
+    /* Pixels without a format stay exact unless a quality is given. */
+    const bool as_pnm = options->raw || (repacker->raw.kind != NP_RAW_NONE && !options->quality);
     const struct np_codec *codec = as_pnm ? &np_codec_raw : &np_codec_jpeg;
     struct np_image_info info;
     struct np_geometry geometry;

@@ -156,7 +156,7 @@ Test(pack, old_shards_are_not_mixed_with_new_ones)
 
     put_file(folder, "out/train-00007.tar", "", 0);
     cr_assert_eq(pack(folder, 0, false, &result, &err), -EEXIST);
-    cr_assert_not_null(strstr(err.text, "train-00007.tar is there already"));
+    cr_assert_not_null(strstr(err.text, "train-00007.tar exists"));
     remove_set(folder);
 }
 
