@@ -25,7 +25,8 @@ np_cmd_fn np_cmd_train, np_cmd_eval, np_cmd_predict, np_cmd_check, np_cmd_show, 
     np_cmd_logs, np_cmd_priority, np_cmd_wait, np_cmd_token,
     np_cmd_change, /* stop, pause, resume, retry, rm */
     np_cmd_hold,   /* hold, release */
-    np_cmd_drain;  /* drain, undrain */
+    np_cmd_drain,  /* drain, undrain */
+    np_cmd_bench;  /* bench loader, io, feed, step */
 
 /* Pages of `nnpipe help`, printed from the option tables: docs/CONFIG.md; all keys for -o, one
  * per line ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */

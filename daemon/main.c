@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/bench/bench.h"
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/data/data.h"
@@ -102,15 +101,15 @@ static const struct np_command commands[] = {
         "  --sheet FILE     write all rows into one PNG file, in the order of the list\n"
         "  --out DIR        write the rows into this folder as PNG files\n" OVERRIDE JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
-    {"bench loader", np_bench_loader, "CONFIG", "only reading, decoding and augmenting",
+    {"bench loader", np_cmd_bench, "CONFIG", "only reading, decoding and augmenting",
         "  --seconds S      how long, after a warm-up; default 5\n" OF_LENGTH},
-    {"bench io", np_bench_io, "CONFIG", "only reading the files, in random order",
+    {"bench io", np_cmd_bench, "CONFIG", "only reading the files, in random order",
         "  --seconds S      how long; default 5\n"
         "  --cold           drop the files from the page cache first\n" OVERRIDE JSON},
-    {"bench feed", np_bench_feed, "CONFIG", "the loader and the copies to a device",
+    {"bench feed", np_cmd_bench, "CONFIG", "the loader and the copies to a device",
         "  --seconds S      how long\n"
         "  --device NAME    default: the config's if it is sim, else sim\n" OF_LENGTH},
-    {"bench step", np_bench_step, "CONFIG", "only the training step, on random pixels",
+    {"bench step", np_cmd_bench, "CONFIG", "only the training step, on random pixels",
         "  --seconds S      how long\n"
         "  --steps N        how many batches\n"
         "  --device NAME    default: the config's\n" OVERRIDE JSON},

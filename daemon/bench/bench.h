@@ -1,5 +1,4 @@
-/* `nnpipe bench`: measures single parts of a run, each with its own command line. Main thread.
- * Shared by them: the config with its data, and the facts of a measurement. */
+/* `nnpipe bench`: measures single parts of a run. Main thread. */
 #ifndef NP_BENCH_H
 #define NP_BENCH_H
 
@@ -8,17 +7,10 @@
 #include "daemon/ui/progress.h"
 #include "loader/loader.h"
 
-/* argv[0] is the benchmark's name. Exit codes as of commands. */
-int np_bench_loader(int argc, char **argv);
-int np_bench_io(int argc, char **argv);
-int np_bench_feed(int argc, char **argv);
-int np_bench_step(int argc, char **argv);
-
 struct np_bench {
-    const char *seconds_text, *epochs_text, *steps_text, *device;
+    const char *device; /* --device; NULL: not given */
     bool json, cold;
-    double seconds, epochs; /* 0: not given */
-    uint64_t steps;
+    double seconds, epochs, steps; /* 0: not given; without all three, five seconds */
     struct np_overrides overrides;
     struct np_config *config;
     struct np_setup setup;
@@ -26,19 +18,16 @@ struct np_bench {
     struct np_stat *stat;
 };
 
-struct np_bench_kind {
-    const char *flags;     /* besides --seconds and --json: "--steps --device" */
-    bool data_is_optional; /* without data, size and classes are guessed, with a message */
-    /* Measures for bench->seconds (default: five) and prints the result. */
-    int (*run)(struct np_bench *bench, struct np_err *err);
-};
-/* Parses flags, opens config and training set, calls run(). Returns an exit code. */
-int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind);
+/* Each measures its part and prints the result. */
+int np_bench_loader(struct np_bench *bench, struct np_err *err);
+int np_bench_io(struct np_bench *bench, struct np_err *err);
+int np_bench_feed(struct np_bench *bench, struct np_err *err);
+int np_bench_step(struct np_bench *bench, struct np_err *err);
 
-/* Starts the training loader for nr_steps batches, without evaluations. */
-void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
-    const struct np_allocator *allocator, struct np_loader_config *ret_config);
-/* Number of training batches: of `steps` or `epochs`, else more than `seconds` can take. */
-uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs);
+/* The options of the training loader, without evaluations, for as many batches as `steps` or `epochs` say,
+ * else for more than `seconds` can take: NP_BENCH_ENDLESS. */
+#define NP_BENCH_ENDLESS UINT32_MAX
+struct np_loader_config np_bench_loader_config(
+    const struct np_bench *bench, const struct np_allocator *allocator);
 
 #endif

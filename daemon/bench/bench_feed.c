@@ -17,7 +17,7 @@ struct feed_bench {
     struct np_loader *loader;
     struct np_feed *feed;
     struct np_block *block;
-    uint64_t nr_steps, stall_ns;
+    uint64_t max_steps, nr_steps, stall_ns;
     double seconds,
         busy; /* busy: share of the time in which a device with a plan had a step to do */
 };
@@ -37,17 +37,16 @@ static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_
 {
     const struct np_config *config = bench->config;
     const bool is_sim = config->device && strcmp(config->device, "sim") == 0;
-    struct np_loader_config loader;
     int code;
 
     code = np_device_open(bench->device || is_sim ? config->device : "sim", &config->device_options,
         &feed->device, err);
     if (code)
         return code;
-    np_bench_loader_config(bench, np_bench_steps(bench, 1), &feed->device->pinned, &loader);
+    const struct np_loader_config loader = np_bench_loader_config(bench, &feed->device->pinned);
+    feed->max_steps = loader.sampler.nr_steps;
     code = open_plan(bench, feed, err);
-    if (!code && !(feed->block = np_stat_join(bench->stat, "trainer", err)))
-        code = -ENOMEM;
+    feed->block = np_stat_join(bench->stat, "trainer", NULL); /* without, nothing is counted */
     if (!code)
         code = np_loader_start(&loader, &feed->loader, err);
     if (!code)
@@ -72,12 +71,11 @@ static int step(struct feed_bench *feed, uint64_t i, struct np_err *err)
 
 static int run(const struct np_bench *bench, struct feed_bench *feed, struct np_err *err)
 {
-    const uint64_t most = np_bench_steps(bench, 1);
     uint64_t start_ns = np_now_ns(), start_stall_ns = 0, end_ns = UINT64_MAX;
     struct np_feed_times start = {0}, end = {0};
     int code = 0;
 
-    for (uint64_t i = 0; !code && i < most && np_now_ns() < end_ns; i++) {
+    for (uint64_t i = 0; !code && i < feed->max_steps && np_now_ns() < end_ns; i++) {
         code = step(feed, i, err);
         feed->nr_steps++;
         if (i + 1 == WARMUP_STEPS) {
@@ -140,7 +138,7 @@ static void close_feed(struct feed_bench *feed)
     np_device_close(feed->device);
 }
 
-static int measure(struct np_bench *bench, struct np_err *err)
+int np_bench_feed(struct np_bench *bench, struct np_err *err)
 {
     struct feed_bench feed = {0};
     int code = open_feed(bench, &feed, err);
@@ -151,10 +149,4 @@ static int measure(struct np_bench *bench, struct np_err *err)
         report(bench, &feed);
     close_feed(&feed);
     return code;
-}
-
-int np_bench_feed(int argc, char **argv)
-{
-    return np_bench_main(argc, argv,
-        &(const struct np_bench_kind){.flags = "--epochs --steps --device", .run = measure});
 }

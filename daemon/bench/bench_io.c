@@ -211,7 +211,7 @@ static void report(
             nr_threads, io->io, io->depth);
 }
 
-static int measure(struct np_bench *bench, struct np_err *err)
+int np_bench_io(struct np_bench *bench, struct np_err *err)
 {
     const struct np_loader_options *options = &bench->config->loader;
     struct io_bench io = {.index = bench->setup.train,
@@ -244,10 +244,4 @@ static int measure(struct np_bench *bench, struct np_err *err)
     }
     report(bench, &io, nr_threads, (double)(np_now_ns() - start_ns) * 1e-9);
     return 0;
-}
-
-int np_bench_io(int argc, char **argv)
-{
-    return np_bench_main(
-        argc, argv, &(const struct np_bench_kind){.flags = "--cold", .run = measure});
 }

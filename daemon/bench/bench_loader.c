@@ -38,14 +38,14 @@ static uint64_t digest_batches(const struct np_bench *bench, uint64_t nr_steps)
     const uint64_t batch = (uint64_t)bench->config->loader.batch;
     const uint64_t epoch = (np_index_samples(bench->setup.train) + batch - 1) / batch;
 
-    if (nr_steps != UINT32_MAX)
+    if (nr_steps != NP_BENCH_ENDLESS)
         return nr_steps;
     return epoch < DIGEST_BATCHES ? epoch : DIGEST_BATCHES;
 }
 
 static bool is_timed(const struct np_bench *bench)
 {
-    return bench->seconds > 0 && !bench->steps && bench->epochs == 0;
+    return bench->steps == 0 && bench->epochs == 0;
 }
 
 static void start_clock(const struct np_bench *bench, struct start *start)
@@ -112,11 +112,10 @@ static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_
 static int measure(const struct np_bench *bench, struct np_loader **ret_loader,
     struct measured *measured, struct np_err *err)
 {
-    const uint64_t nr_steps = np_bench_steps(bench, 1);
-    struct np_loader_config config;
+    const struct np_loader_config config = np_bench_loader_config(bench, &np_page_allocator);
+    const uint64_t nr_steps = config.sampler.nr_steps;
     int code;
 
-    np_bench_loader_config(bench, nr_steps, &np_page_allocator, &config);
     measured->digest_batches = digest_batches(bench, nr_steps);
     XXH3_64bits_reset(&measured->hash);
     if (!is_timed(bench))
@@ -209,7 +208,7 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
         np_ui_say(&bench->ui, "%" PRIu64 " bad samples", measured->nr_bad);
 }
 
-static int run(struct np_bench *bench, struct np_err *err)
+int np_bench_loader(struct np_bench *bench, struct np_err *err)
 {
     struct measured measured = {0};
     struct np_loader *loader = NULL;
@@ -226,10 +225,4 @@ static int run(struct np_bench *bench, struct np_err *err)
     }
     np_loader_stop(loader);
     return code;
-}
-
-int np_bench_loader(int argc, char **argv)
-{
-    return np_bench_main(
-        argc, argv, &(const struct np_bench_kind){.flags = "--epochs --steps", .run = run});
 }

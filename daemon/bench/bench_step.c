@@ -146,14 +146,14 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 /* As the trainer does: queues the next step before it waits for the current one. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
-    const uint64_t most = bench->steps ? bench->steps + WARMUP_STEPS : UINT64_MAX;
+    const uint64_t most = bench->steps > 0 ? (uint64_t)bench->steps + WARMUP_STEPS : UINT64_MAX;
     uint64_t nr_queued = 0, nr_done = 0;
     bool enough = false;
     int code = 0;
 
     while (code == 0 && (nr_done < nr_queued || !enough)) {
         enough = enough || nr_queued == most || step->nr_steps + 1 >= MAX_TIMES ||
-                 (!bench->steps && step->seconds >= bench->seconds);
+                 (bench->steps == 0 && step->seconds >= bench->seconds);
         if (!enough)
             code = queue_step(bench, step, nr_queued++, err);
         if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > 1))
@@ -211,7 +211,7 @@ static void close_step(struct step_bench *step)
     np_free(step->ms);
 }
 
-static int measure(struct np_bench *bench, struct np_err *err)
+int np_bench_step(struct np_bench *bench, struct np_err *err)
 {
     struct step_bench step = {0};
     int code = open_step(bench, &step, err);
@@ -222,11 +222,4 @@ static int measure(struct np_bench *bench, struct np_err *err)
         report(bench, &step);
     close_step(&step);
     return code;
-}
-
-int np_bench_step(int argc, char **argv)
-{
-    return np_bench_main(argc, argv,
-        &(const struct np_bench_kind){
-            .flags = "--steps --device", .data_is_optional = true, .run = measure});
 }

@@ -9,27 +9,33 @@
 
 #define DEFAULT_SECONDS 5.0
 
-static int parse_number(const char *flag, const char *text, double most, double *ret_value)
-{
-    if (!text || (np_text_real(text, 0, most, ret_value) && *ret_value > 0))
-        return 0;
-    fprintf(stderr, "nnpipe bench: %s takes a number above 0, not '%s'\n", flag, text);
-    return NP_EXIT_USAGE;
-}
+static const struct kind {
+    const char *name, *flags; /* flags: besides --seconds, --json and -o */
+    bool data_is_optional;    /* without data, size and classes are guessed, with a message */
+    int (*measure)(struct np_bench *bench, struct np_err *err);
+} kinds[] = {
+    {"bench loader", "--epochs --steps", false, np_bench_loader},
+    {"bench io", "--cold", false, np_bench_io},
+    {"bench feed", "--epochs --steps --device", false, np_bench_feed},
+    {"bench step", "--steps --device", true, np_bench_step},
+};
 
-static int parse_flags(
-    int argc, char **argv, const struct np_bench_kind *kind, struct np_bench *bench)
+static int parse_flags(int argc, char **argv, const struct kind *kind, struct np_bench *bench)
 {
+    struct {
+        const char *flag, *text;
+        double max, *value;
+    } numbers[] = {{"--seconds", NULL, 1e6, &bench->seconds},
+        {"--epochs", NULL, 1e6, &bench->epochs}, {"--steps", NULL, 1e12, &bench->steps}};
     const struct np_flag all[] = {
-        {"--seconds", &bench->seconds_text, NULL, NULL},
+        {"--seconds", &numbers[0].text, NULL, NULL},
         {"--json", NULL, &bench->json, NULL},
-        {"--epochs", &bench->epochs_text, NULL, NULL},
-        {"--steps", &bench->steps_text, NULL, NULL},
+        {"--epochs", &numbers[1].text, NULL, NULL},
+        {"--steps", &numbers[2].text, NULL, NULL},
         {"--device", &bench->device, NULL, NULL},
         {"--cold", NULL, &bench->cold, NULL},
     };
     struct np_flag flags[sizeof(all) / sizeof(*all) + 1] = {all[0], all[1]};
-    double steps = 0;
     int nr_operands, code;
 
     for (size_t i = 2, n = 2; i < sizeof(all) / sizeof(*all); i++)
@@ -41,13 +47,15 @@ static int parse_flags(
             nr_operands, argv[0]);
         return NP_EXIT_USAGE;
     }
-    if (code == 0)
-        code = parse_number("--seconds", bench->seconds_text, 1e6, &bench->seconds);
-    if (code == 0)
-        code = parse_number("--epochs", bench->epochs_text, 1e6, &bench->epochs);
-    if (code == 0)
-        code = parse_number("--steps", bench->steps_text, 1e12, &steps);
-    bench->steps = (uint64_t)steps;
+    for (int i = 0; code == 0 && i < 3; i++)
+        if (numbers[i].text &&
+            (!np_text_real(numbers[i].text, 0, numbers[i].max, numbers[i].value) ||
+                *numbers[i].value == 0)) {
+            fprintf(stderr, "nnpipe bench: %s takes a number above 0, not '%s'\n", numbers[i].flag,
+                numbers[i].text);
+            code = NP_EXIT_USAGE;
+        }
+    bench->steps = floor(bench->steps);
     if (bench->seconds == 0 && bench->epochs == 0 && bench->steps == 0)
         bench->seconds = DEFAULT_SECONDS;
     return code;
@@ -73,42 +81,34 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
     err->code = 0;
 }
 
-static int open_data(struct np_bench *bench, const char *path, bool is_optional, struct np_err *err)
+static void open_data(struct np_bench *bench, bool is_optional, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = np_ui_note, .context = &bench->ui};
-    struct np_report report;
-    int code;
+    struct np_data_options *data = &bench->config->data;
 
-    np_report_init(&report, path);
-    code = np_config_load(
-        path, bench->overrides.texts, bench->overrides.nr_texts, &bench->config, &report);
-    if (code == 0 && bench->device)
-        code = np_config_set_device(bench->config, bench->device, &report);
-    if (code)
-        np_complain_report(&report, &bench->overrides);
-    np_report_fini(&report);
-    if (code)
-        return NP_EXIT_USAGE;
-    bench->config->data.has_test = bench->config->data.has_val =
-        false; /* the training set is enough */
+    data->has_test = data->has_val = false; /* the training set is enough */
     if (np_setup_data(bench->config, &progress, &bench->setup, err) < 0 && is_optional)
         guess_data(bench, err);
     if (err->code == 0)
         bench->stat = np_stat_new(err);
-    return 0;
 }
 
-int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind)
+int np_cmd_bench(int argc, char **argv)
 {
+    const struct kind *kind = kinds;
     struct np_bench bench = {0};
     struct np_err err = {0};
-    int code = parse_flags(argc, argv, kind, &bench);
 
+    while (strcmp(kind->name, argv[0]) != 0)
+        kind++;
+    int code = parse_flags(argc, argv, kind, &bench);
+    if (code == 0)
+        code = np_cmd_config(argv[1], &bench.overrides, bench.device, &bench.config);
     if (code)
         return code;
     np_ui_init(&bench.ui, bench.json);
-    code = open_data(&bench, argv[1], kind->data_is_optional, &err);
-    if (code == 0 && (err.code || kind->run(&bench, &err) < 0)) {
+    open_data(&bench, kind->data_is_optional, &err);
+    if (err.code || kind->measure(&bench, &err) < 0) {
         np_complain(&err);
         code = NP_EXIT_FAILED;
     }
@@ -119,23 +119,30 @@ int np_bench_main(int argc, char **argv, const struct np_bench_kind *kind)
     return code;
 }
 
-void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
-    const struct np_allocator *allocator, struct np_loader_config *ret_config)
+static uint64_t nr_steps(const struct np_bench *bench)
+{
+    const double epoch =
+        (double)np_index_samples(bench->setup.train) / (double)bench->config->loader.batch;
+
+    if (bench->steps > 0)
+        return (uint64_t)bench->steps;
+    return bench->epochs > 0 ? (uint64_t)ceil(bench->epochs * epoch) : NP_BENCH_ENDLESS;
+}
+
+struct np_loader_config np_bench_loader_config(
+    const struct np_bench *bench, const struct np_allocator *allocator)
 {
     const struct np_config *config = bench->config;
     const struct np_loader_options *options = &config->loader;
 
-    *ret_config = (struct np_loader_config){
+    return (struct np_loader_config){
         .options = options,
-        .sampler =
-            {
-                .seed = (uint64_t)config->seed,
-                .nr_train = np_index_samples(bench->setup.train),
-                .batch = (int)options->batch,
-                .nr_steps = nr_steps,
-                .shuffle = options->shuffle,
-                .window = (uint64_t)options->window,
-            },
+        .sampler = {.seed = (uint64_t)config->seed,
+            .nr_train = np_index_samples(bench->setup.train),
+            .batch = (int)options->batch,
+            .nr_steps = nr_steps(bench),
+            .shuffle = options->shuffle,
+            .window = (uint64_t)options->window},
         .train = bench->setup.train,
         .train_labels = bench->setup.train_labels,
         .augment = config->loader.augment,
@@ -146,16 +153,4 @@ void np_bench_loader_config(const struct np_bench *bench, uint64_t nr_steps,
         .stat = bench->stat,
         .picture_bytes = np_picture_bytes(bench->setup.train, (int)options->channels),
     };
-}
-
-uint64_t np_bench_steps(const struct np_bench *bench, double default_epochs)
-{
-    const double epoch =
-        (double)np_index_samples(bench->setup.train) / (double)bench->config->loader.batch;
-
-    if (bench->steps)
-        return bench->steps;
-    if (bench->seconds > 0 && bench->epochs == 0)
-        return UINT32_MAX;
-    return (uint64_t)ceil((bench->epochs > 0 ? bench->epochs : default_epochs) * epoch);
 }
