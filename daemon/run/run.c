@@ -205,7 +205,7 @@ static bool is_over(const struct np_run *run)
 static bool is_finished(const struct np_run *run)
 {
     return run->saved_step != UINT64_MAX && is_over(run) &&
-           np_folder_result(run->dir) >= (double)run->nr_steps;
+           np_folder_result(run->dir, NULL) >= (double)run->nr_steps;
 }
 
 /* In a folder without the sticky bit other users can replace the run's folder. */

@@ -201,7 +201,7 @@ int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *
     return code;
 }
 
-double np_folder_result(const char *dir)
+double np_folder_result(const char *dir, struct np_node **ret_result)
 {
     char *path = np_format("%s/result.json", dir), *text = NULL;
     struct np_node *node = NULL;
@@ -209,24 +209,26 @@ double np_folder_result(const char *dir)
     double steps = -1;
 
     if (np_read_file(path, MAX_CONFIG, &text, &bytes, NULL) == 0 &&
-        np_json_parse(text, bytes, &node, NULL) == 0 &&
+        np_json_parse(text, bytes, &node, NULL) == 0 && node->kind == NP_NODE_MAP &&
         np_node_is(np_node_get(node, "event"), "done"))
         steps = np_node_number(node, "steps", -1);
-    np_node_free(node);
+    if (steps >= 0 && ret_result)
+        *ret_result = node;
+    else
+        np_node_free(node);
     np_free(text);
     np_free(path);
     return steps;
 }
 
-/* The part of a folder's name after "NAME-", which sorts by time. NULL: the name is another one. */
-static const char *stamp_of(const char *entry, const char *name)
+static bool has_name(const char *entry, const char *name)
 {
-    size_t n = strlen(name);
+    const size_t n = strlen(name);
 
-    return strncmp(entry, name, n) == 0 && entry[n] == '-' ? entry + n + 1 : NULL;
+    return strncmp(entry, name, n) == 0 && entry[n] == '-';
 }
 
-/* For scandir(). The names begin alike and go on with the time, so the newest is last in byte order. */
+/* For scandir(). NAME- is followed by the time, so the newest is last in byte order. */
 static int newest_first(const struct dirent **a, const struct dirent **b)
 {
     return -strcmp((*a)->d_name, (*b)->d_name);
@@ -242,7 +244,7 @@ int np_folder_find(const char *runs, const char *name, bool (*fits)(void *contex
     if (n < 0 && errno != ENOENT)
         return np_err_set(err, -errno, "%s: cannot be read: %s", runs, strerror(errno));
     for (int i = 0; i < n; i++) {
-        char *dir = found || !stamp_of(entries[i]->d_name, name)
+        char *dir = found || !has_name(entries[i]->d_name, name)
                         ? NULL
                         : np_format("%s/%s", runs, entries[i]->d_name);
 

@@ -24,8 +24,8 @@ bool np_folder_has_checkpoint(const char *dir);
 /* Parses dir/config.yaml. Keys that did not exist when the file was written get the value that describes
  * that run: loader.pixels is pillow-12, for instance. np_node_free. */
 int np_folder_config(const char *dir, struct np_node **ret_node, struct np_err *err);
-/* Steps in result.json; -1 if the run is not finished. */
-double np_folder_result(const char *dir);
+/* Steps in result.json; -1 if the run is not finished. *ret_result (may be NULL): the object, np_node_free. */
+double np_folder_result(const char *dir, struct np_node **ret_result);
 /* Finds the newest folder NAME-... below runs for which fits() is true; calls it for the newest first.
  * *ret_dir NULL: none. np_free. */
 int np_folder_find(const char *runs, const char *name, bool (*fits)(void *context, const char *dir),

@@ -292,7 +292,7 @@ static bool fits(void *context, const char *dir)
         const struct np_node *train = np_node_get(place.normal, "train");
         uint64_t steps = np_run_steps(
             run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
-        if (np_folder_result(dir) >= (double)steps)
+        if (np_folder_result(dir, NULL) >= (double)steps)
             code = np_err_set(&why, -EINVAL, "%s: finished", dir);
     }
     place_fini(&place);

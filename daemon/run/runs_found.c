@@ -20,8 +20,7 @@
 
 #define LIVE_BYTES (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
 #define TAIL_BYTES (256u << 10) /* the same without `live` */
-#define MAX_RESULT (1u << 20)
-#define MAX_LINES  4096 /* of the tail */
+#define MAX_LINES  4096         /* of the tail */
 
 const char *const np_run_states[] = {"running", "done", "failed", "stopped"};
 
@@ -252,19 +251,12 @@ static void take_done(struct np_found_run *run, const struct np_node *result)
 /* Ignores the result of a run that has been made longer since: its metrics are newer. */
 static void take_result(struct np_found_run *run)
 {
-    char *path = np_format("%s/result.json", run->dir), *text = NULL;
     struct np_node *result = NULL;
-    uint64_t bytes = 0;
 
     if (regular(run->dir, "result.json") &&
-        np_read_file(path, MAX_RESULT, &text, &bytes, NULL) == 0 &&
-        np_json_parse(text, bytes, &result, NULL) == 0 && result->kind == NP_NODE_MAP &&
-        np_node_is(np_node_get(result, "event"), "done") &&
-        !(np_node_number(result, "steps", -1) < run->progress.step))
+        !(np_folder_result(run->dir, &result) < run->progress.step) && result)
         take_done(run, result);
     np_node_free(result);
-    np_free(text);
-    np_free(path);
 }
 
 /* The manifest of `best` was written when that checkpoint was the best. */
