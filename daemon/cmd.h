@@ -63,6 +63,8 @@ struct np_config;
 int np_cmd_config(const char *path, const struct np_overrides *overrides, const char *device,
     struct np_config **ret_config);
 
+/* Prints "nnpipe COMMAND: TEXT" to stderr and returns NP_EXIT_USAGE. */
+int np_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a line to stderr; a function for notes. context: unused. */
 void np_note(void *context, const char *text);
 /* Prints "nnpipe: FILE:LINE:COLUMN: TEXT" to stderr, or "nnpipe: TEXT". */

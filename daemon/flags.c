@@ -2,6 +2,7 @@
 #include "daemon/cmd.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,6 +135,18 @@ int np_flags_parse(
         }
     *ret_nr = nr;
     return 0;
+}
+
+int np_usage(const char *command, const char *format, ...)
+{
+    char text[1400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(stderr, "nnpipe %s: %s\n", command, text);
+    return NP_EXIT_USAGE;
 }
 
 void np_note(void *context, const char *text)

@@ -42,19 +42,15 @@ static int parse_flags(int argc, char **argv, const struct kind *kind, struct np
         if (strstr(kind->flags, all[i].name))
             flags[n++] = all[i];
     code = np_flags_parse(argc, argv, flags, &bench->overrides, &nr_operands);
-    if (code == 0 && nr_operands != 1) {
-        fprintf(stderr, "nnpipe %s: expected one CONFIG, not %d; see `nnpipe help %s`\n", argv[0],
-            nr_operands, argv[0]);
-        return NP_EXIT_USAGE;
-    }
+    if (code == 0 && nr_operands != 1)
+        return np_usage(
+            argv[0], "expected one CONFIG, not %d; see `nnpipe help %s`", nr_operands, argv[0]);
     for (int i = 0; code == 0 && i < 3; i++)
         if (numbers[i].text &&
             (!np_text_real(numbers[i].text, 0, numbers[i].max, numbers[i].value) ||
-                *numbers[i].value == 0)) {
-            fprintf(stderr, "nnpipe bench: %s takes a number above 0, not '%s'\n", numbers[i].flag,
-                numbers[i].text);
-            code = NP_EXIT_USAGE;
-        }
+                *numbers[i].value == 0))
+            code = np_usage(
+                "bench", "%s takes a number above 0, not '%s'", numbers[i].flag, numbers[i].text);
     bench->steps = floor(bench->steps);
     if (bench->seconds == 0 && bench->epochs == 0 && bench->steps == 0)
         bench->seconds = DEFAULT_SECONDS;

@@ -73,12 +73,9 @@ int np_cmd_devices(int argc, char **argv)
     const struct np_flag flags[] = {{"--json", NULL, &json, NULL}, {NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
-    if (code == 0 && nr != 0) {
-        fprintf(stderr, "nnpipe devices: takes no operands\n");
-        code = NP_EXIT_USAGE;
-    }
-    if (code)
-        return code;
-    np_device_list(json ? print_json : print_text, NULL);
-    return NP_EXIT_DONE;
+    if (code == 0 && nr != 0)
+        code = np_usage("devices", "takes no operands");
+    if (code == 0)
+        np_device_list(json ? print_json : print_text, NULL);
+    return code;
 }

@@ -307,17 +307,12 @@ int np_cmd_doctor(int argc, char **argv)
         {"--json", NULL, &doctor.json, NULL}, {NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
-    if (code == 0 && nr > 1) {
-        fprintf(stderr, "nnpipe doctor: takes at most one PATH\n");
-        code = NP_EXIT_USAGE;
-    }
-    if (code == 0 && !np_device_find(device, name)) {
-        fprintf(
-            stderr, "nnpipe doctor: --device: expected " NP_DEVICE_NAMES ", not '%s'\n", device);
-        code = NP_EXIT_USAGE;
-    }
     if (code)
         return code;
+    if (nr > 1)
+        return np_usage("doctor", "takes at most one PATH");
+    if (!np_device_find(device, name))
+        return np_usage("doctor", "--device: expected " NP_DEVICE_NAMES ", not '%s'", device);
     look_at_box(&doctor);
     look_at_disk(nr ? argv[1] : ".", &doctor);
     look_at_device(&doctor, name);

@@ -170,11 +170,8 @@ static int parse_seed(struct selftest *test)
         test->seed = word;
         return 0;
     }
-    if (!np_text_int(test->seed_text, 0, INT64_MAX, &seed)) {
-        fprintf(
-            stderr, "nnpipe selftest: --seed takes a whole number, not '%s'\n", test->seed_text);
-        return NP_EXIT_USAGE;
-    }
+    if (!np_text_int(test->seed_text, 0, INT64_MAX, &seed))
+        return np_usage("selftest", "--seed takes a whole number, not '%s'", test->seed_text);
     test->seed = (uint64_t)seed;
     return 0;
 }
@@ -190,26 +187,20 @@ static int parse(int argc, char **argv, struct selftest *test)
         {NULL, NULL, NULL, NULL},
     };
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
-    bool known = !test->precision_text;
+    enum np_dtype precision;
     char name[NP_DEVICE_NAME];
 
-    if (code == 0 && nr != 0) {
-        fprintf(stderr, "nnpipe selftest: takes no operands\n");
-        code = NP_EXIT_USAGE;
-    }
-    for (size_t p = 0; p < sizeof(precisions) / sizeof(*precisions) && !known; p++)
-        known = strcmp(test->precision_text, np_precision_names[precisions[p]]) == 0;
-    if (code == 0 && !known) {
-        fprintf(stderr, "nnpipe selftest: --precision takes f32, bf16 or f16, not '%s'\n",
-            test->precision_text);
-        code = NP_EXIT_USAGE;
-    }
-    if (code == 0 && test->device_name && !np_device_find(test->device_name, name)) {
-        fprintf(stderr, "nnpipe selftest: --device: expected " NP_DEVICE_NAMES ", not '%s'\n",
-            test->device_name);
-        code = NP_EXIT_USAGE;
-    }
-    return code ? code : parse_seed(test);
+    if (code)
+        return code;
+    if (nr != 0)
+        return np_usage("selftest", "takes no operands");
+    if (test->precision_text && !np_precision_find(test->precision_text, &precision))
+        return np_usage(
+            "selftest", "--precision takes f32, bf16 or f16, not '%s'", test->precision_text);
+    if (test->device_name && !np_device_find(test->device_name, name))
+        return np_usage(
+            "selftest", "--device: expected " NP_DEVICE_NAMES ", not '%s'", test->device_name);
+    return parse_seed(test);
 }
 
 int np_cmd_selftest(int argc, char **argv)

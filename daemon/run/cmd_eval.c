@@ -130,10 +130,8 @@ static int choose(
     for (set = name ? 0 : set; name && np_set_names[set]; set++)
         if (strcmp(np_set_names[set], name) == 0)
             break;
-    if (!np_set_names[set]) {
-        fprintf(stderr, "nnpipe eval: --set takes test, val or train, not %s\n", name);
-        return NP_EXIT_USAGE;
-    }
+    if (!np_set_names[set])
+        return np_usage("eval", "--set takes test, val or train, not %s", name);
     if (!has[set]) {
         fprintf(stderr, "%s: data: there is no '%s' set to evaluate on%s\n", path,
             np_set_names[set],
@@ -169,10 +167,8 @@ int np_cmd_eval(int argc, char **argv)
         return code;
     char *own = nr == 0 && weights ? np_inference_config(weights) : NULL;
     const char *path = nr == 1 ? argv[1] : own;
-    if (!weights || !path || nr > 1) {
-        fprintf(stderr, "nnpipe eval: expected CONFIG --weights FILE, or only --weights RUN\n");
-        code = NP_EXIT_USAGE;
-    }
+    if (!weights || !path || nr > 1)
+        code = np_usage("eval", "expected CONFIG --weights FILE, or only --weights RUN");
     if (code == 0)
         code = np_cmd_config(path, &overrides, device, &config);
     if (code == 0)

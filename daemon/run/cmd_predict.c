@@ -328,12 +328,6 @@ static int predict(struct np_config *config, const struct request *request, stru
     return exit_code;
 }
 
-static int usage(const char *text)
-{
-    fprintf(stderr, "nnpipe predict: %s\n", text);
-    return NP_EXIT_USAGE;
-}
-
 int np_cmd_predict(int argc, char **argv)
 {
     const char *device = NULL, *top = TOP;
@@ -355,7 +349,7 @@ int np_cmd_predict(int argc, char **argv)
     if (code)
         return code;
     if (!np_text_int(top, 1, INT32_MAX, &number))
-        return usage("--top takes a number of at least 1");
+        return np_usage("predict", "--top takes a number of at least 1");
     request.top = (int)number;
     const bool named =
         nr > 0 && request.weights && np_inference_names_config(argv[1], request.weights);
@@ -363,7 +357,7 @@ int np_cmd_predict(int argc, char **argv)
     request.words = argv + 1 + named;
     request.nr_words = nr - named;
     if (!request.weights || request.nr_words < 1)
-        return usage(
+        return np_usage("predict",
             "expected [CONFIG] --weights FILE IMAGE...; the weights of a RUN need no CONFIG");
     char *own = named ? NULL : np_inference_config(request.weights);
     code = np_cmd_config(named ? argv[1] : own, &overrides, device, &config);

@@ -182,11 +182,10 @@ int np_cmd_prune(int argc, char **argv)
 
     if (code)
         return code;
-    if (nr < 1 || !np_text_int(keep, 0, 1000000, &number)) {
-        fprintf(stderr, nr < 1 ? "nnpipe prune: expected folders of runs\n"
-                               : "nnpipe prune: --keep takes a number of at least 0\n");
-        return NP_EXIT_USAGE;
-    }
+    if (nr < 1)
+        return np_usage("prune", "expected folders of runs");
+    if (!np_text_int(keep, 0, 1000000, &number))
+        return np_usage("prune", "--keep takes a number of at least 0");
     p.keep = (int)number;
     for (int i = 1; i <= nr; i++) {
         struct np_err err = {0};

@@ -184,26 +184,17 @@ struct request {
     bool json;
 };
 
-static int usage(const char *text, const char *word)
-{
-    fprintf(stderr, "nnpipe runs: %s, not %s\n", text, word);
-    return NP_EXIT_USAGE;
-}
-
 static int parse(const char *sort, const char *number, struct request *request)
 {
-    int64_t value;
+    int64_t value = INT32_MAX;
 
-    request->max_runs = INT32_MAX;
     while (sort && request->order < NR_ORDERS && strcmp(orders[request->order], sort) != 0)
         request->order++;
     if (request->order == NR_ORDERS)
-        return usage("--sort takes when, accuracy, loss, size or name", sort);
-    if (number) {
-        if (!np_text_int(number, 1, INT32_MAX, &value))
-            return usage("-n takes a number of at least 1", number);
-        request->max_runs = (int)value;
-    }
+        return np_usage("runs", "--sort takes when, accuracy, loss, size or name, not %s", sort);
+    if (number && !np_text_int(number, 1, INT32_MAX, &value))
+        return np_usage("runs", "-n takes a number of at least 1, not %s", number);
+    request->max_runs = (int)value;
     return 0;
 }
 

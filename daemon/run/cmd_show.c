@@ -149,10 +149,8 @@ int np_cmd_show(int argc, char **argv)
     struct stat stat_;
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
-    if (code == 0 && nr != 1) {
-        fprintf(stderr, "nnpipe show: expected one CONFIG or RUN, not %d\n", nr);
-        code = NP_EXIT_USAGE;
-    }
+    if (code == 0 && nr != 1)
+        code = np_usage("show", "expected one CONFIG or RUN, not %d", nr);
     char *own = code == 0 && stat(argv[1], &stat_) == 0 && S_ISDIR(stat_.st_mode)
                     ? np_inference_config(argv[1])
                     : NULL;

@@ -36,33 +36,26 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
     const bool newest = options->resume && !options->resume_dir;
 
     if (options->resume && options->weights)
-        fprintf(stderr,
-            "nnpipe train: --weights begins a new run, --resume continues one; use only "
-            "one of them\n");
-    else if (options->reset_schedule && !options->resume)
-        fprintf(stderr,
-            "nnpipe train: --reset-schedule needs --resume: it restarts the schedule where the "
-            "run is resumed\n");
-    else if (trace_limit && !trace)
-        fprintf(stderr, "nnpipe train: --trace-limit needs --trace FILE: it limits its size\n");
-    else if (nr == 2 && newest && !np_is_folder(argv[2]))
-        fprintf(stderr,
-            "nnpipe train: %s is not a folder: --resume takes a run's folder; without one it "
-            "resumes the config's newest run\n",
+        return np_usage(
+            "train", "--weights begins a new run, --resume continues one; use only one of them");
+    if (options->reset_schedule && !options->resume)
+        return np_usage("train",
+            "--reset-schedule needs --resume: it restarts the schedule where the run is resumed");
+    if (trace_limit && !trace)
+        return np_usage("train", "--trace-limit needs --trace FILE: it limits its size");
+    if (nr == 2 && newest && !np_is_folder(argv[2]))
+        return np_usage("train",
+            "%s is not a folder: --resume takes a run's folder; without one it resumes the "
+            "config's newest run",
             argv[2]);
-    else if (nr != 1 && !(nr == 0 && options->resume_dir))
-        fprintf(stderr,
-            "nnpipe train: expected one CONFIG, not %d; to resume a run: nnpipe train --resume "
-            "RUN\n",
-            nr);
-    else if (nr == 1 && np_is_folder(argv[1]))
-        fprintf(stderr,
-            "nnpipe train: %s is a folder, CONFIG is a file; to resume a run: nnpipe train "
-            "--resume %s\n",
-            argv[1], argv[1]);
-    else
-        return 0;
-    return NP_EXIT_USAGE;
+    if (nr != 1 && !(nr == 0 && options->resume_dir))
+        return np_usage(
+            "train", "expected one CONFIG, not %d; to resume a run: nnpipe train --resume RUN", nr);
+    if (nr == 1 && np_is_folder(argv[1]))
+        return np_usage("train",
+            "%s is a folder, CONFIG is a file; to resume a run: nnpipe train --resume %s", argv[1],
+            argv[1]);
+    return 0;
 }
 
 int np_cmd_train(int argc, char **argv)
@@ -84,9 +77,9 @@ int np_cmd_train(int argc, char **argv)
     char *own = NULL; /* the run's own config */
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
+    if (code == 0)
+        code = check_usage(&options, argv, nr, trace, trace_limit);
     if (code)
-        return code;
-    if ((code = check_usage(&options, argv, nr, trace, trace_limit)) != 0)
         return code;
     if (nr == 0)
         own = np_format("%s/config.yaml", options.resume_dir);

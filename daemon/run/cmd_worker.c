@@ -245,10 +245,8 @@ int np_cmd_worker(int argc, char **argv)
 
     if (code)
         return code;
-    if (nr > 1 || isatty(STDIN_FILENO)) {
-        fprintf(stderr, "nnpipe worker: only the service starts it; use `nnpipe train`\n");
-        return NP_EXIT_USAGE;
-    }
+    if (nr > 1 || isatty(STDIN_FILENO))
+        return np_usage("worker", "only the service starts it; use `nnpipe train`");
     if (np_job_read("/dev/stdin", &w.job, &w.err) < 0) {
         np_complain(&w.err);
         code = NP_EXIT_USAGE;

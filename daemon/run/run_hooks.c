@@ -9,15 +9,15 @@
 
 #include "daemon/ui/curves.h"
 
-static uint64_t batch_of(const struct np_run *run)
+/* Epochs that are complete after that many steps. */
+static uint64_t epochs_done(const struct np_run *run, uint64_t step)
 {
-    return (uint64_t)run->config->loader.batch;
+    return step * (uint64_t)run->config->loader.batch / run->nr_train;
 }
 
 static bool epoch_ends(const struct np_run *run, uint64_t step)
 {
-    return step > 0 &&
-           step * batch_of(run) / run->nr_train > (step - 1) * batch_of(run) / run->nr_train;
+    return step > 0 && epochs_done(run, step) > epochs_done(run, step - 1);
 }
 
 /* Ends run->line and writes it to --json output and metrics.jsonl. */
@@ -112,7 +112,7 @@ void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
 static int on_batch(void *context, const struct np_batch *batch)
 {
     struct np_run *run = context;
-    uint32_t rows = (uint32_t)batch_of(run);
+    const uint32_t rows = (uint32_t)run->config->loader.batch;
 
     np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
     if (batch->kind != NP_BATCH_TRAIN)
@@ -153,28 +153,25 @@ static void show_progress(struct np_run *run)
 static void report_epoch(struct np_run *run, bool evaluated)
 {
     const struct np_eval_report *eval = &run->eval;
-    double loss =
-        run->position.loss_rows ? run->position.loss_sum / (double)run->position.loss_rows : NAN;
-    const double accuracy = np_eval_accuracy(eval);
-    int64_t epoch = (int64_t)(run->position.step * batch_of(run) / run->nr_train);
-    char text[32];
+    const struct np_position *at = &run->position;
+    const double loss = at->loss_rows ? at->loss_sum / (double)at->loss_rows : NAN;
+    const double seconds = run->epoch.seconds;
+    const int64_t epoch = (int64_t)epochs_done(run, at->step);
+    char evals[100] = "", text[32];
 
     np_json_begin(&run->line, "epoch");
     np_json_int(&run->line, "epoch", epoch);
-    np_json_int(&run->line, "step", (int64_t)run->position.step);
+    np_json_int(&run->line, "step", (int64_t)at->step);
     np_json_real(&run->line, "train_loss", loss);
     np_run_put_evals(run, evaluated ? eval : NULL, NULL);
-    np_json_real(&run->line, "seconds", run->epoch.seconds);
+    np_json_real(&run->line, "seconds", seconds);
     send(run);
-    np_duration_text(run->epoch.seconds, text, sizeof(text));
+    np_duration_text(seconds, text, sizeof(text));
     if (evaluated)
-        np_run_say(run,
-            "epoch %lld: train loss %.4f, %s loss %.4f, accuracy %.2f%%, %.0f img/s, %s",
-            (long long)epoch, loss, np_run_set_name(run), eval->loss, 100 * accuracy,
-            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
-    else
-        np_run_say(run, "epoch %lld: train loss %.4f, %.0f img/s, %s", (long long)epoch, loss,
-            run->epoch.seconds > 0 ? (double)run->epoch.rows / run->epoch.seconds : 0, text);
+        snprintf(evals, sizeof(evals), "%s loss %.4f, accuracy %.2f%%, ", np_run_set_name(run),
+            eval->loss, 100 * np_eval_accuracy(eval));
+    np_run_say(run, "epoch %lld: train loss %.4f, %s%.0f img/s, %s", (long long)epoch, loss, evals,
+        seconds > 0 ? (double)run->epoch.rows / seconds : 0, text);
     memset(&run->epoch, 0, sizeof(run->epoch));
     run->position.loss_sum = 0;
     run->position.loss_rows = 0;
@@ -202,6 +199,7 @@ static int on_step(void *context, const struct np_step_report *report)
 {
     struct np_run *run = context;
     struct np_json *line = &run->line;
+    const double accuracy = report->rows ? (double)report->correct / (double)report->rows : NAN;
 
     run->position.step = report->step;
     run->lr = report->lr;
@@ -220,16 +218,13 @@ static int on_step(void *context, const struct np_step_report *report)
         report->seconds > 0 ? (double)report->rows / report->seconds : 0);
     np_json_real(
         line, "stall_ratio", report->seconds > 0 ? report->stall_seconds / report->seconds : 0);
-    np_json_real(
-        line, "accuracy", report->rows ? (double)report->correct / (double)report->rows : NAN);
+    np_json_real(line, "accuracy", accuracy);
     if (run->config->run.clip_norm > 0)
         np_json_real(line, "grad_norm", report->grad_norm);
     send(run);
     np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
     np_curve_add(&run->curves.lr, report->epoch, report->lr);
-    if (report->rows)
-        np_curve_add(&run->curves.train_accuracy, report->epoch,
-            (double)report->correct / (double)report->rows);
+    np_curve_add(&run->curves.train_accuracy, report->epoch, accuracy);
     np_run_take_bad(run, report->step, false);
     np_run_say_changed(run, false);
     if (!run->options->probe) {
@@ -243,22 +238,14 @@ static int on_step(void *context, const struct np_step_report *report)
 
 /* --- evaluations ----------------------------------------------------------------------------- */
 
-/* The last part of a path. */
-static const char *name_of(const char *dir)
-{
-    const char *slash = strrchr(dir, '/');
-
-    return slash && slash[1] ? slash + 1 : dir;
-}
-
 static void write_curves(struct np_run *run)
 {
     struct np_err err = {0};
     char *path = np_format("%s/curves.svg", run->dir);
+    const char *slash = strrchr(run->dir, '/'), *name = slash && slash[1] ? slash + 1 : run->dir;
 
     run->curves.evaluated = np_run_set_name(run);
-    if (np_curves_write(
-            &run->curves, name_of(run->dir), np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
+    if (np_curves_write(&run->curves, name, np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
         np_run_say(run, "%s", err.text); /* training continues without the picture */
     np_free(path);
 }
@@ -386,23 +373,17 @@ static int stopped(struct np_run *run)
 static int on_boundary(void *context, uint64_t step, bool eval_due)
 {
     struct np_run *run = context;
-    struct np_err err = {0};
-    bool last = step == run->nr_steps && !eval_due, stop = !last && np_run_stopping(run);
-    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    const bool last = step == run->nr_steps && !eval_due, stop = !last && np_run_stopping(run);
+    const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    int code = 0;
 
-    if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step))) {
-        int code = np_run_save(run, step, eval_due, &err);
-        if (code < 0) {
-            run->stop_code = code;
-            run->stop_err = err;
-            return code;
-        }
-    }
-    if (stop)
+    if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step)))
+        code = np_run_save(run, step, eval_due, &run->stop_err);
+    if (code == 0 && stop)
         return stopped(run);
-    int code = np_run_mark(run, &run->stop_err);
-    if (code < 0)
-        run->stop_code = code;
+    if (code == 0)
+        code = np_run_mark(run, &run->stop_err);
+    run->stop_code = code;
     return code;
 }
 
@@ -420,7 +401,7 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct np_run *run = context;
     struct np_err err = {0};
-    bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     int code = 0;
 
     go_to_mark(run, step);
