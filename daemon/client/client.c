@@ -74,16 +74,12 @@ static void copy_header(const struct np_client *client, const char *name, char *
         snprintf(to, room, "%s", field->value);
 }
 
-int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err)
+struct np_client *np_client_open(const char *path)
 {
     struct np_client *client = np_alloc(sizeof(*client));
 
     client->path = find_socket(path);
-    client->curl = curl_easy_init();
-    if (!client->curl) {
-        np_client_close(client);
-        return np_err_set(err, -EIO, "libcurl cannot be set up");
-    }
+    client->curl = curl_easy_init(); /* NULL: each request returns -ENOMEM */
     curl_easy_setopt(client->curl, CURLOPT_UNIX_SOCKET_PATH, client->path);
     curl_easy_setopt(client->curl, CURLOPT_PROXY, "");
     curl_easy_setopt(client->curl, CURLOPT_NOSIGNAL, 1L);
@@ -92,16 +88,14 @@ int np_client_open(const char *path, struct np_client **ret_client, struct np_er
     curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, client->error);
     curl_easy_setopt(client->curl, CURLOPT_WRITEFUNCTION, append_body);
     curl_easy_setopt(client->curl, CURLOPT_WRITEDATA, client);
-    *ret_client = client;
-    return 0;
+    return client;
 }
 
 void np_client_close(struct np_client *client)
 {
     if (!client)
         return;
-    if (client->curl)
-        curl_easy_cleanup(client->curl);
+    curl_easy_cleanup(client->curl);
     np_free(client->path);
     np_free(client->body);
     np_free(client);
@@ -196,7 +190,7 @@ int np_client_request(struct np_client *client, const char *method, const char *
         curl_slist_append(fields, client->condition);
     client->condition[0] = '\0';
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
-    for (int i = 0; fields && i < NR_TRIES; i++) {
+    for (int i = 0; client->curl && fields && i < NR_TRIES; i++) {
         if (i > 0)
             nanosleep(&(struct timespec){.tv_sec = i / 4, .tv_nsec = i % 4 * 250000000L}, NULL);
         code = send_once(client, method, url, body, ret_response);
@@ -283,12 +277,7 @@ int np_client_end(struct np_client *client, int code, const struct np_err *err)
 
 char *np_client_escape(const char *text)
 {
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~";
-    char *escaped = np_alloc(3 * strlen(text) + 1), *at = escaped;
+    char *escaped = curl_easy_escape(NULL, text, 0);
 
-    for (; *text; text++)
-        at += strchr(plain, *text) ? sprintf(at, "%c", *text)
-                                   : sprintf(at, "%%%02X", (unsigned char)*text);
-    return escaped;
+    return escaped ? escaped : np_strdup("");
 }

@@ -18,8 +18,8 @@
 
 struct np_client;
 /* Prepares requests to the socket `path`; NULL: $NNPIPE_SOCKET, else the user's socket if it
- * exists, else the box's. Does not connect. -ENOMEM. */
-int np_client_open(const char *path, struct np_client **ret_client, struct np_err *err);
+ * exists, else the box's. Does not connect. */
+struct np_client *np_client_open(const char *path);
 void np_client_close(struct np_client *client);
 
 struct np_response {

@@ -102,7 +102,6 @@ int np_cmd_logs(int argc, char **argv)
         {"--socket", &socket, NULL, NULL},
         {NULL, NULL, NULL, NULL},
     };
-    struct np_client *client = NULL;
     struct np_err err = {0};
     int64_t id = 0;
     char begin[40] = "";
@@ -118,8 +117,7 @@ int np_cmd_logs(int argc, char **argv)
     }
     if (tail || lines)
         snprintf(begin, sizeof(begin), "&%s=%s", lines ? "lines" : "tail", lines ? lines : tail);
-    code = np_client_open(socket, &client, &err);
-    if (code == 0)
-        code = print_log(client, id, begin, follow, &err);
+    struct np_client *client = np_client_open(socket);
+    code = print_log(client, id, begin, follow, &err);
     return np_client_end(client, code, &err);
 }

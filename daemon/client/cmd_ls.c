@@ -56,7 +56,6 @@ int np_cmd_ls(int argc, char **argv)
     const struct np_flag flags[] = {{"--all", NULL, &all, NULL}, {"--state", &state, NULL, NULL},
         {"--owner", &owner, NULL, NULL}, {"--name", &name, NULL, NULL}, {"-n", &number, NULL, NULL},
         {"--mine", NULL, &mine, NULL}, NP_SERVICE_FLAGS(json, socket)};
-    struct np_client *client = NULL;
     struct np_node *response = NULL;
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
@@ -78,9 +77,8 @@ int np_cmd_ls(int argc, char **argv)
     add_filter(&target, "owner", owner);
     add_filter(&target, "name", name);
     add_filter(&target, "tail", number);
-    code = np_client_open(socket, &client, &err);
-    if (code == 0)
-        code = np_client_request_node(client, "GET", target, NULL, &response, &err);
+    struct np_client *client = np_client_open(socket);
+    code = np_client_request_node(client, "GET", target, NULL, &response, &err);
     if (code == 0)
         code = print_list(response, json, all, &err);
     np_node_free(response);
@@ -127,7 +125,6 @@ int np_cmd_status(int argc, char **argv)
     const char *socket = NULL;
     bool json = false;
     const struct np_flag flags[] = {NP_SERVICE_FLAGS(json, socket)};
-    struct np_client *client = NULL;
     struct np_node *response = NULL, *devices = NULL;
     struct np_err err = {0};
     int64_t id = 0;
@@ -143,9 +140,8 @@ int np_cmd_status(int argc, char **argv)
     }
     if (id > 0)
         snprintf(target, sizeof(target), "/v1/runs/%lld", (long long)id);
-    code = np_client_open(socket, &client, &err);
-    if (code == 0)
-        code = np_client_request_node(client, "GET", target, NULL, &response, &err);
+    struct np_client *client = np_client_open(socket);
+    code = np_client_request_node(client, "GET", target, NULL, &response, &err);
     if (code == 0 && id == 0) {
         print_service(response, json);
         if (!json)

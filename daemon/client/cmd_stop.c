@@ -92,18 +92,19 @@ static int send_device(
 /* A refused request does not stop the others. */
 static int for_each(const struct action *action, char **operands, int nr)
 {
-    struct np_client *client = NULL;
-    struct np_err err = {0};
-    int code = np_client_open(action->socket, &client, &err), failed = 0;
+    struct np_client *client = np_client_open(action->socket);
+    int exit_code = NP_EXIT_DONE;
 
-    for (int i = 0; code == 0 && i < nr; i++) {
-        err = (struct np_err){0};
+    for (int i = 0; i < nr; i++) {
+        struct np_err err = {0};
+
         if (action->send(client, action, operands[i], &err) < 0) {
             np_complain(&err);
-            failed = NP_EXIT_FAILED;
+            exit_code = NP_EXIT_FAILED;
         }
     }
-    return np_client_end(client, code < 0 ? code : failed, &err);
+    np_client_close(client);
+    return exit_code;
 }
 
 /* stop, pause, resume, retry, rm */

@@ -246,13 +246,11 @@ static void print_submitted(const struct np_node *run, bool json)
 
 static int submit(const struct submission *s, const struct np_json *body, struct np_err *err)
 {
-    struct np_client *client = NULL;
+    struct np_client *client = np_client_open(s->socket);
     struct np_node *run = NULL;
     int64_t id = 0;
-    int code = np_client_open(s->socket, &client, err), exit_code = NP_EXIT_DONE;
+    int code = post(s, client, body, &run, err), exit_code = NP_EXIT_DONE;
 
-    if (code == 0)
-        code = post(s, client, body, &run, err);
     if (code == 0) {
         print_submitted(run, s->json);
         np_run_id(np_node_text(run, "id"), &id);
@@ -264,12 +262,11 @@ static int submit(const struct submission *s, const struct np_json *body, struct
         exit_code = np_run_exit_code(run);
     }
     np_node_free(run);
-    np_client_close(client);
-    if (code == -EINVAL)
-        return NP_EXIT_USAGE; /* the problems are printed */
-    if (code < 0)
-        np_complain(err);
-    return code < 0 ? NP_EXIT_FAILED : exit_code;
+    if (code == -EINVAL) { /* the problems are printed */
+        code = 0;
+        exit_code = NP_EXIT_USAGE;
+    }
+    return np_client_end(client, code < 0 ? code : exit_code, err);
 }
 
 /* --- the config ------------------------------------------------------------------------------- */

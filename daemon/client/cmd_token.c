@@ -94,7 +94,6 @@ int np_cmd_token(int argc, char **argv)
     bool json = false, renew = false, revokes = false;
     const struct np_flag flags[] = {{"--new", NULL, &renew, NULL},
         {"--revoke", NULL, &revokes, NULL}, NP_SERVICE_FLAGS(json, socket)};
-    struct np_client *client = NULL;
     struct np_err err = {0};
     char token[TOKEN_BYTES + 1] = "";
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
@@ -105,9 +104,8 @@ int np_cmd_token(int argc, char **argv)
         fprintf(stderr, "nnpipe token: expected --new, --revoke or no flag\n");
         return NP_EXIT_USAGE;
     }
-    code = np_client_open(socket, &client, &err);
-    if (code == 0)
-        code = revokes ? revoke_token(client, &err) : find_token(client, renew, token, &err);
+    struct np_client *client = np_client_open(socket);
+    code = revokes ? revoke_token(client, &err) : find_token(client, renew, token, &err);
     if (np_client_end(client, code, &err))
         return NP_EXIT_FAILED;
     if (json)

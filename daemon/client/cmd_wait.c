@@ -47,7 +47,6 @@ int np_cmd_wait(int argc, char **argv)
     bool json = false;
     const struct np_flag flags[] = {
         {"--timeout", &timeout, NULL, NULL}, NP_SERVICE_FLAGS(json, socket)};
-    struct np_client *client = NULL;
     struct np_err err = {0};
     double seconds = INFINITY;
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
@@ -61,9 +60,8 @@ int np_cmd_wait(int argc, char **argv)
             stderr, "nnpipe wait: --timeout: expected " NP_SPAN_EXPECTED ", not \'%s\'\n", timeout);
         return NP_EXIT_USAGE;
     }
-    code = np_client_open(socket, &client, &err);
-    if (code == 0)
-        code = wait_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
+    struct np_client *client = np_client_open(socket);
+    code = wait_all(client, argv + 1, nr, (double)np_now_ns() * 1e-9 + seconds, json, &err);
     const int exit_code = np_client_end(client, code, &err);
     return code == -ETIMEDOUT ? EXIT_TIMED_OUT : exit_code;
 }

@@ -15,7 +15,6 @@
 #include "daemon/profile/trial.h"
 #include "daemon/profile/tuning.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/ui/page.h"
 #include "daemon/ui/progress.h"
 #include "daemon/ui/terminal.h"
 #include "loader/base/clock.h"
@@ -101,11 +100,6 @@ static int measure(struct profiling *p, struct np_err *err)
 
 /* --- the outcome ------------------------------------------------------------------------------ */
 
-static void put_text(FILE *out, const void *text)
-{
-    fputs(text, out);
-}
-
 /* profile.html and profile.json into the folder. */
 static int write_files(struct profiling *p, struct np_err *err)
 {
@@ -119,7 +113,7 @@ static int write_files(struct profiling *p, struct np_err *err)
     int code = json ? np_profile_html(json, page, err) : -ENOMEM;
 
     if (code == 0)
-        code = np_page_write(file, put_text, json, err);
+        code = np_write_file(file, json, strlen(json), 0, err);
     free(json);
     np_free(file);
     np_free(page);

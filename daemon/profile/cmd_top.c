@@ -430,9 +430,9 @@ static void find_service(struct top *top, const char *run, const char *socket)
     struct np_err ignored = {0};
     int64_t id = 0;
 
-    if (top->folders_only || (run && !np_run_id(run, &id)) ||
-        np_client_open(socket, &top->client, &ignored) < 0)
+    if (top->folders_only || (run && !np_run_id(run, &id)))
         return;
+    top->client = np_client_open(socket);
     if (np_client_request(top->client, "GET", "/v1/service", NULL, &response, &ignored) < 0 &&
         !socket) {
         np_client_close(top->client);

@@ -188,14 +188,10 @@ static bool has_grown(const struct seen *early, const struct seen *late, int cyc
 
 int main(int argc, char **argv)
 {
-    struct np_client *client = NULL;
-    struct np_err err = {0};
-
     if (argc != 6)
         return 2;
     const int pid = atoi(argv[2]), cycles = atoi(argv[4]);
-    if (np_client_open(argv[1], &client, &err) < 0)
-        fail(&err);
+    struct np_client *client = np_client_open(argv[1]);
     const int64_t blocker = submit(client, argv[3], 0);
     ask(client, "POST", blocker, "/pause");
     await(client, blocker, "pausing,running");

@@ -79,7 +79,7 @@ Test(client, a_response_too_large_for_memory_is_an_error_and_the_next_one_is_who
         struct np_response answer;
         struct np_err err = {0};
 
-        cr_assert_eq(np_client_open(server.address.sun_path, &client, &err), 0);
+        client = np_client_open(server.address.sun_path);
         made_memory_fail(n);
         const int code = np_client_request(client, "GET", "/", NULL, &answer, &err);
         failed = made_memory_failed();
@@ -103,7 +103,7 @@ Test(client, a_refusal_is_an_error_with_the_text_of_the_service, .timeout = 60)
     struct np_err err = {0};
 
     open_server(&server, "409 Conflict");
-    cr_assert_eq(np_client_open(server.address.sun_path, &client, &err), 0);
+    client = np_client_open(server.address.sun_path);
     cr_assert_eq(np_client_request(client, "GET", "/", NULL, &answer, &err), -EREMOTEIO);
     cr_assert_str_eq(err.text, "no");
     cr_assert(answer.status == 409 && !np_client_is_away(-EREMOTEIO, &answer));

@@ -173,8 +173,6 @@ void np_answer_run(struct np_call *call, const struct np_service_run *run, unsig
     np_answer_json(call, status);
 }
 
-/* --- later ------------------------------------------------------------------------------------ */
-
 struct np_wait *np_answer_later(struct np_call *call, np_turn_fn *turn)
 {
     const struct np_http_request *request = np_http_hold(call->request);
@@ -283,26 +281,23 @@ static bool is_small(const char *text, size_t bytes)
 
 struct np_node *np_body_of(struct np_call *call, const char *const *keys)
 {
+    const struct np_http_request *request = call->request;
     struct np_node *body = NULL;
     struct np_err err = {0};
 
-    if (!is_small(call->request->body, call->request->body_bytes)) {
-        np_answer_error(call, 400, "invalid", "the body has more than %d values", MAX_VALUES);
-        return NULL;
-    }
-    if (np_json_parse(call->request->body, call->request->body_bytes, &body, &err) < 0) {
-        np_answer_error(call, 400, "invalid", "the body is not JSON: %s", err.text);
-        return NULL;
-    }
-    for (int i = 0; body->kind == NP_NODE_MAP && i < body->nr_items; i++)
-        if (!is_among(keys, body->items[i]->key)) {
-            np_answer_error(call, 400, "invalid", "\"%s\": unknown key", body->items[i]->key);
-            np_node_free(body);
-            return NULL;
-        }
-    if (body->kind == NP_NODE_MAP)
+    if (!is_small(request->body, request->body_bytes))
+        np_err_set(&err, -E2BIG, "the body has more than %d values", MAX_VALUES);
+    else if (np_json_parse(request->body, request->body_bytes, &body, &err) < 0)
+        np_err_context(&err, "the body is not JSON");
+    else if (body->kind != NP_NODE_MAP)
+        np_err_set(&err, -EBADMSG, "the body is not an object");
+    else
+        for (int i = 0; i < body->nr_items && !err.code; i++)
+            if (!is_among(keys, body->items[i]->key))
+                np_err_set(&err, -EBADMSG, "\"%s\": unknown key", body->items[i]->key);
+    if (!err.code)
         return body;
-    np_answer_error(call, 400, "invalid", "the body is not an object");
+    np_answer_error(call, 400, "invalid", "%s", err.text);
     np_node_free(body);
     return NULL;
 }

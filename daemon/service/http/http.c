@@ -31,8 +31,7 @@ struct np_http_held {
     bool answered;                 /* response may be NULL then: out of memory */
     struct MHD_Response *response; /* NULL: not yet */
     unsigned status;
-    bool suspended;
-    struct np_http_held *next, **link; /* in the list of suspended requests */
+    struct np_http_held *next, **link; /* in the list of suspended requests; link NULL: it is not */
 };
 
 struct np_http {
@@ -249,7 +248,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         http->options.handler(http->options.context, &held->request);
     if (held->response)
         return MHD_queue_response(held->connection, held->status, held->response);
-    return held->suspended ? MHD_YES : MHD_NO;
+    return held->link ? MHD_YES : MHD_NO;
 }
 
 static void completed(void *context, struct MHD_Connection *connection, void **state,
@@ -329,7 +328,6 @@ const struct np_http_request *np_http_hold(const struct np_http_request *request
         return NULL;
     MHD_suspend_connection(held->connection);
     np_peer_becomes(held->peer, NP_PEER_SERVED, np_now_ns());
-    held->suspended = true;
     held->next = http->held;
     held->link = &http->held;
     if (held->next)
@@ -355,9 +353,8 @@ void np_http_reply(struct np_http_held *held, unsigned status, const char *type,
         if (field)
             MHD_add_response_header(held->response, field->name, field->value);
     }
-    if (!held->suspended)
+    if (!held->link)
         return;
-    held->suspended = false;
     unlink_held(held);
     MHD_resume_connection(held->connection);
 }

@@ -405,8 +405,6 @@ void np_route_prometheus(struct np_call *call)
     free(text);
 }
 
-/* --- the page --------------------------------------------------------------------------------- */
-
 void np_route_page(struct np_call *call)
 {
     struct np_asset asset;
