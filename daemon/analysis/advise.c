@@ -11,28 +11,37 @@
 #define MAX_SLOTS    16
 #define SAVING_SHARE 0.01 /* of the time, for checkpoints */
 
-static void take(struct np_advice *advice, const char *key, double from, double to)
+static void take(struct np_advice *advice, const char *key, int from, int to)
 {
     snprintf(advice->key, sizeof(advice->key), "%s", key);
-    snprintf(advice->from, sizeof(advice->from), "%g", from);
-    snprintf(advice->to, sizeof(advice->to), "%g", to);
+    snprintf(advice->from, sizeof(advice->from), "%d", from);
+    snprintf(advice->to, sizeof(advice->to), "%d", to);
 }
 
 /* The smallest value of a knob that reaches nearly its best rate. */
 static int smallest(const struct np_model *model, struct np_knobs *knobs, int *knob, int max)
 {
     const int from = *knob;
-    int to = from;
 
     *knob = max;
     const double best = np_model_rate_with(model, knobs);
-    for (to = from; to < max; to++) {
-        *knob = to;
+    for (*knob = from; *knob < max; ++*knob)
         if (np_model_rate_with(model, knobs) >= ENOUGH * best)
             break;
-    }
-    *knob = to;
-    return to;
+    return *knob;
+}
+
+/* Advises the smallest such value; false: it is not worth it. */
+static bool raise_knob(const struct np_model *model, struct np_knobs *knobs, int *knob, int max,
+    const char *key, struct np_advice *advice)
+{
+    const int from = *knob, to = smallest(model, knobs, knob, max);
+
+    advice->rate = np_model_rate_with(model, knobs);
+    if (to <= from || advice->rate <= model->rate * MIN_WORTH)
+        return false;
+    take(advice, key, from, to);
+    return true;
 }
 
 static void advise_cache(const struct np_model *model, const char *kind, uint64_t bytes,
@@ -71,21 +80,15 @@ static void advise_readers(
     const uint64_t decoded = knobs.picture_bytes * knobs.nr_samples;
     const int from = knobs.readers, max = (int)ceil(model->cores);
 
-    if (max > from) {
-        const int to = smallest(model, &knobs, &knobs.readers, max);
-
-        advice->rate = np_model_rate_with(model, &knobs);
-        if (to > from && advice->rate > model->rate * MIN_WORTH) {
-            take(advice, "loader.readers", from, to);
-            advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
-                                               model->thread_s[NP_STAGE_DECODE] +
-                                               model->thread_s[NP_STAGE_AUGMENT]) -
-                            from;
-            advice->cores = advice->cores > 0 ? advice->cores : to - from;
-            snprintf(advice->text, sizeof(advice->text),
-                "more reader threads: %d instead of %d; cores are idle", to, from);
-            return;
-        }
+    if (max > from && raise_knob(model, &knobs, &knobs.readers, max, "loader.readers", advice)) {
+        advice->cores = advice->rate * (model->thread_s[NP_STAGE_DECOMPRESS] +
+                                           model->thread_s[NP_STAGE_DECODE] +
+                                           model->thread_s[NP_STAGE_AUGMENT]) -
+                        from;
+        advice->cores = advice->cores > 0 ? advice->cores : knobs.readers - from;
+        snprintf(advice->text, sizeof(advice->text),
+            "more reader threads: %d instead of %d; cores are idle", knobs.readers, from);
+        return;
     }
     if (strncmp(model->knobs.device, "cuda", 4) == 0 && fits_device(model, decoded))
         advise_cache(model, "device", decoded, "the pictures on the GPU and the host", advice);
@@ -107,19 +110,14 @@ static void advise_read(const struct np_model *model, struct np_advice *advice)
     struct np_knobs knobs = model->knobs;
     const int from = knobs.depth;
 
-    if (model->read_max > model->read_rate && from < NP_MAX_DEPTH) {
-        const int to = smallest(model, &knobs, &knobs.depth, NP_MAX_DEPTH);
-
-        advice->rate = np_model_rate_with(model, &knobs);
-        if (to > from && advice->rate > model->rate * MIN_WORTH) {
-            take(advice, "loader.depth", from, to);
-            advice->memory_bytes = (uint64_t)(knobs.readers * (to - from)) *
-                                   (knobs.set_bytes / (knobs.nr_samples + 1));
-            snprintf(advice->text, sizeof(advice->text),
-                "more reads in flight per reader: %d instead of %d; the disk can serve more", to,
-                from);
-            return;
-        }
+    if (model->read_max > model->read_rate && from < NP_MAX_DEPTH &&
+        raise_knob(model, &knobs, &knobs.depth, NP_MAX_DEPTH, "loader.depth", advice)) {
+        advice->memory_bytes = (uint64_t)(knobs.readers * (knobs.depth - from)) *
+                               (knobs.set_bytes / (knobs.nr_samples + 1));
+        snprintf(advice->text, sizeof(advice->text),
+            "more reads in flight per reader: %d instead of %d; the disk can serve more",
+            knobs.depth, from);
+        return;
     }
     knobs = model->knobs;
     if (fits(model, knobs.set_bytes) && strcmp(knobs.cache, "none") == 0) {
@@ -176,7 +174,7 @@ static void advise_checkpoint(const struct np_model *model, struct np_advice *ad
     const double saving = model->checkpoint_share / (1 - model->checkpoint_share);
 
     knobs.checkpoint_steps = ceil(model->knobs.checkpoint_steps * saving / SAVING_SHARE);
-    take(advice, "checkpoint.every", model->knobs.checkpoint_steps, knobs.checkpoint_steps);
+    snprintf(advice->key, sizeof(advice->key), "checkpoint.every");
     snprintf(advice->from, sizeof(advice->from), "%.0f steps", model->knobs.checkpoint_steps);
     snprintf(advice->to, sizeof(advice->to), "%.0f steps", knobs.checkpoint_steps);
     advice->rate = np_model_rate_with(model, &knobs);
@@ -226,7 +224,7 @@ void np_advise(
     default: advise_readers(model, limiter, ret_advice);
     }
     ret_advice->rate = fmin(ret_advice->rate, max);
-    if (ret_advice->rate < model->rate) { /* what has no key has no rate either */
+    if (ret_advice->rate < model->rate) { /* advice without a key has no rate */
         ret_advice->key[0] = '\0';
         ret_advice->rate = model->rate;
     }

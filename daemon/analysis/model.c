@@ -35,13 +35,11 @@ static void make_blocked(double seconds, double images, struct np_model *model)
     double others = 0;
 
     *read_s = fmin(seconds / images, model->thread_s[NP_STAGE_READ]);
-    for (int s = 0; s < NR_THREAD_STAGES; s++)
-        if (s != NP_STAGE_READ)
-            others += model->thread_s[s];
+    for (int s = NP_STAGE_READ + 1; s < NR_THREAD_STAGES; s++)
+        others += model->thread_s[s];
     const double left = others > 0 ? fmin((seconds / images - *read_s) / others, 1) : 0;
-    for (int s = 0; s < NR_THREAD_STAGES; s++)
-        if (s != NP_STAGE_READ)
-            model->blocked_s[s] = left * model->thread_s[s];
+    for (int s = NP_STAGE_READ + 1; s < NR_THREAD_STAGES; s++)
+        model->blocked_s[s] = left * model->thread_s[s];
 }
 
 /* Stages measure wall-clock time; subtracts the time spent runnable but without a core. */
@@ -210,6 +208,7 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
     const double threads = thread_seconds(model, faster, true);
     const double cores =
         thread_seconds(model, faster, false) + model->step_cpu_s / factor(faster, NP_STAGE_STEP);
+    const double coupling = isinf(factor(faster, NP_STAGE_BATCH)) ? 1 : model->coupling;
     double rate = INFINITY, copy, step;
 
     if (threads > 0)
@@ -217,14 +216,9 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
     if (cores > 0)
         rate = lower(rate, model->cores / cores, 1);
     rate = lower(rate, model->read_rate, factor(faster, NP_STAGE_READ));
-    if (!isinf(factor(faster, NP_STAGE_BATCH)))
-        rate *= model->coupling;
-    copy = lower(INFINITY, model->copy_rate, factor(faster, NP_STAGE_COPY)) * model->coupling;
-    step = lower(INFINITY, model->step_rate, factor(faster, NP_STAGE_STEP)) * model->coupling;
-    if (isinf(factor(faster, NP_STAGE_BATCH)) && model->coupling > 0) {
-        copy /= model->coupling;
-        step /= model->coupling;
-    }
+    rate *= coupling;
+    copy = lower(INFINITY, model->copy_rate, factor(faster, NP_STAGE_COPY)) * coupling;
+    step = lower(INFINITY, model->step_rate, factor(faster, NP_STAGE_STEP)) * coupling;
     if (model->checkpoint_each_s > 0 && model->knobs.checkpoint_steps > 0) {
         const double batch = model->knobs.batch, interval = model->knobs.checkpoint_steps * batch;
         const double each_s = model->checkpoint_each_s / factor(faster, NP_STAGE_CHECKPOINT);

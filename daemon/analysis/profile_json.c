@@ -13,11 +13,6 @@
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-static double queue_or_none(const struct np_words_row *row)
-{
-    return row->queue < 0 ? INFINITY : row->queue;
-}
-
 /* The readers' CPU stages have one ceiling: it is written for each. */
 static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
 {
@@ -31,7 +26,7 @@ static void write_stages(struct np_json *json, const char *key, const struct np_
         np_json_text(json, "name", rows[i].name);
         np_json_real(json, "ceiling_images_per_second", rows[i].could_do);
         np_json_real(json, "busy", rows[i].busy);
-        np_json_real(json, "queue", queue_or_none(&rows[i]));
+        np_json_real(json, "queue", rows[i].queue < 0 ? INFINITY : rows[i].queue);
         np_words_note(profile, &rows[i], note, sizeof(note));
         np_json_text(json, "note", note);
         np_json_close(json, '}');
