@@ -8,7 +8,7 @@
 
 #include "loader/base/err.h"
 
-/* Exit codes; NP_EXIT_REGRESSED (3) is in daemon/profile/compare.h. */
+/* Exit codes; NP_EXIT_REGRESSED (3) is in daemon/profile/trial.h. */
 enum {
     NP_EXIT_DONE = 0,
     NP_EXIT_FAILED = 1,

@@ -11,7 +11,6 @@
 #include "daemon/analysis/trace.h"
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/profile/compare.h"
 #include "daemon/profile/trial.h"
 #include "daemon/profile/tuning.h"
 #include "daemon/run/run_folder.h"

@@ -1,6 +1,4 @@
-/* See compare.h. The limit of chance comes from the noise of both profiles: how much equal trials differ. */
-#include "daemon/profile/compare.h"
-
+/* Compares two profiles. A change that equal trials of both also show, their noise, may be chance. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,6 +6,7 @@
 
 #include "daemon/analysis/model.h"
 #include "daemon/analysis/words.h"
+#include "daemon/profile/trial.h"
 
 #define MIN_CHANGE 0.025 /* half of the slow-down that must be found */
 #define NOISES     1.5   /* times both profiles' noise */
@@ -114,8 +113,7 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
         strcmp(a->precision, b->precision) != 0)
         return np_err_set(err, -EINVAL,
             "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they "
-            "cannot "
-            "be compared",
+            "cannot be compared",
             a->batch, a->precision, a->device, b->batch, b->precision, b->device);
     if (!(then->model.rate > 0 && now->model.rate > 0 && isfinite(then->model.rate) &&
             isfinite(now->model.rate) && isfinite(then->noise) && isfinite(now->noise)))

@@ -200,13 +200,6 @@ static int verify(struct measuring *m, struct np_err *err)
     return code;
 }
 
-static void report_first(
-    const struct measuring *m, const struct np_measure_options *options, uint64_t start_ns)
-{
-    if (options->so_far)
-        options->so_far(options->context, m->profile, (double)(np_now_ns() - start_ns) * 1e-9);
-}
-
 /* Three trials, and more if they differ. */
 static int measure_again(struct measuring *m, struct np_err *err)
 {
@@ -245,7 +238,6 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     struct np_profile *profile, struct np_err *err)
 {
     struct measuring m = {.rig = rig, .profile = profile};
-    struct np_ceilings *ceilings = &m.parts;
     const uint64_t start = np_now_ns();
     int code;
 
@@ -253,19 +245,20 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
     code = trial(&m, NP_TRIAL_S, err);
     if (code < 0)
         return code;
-    part(&m, NP_PART_READ_WARM, &ceilings->read_warm);
+    part(&m, NP_PART_READ_WARM, &m.parts.read_warm);
     if (LOADER_BATCHES * (double)rig->knobs.batch < MAX_LOADER_S * m.trials[0].images_per_second)
-        part(&m, NP_PART_LOADER, &ceilings->loader);
-    part(&m, NP_PART_STEP, &ceilings->step);
+        part(&m, NP_PART_LOADER, &m.parts.loader);
+    part(&m, NP_PART_STEP, &m.parts.step);
     think(&m);
-    report_first(&m, options, start);
+    if (options->so_far)
+        options->so_far(options->context, profile, (double)(np_now_ns() - start) * 1e-9);
     code = measure_again(&m, err);
     if (code < 0)
         return code;
     /* Last, because it drops the set from the page cache: later trials would read from the disk. */
-    part(&m, NP_PART_READ_COLD, &ceilings->read_cold);
+    part(&m, NP_PART_READ_COLD, &m.parts.read_cold);
     if (profile->verdict.limiter == NP_STAGE_READ)
-        part(&m, NP_PART_READ_DEEP, &ceilings->read_deep);
+        part(&m, NP_PART_READ_DEEP, &m.parts.read_deep);
     think(&m);
     profile->overhead = overhead(&profile->observation);
     if (options->deep)

@@ -3,7 +3,7 @@
  *   trial.c    the real pipeline, or a part of it alone, for some seconds
  *   deep.c     the verdict with gains measured: a stage's work left out, its output replayed
  *   measure.c  the order of measurements
- *   report_text.c html.c   a profile for people;   tune.c compare.c   built on profiles
+ *   report_text.c html.c   a profile for people;   tune.c tuning.c compare.c   built on profiles
  *
  * Main thread, which is the trainer thread of the runs. */
 #ifndef NP_TRIAL_H
@@ -81,5 +81,19 @@ void np_profile_screen(const struct np_profile *profile, int width, bool colour,
 /* Writes profile.html: one file with profile.json in it, without other files. */
 int np_profile_html(const char *json, const char *path, struct np_err *err);
 void np_profile_html_to(const char *json, FILE *out);
+
+/* compare.c. `profile --compare OLD.json`: is the run slower, and because of which stage? */
+#define NP_EXIT_REGRESSED 3
+struct np_comparison {
+    double change;       /* rate now / rate then - 1 */
+    double least;        /* a smaller change, up or down, may be chance */
+    bool regressed;      /* slower by more than that */
+    enum np_stage stage; /* if regressed: the stage whose cost per image explains most of it */
+    double share;        /* old rate with that stage's new cost / old rate - 1 */
+    char text[400];      /* a sentence or two */
+};
+/* For one config on one machine. Pure arithmetic. -EINVAL: batch, device or precision differ. */
+int np_profile_compare(const struct np_profile *then, const struct np_profile *now,
+    struct np_comparison *ret_comparison, struct np_err *err);
 
 #endif

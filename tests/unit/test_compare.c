@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "daemon/analysis/model.h"
-#include "daemon/profile/compare.h"
+#include "daemon/profile/trial.h"
 #include "tests/test.h"
 #include "tests/unit/made_pipeline.h"
 
