@@ -36,7 +36,7 @@ function plain(text) { gsub(/_/, " ", text); return text }
 }
 END {
     if (line) exit
-    sums = sprintf("%d cases: the stage is named in %d, a useful key (or none, where there is none) in %d, no figure contradicts another in %d; the printed setting brought at least 80 %% of its promise in %d of %d.\n",
+    sums = sprintf("%d cases: the stage is named in %d, a useful key (or none, if no key helps) in %d, no figures contradict each other in %d; the printed setting reached at least 80 %% of its predicted gain in %d of %d.\n",
         n, named, keys, consistent, held, tried)
     if (judge) { print sums; exit !(n > 0 && named >= n - n / 24 && held >= tried - n / 24 && consistent == n) }
     printf "%s", sums

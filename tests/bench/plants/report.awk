@@ -85,10 +85,10 @@ function table_of(t,    i, j, n, names, columns, line, list) {
     }
     for (i = 1; i <= nr_errors[t]; i++) list[i] = errors[t, i]
     print ""
-    print "- Planted stage named: " share(named[t], planted[t]) "; false alarms on controls: " share(alarms[t] + 0, controls[t]) (no_controls[t] ? " (" no_controls[t] " more turned out not to be balanced)" : "") "."
-    print "- Key as stated beforehand: " share(keys[t], planted[t]) "."
+    print "- Planted stage named: " share(named[t], planted[t]) "; false alarms on controls: " share(alarms[t] + 0, controls[t]) (no_controls[t] ? " (" no_controls[t] " more: not balanced)" : "") "."
+    print "- Advised key as stated beforehand: " share(keys[t], planted[t]) "."
     print "- Predicted against real speed-up when the plant is removed, relative error: " quantiles(list, nr_errors[t]) "."
-    print "- Next limit right: " share(nexts[t] + 0, nr_errors[t]) "."
+    print "- Next limit correct: " share(nexts[t] + 0, nr_errors[t]) "."
     print "- Printed setting applied: at least 80 % of the promised gain in " share(kept[t] + 0, fixable[t]) "; a loss over 1 %: " share(lost[t] + 0, fixable[t]) "."
 }
 
@@ -120,11 +120,11 @@ END {
     for (t = 0; t < 2; t++) {
         if (!nr[t]) continue
         print "\n### " title[t] "\n"
-        print "Real: the run without the plant against the run with it. Predicted: what the profiler says of it. **x**: a miss. Spread: of the two runs of a side. Others: cores that other processes used.\n"
+        print "Real: rate without the plant / rate with it. Predicted: the same, from the profile. Promised, applied: the gain of the printed setting, predicted and measured. Spread: of two equal runs. Others: cores used by other processes. **x**: a miss.\n"
         print "| case | real | named | key: value | predicted | error | next | promised | applied | spread | others |"
         print "|---|---|---|---|---|---|---|---|---|---|---|"
         for (i = 1; i <= nr_rows[t]; i++) print rows[t, i]
-        print "\n| control | most that removing a stage gains | verdict | limiter | others |"
+        print "\n| control | largest gain of removing a stage | verdict | limiter | others |"
         print "|---|---|---|---|---|"
         for (i = 1; i <= nr_control_rows[t]; i++) print control_rows[t, i]
     }
