@@ -1,5 +1,5 @@
 /* `nnpipe worker`: trains a queued run in a folder of its own. Only the service starts it
- * (daemon/service/worker.c). Reads the job (daemon/service/job.h) from standard input; the operand is only
+ * (daemon/service/worker.c). Reads the job from standard input; the operand is only
  * shown in lists of processes. Writes its log to output/ in segments, progress to the pipe `report`, the
  * result to exit.json. */
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "daemon/run/run_parts.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/run/run_folder.h"
-#include "daemon/service/job.h"
+#include "daemon/service/worker.h"
 #include "daemon/service/as_user.h"
 #include "daemon/service/environment.h"
 #include "loader/base/clock.h"
@@ -256,7 +256,7 @@ int np_cmd_worker(int argc, char **argv)
         np_environment_set(w.job.environment);
         code = work(&w);
     }
-    np_job_fini(&w.job);
+    np_node_free(w.job.node);
     np_json_fini(&w.line);
     return code;
 }

@@ -190,6 +190,13 @@ void np_book_new_worker(struct np_service_run *run)
     run->lived_s = 0;
 }
 
+void np_book_unstarted(struct np_service_run *run, const char *why)
+{
+    run->left = (struct np_worker_exit){.code = -1, .status = -1};
+    snprintf(run->left.reason, sizeof(run->left.reason), "%.500s", why);
+    run->ended = run->unstarted = true;
+}
+
 void np_book_request_stop(struct np_service_run *run)
 {
     if (run->worker.pid == 0 || run->stop_asked > 0)

@@ -127,6 +127,8 @@ bool np_book_notifies(const struct np_service_options *options, const struct np_
 
 /* Resets the state of the run's worker, because a new one starts. */
 void np_book_new_worker(struct np_service_run *run);
+/* The start failed: that is a death at once, for this reason. */
+void np_book_unstarted(struct np_service_run *run, const char *why);
 /* Gives the run its worker; asks it to stop if a stop was requested before it existed. */
 void np_book_take_worker(
     struct np_service *service, struct np_service_run *run, const struct np_worker *worker);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "daemon/cmd.h"
-#include "daemon/service/job.h"
 
 #define MAX_DOUBLED 30
 

@@ -59,9 +59,8 @@ struct np_entry {
     int64_t after[NP_MAX_AFTER]; /* IDs of runs that must be done first */
     int nr_after;
     int64_t umask; /* the submitter's, for the run's files; -1: the service's own */
-
-    char
-        died_on[32]; /* device of its last death, for the next start; not in the file; \"\": none */
+    /* device of its last death, for the next start; not in the file; "": none */
+    char died_on[32];
 
     /* these change */
     enum np_entry_state state;

@@ -91,12 +91,10 @@ static void record_over(struct np_service_run *run)
     run->left = (struct np_worker_exit){.code = -1, .status = -1};
 }
 
-/* Opens its process by that text, to be confirmed. */
-static void find_process(struct np_service_run *run, const char *text)
+/* Opens its process as recorded, to be confirmed. */
+static void find_process(struct np_service_run *run)
 {
-    const int code = np_worker_find(text, &run->found);
-
-    if (code == -ESRCH)
+    if (np_worker_find(run->entry.process, &run->found) == -ESRCH)
         record_over(run);
 }
 
@@ -107,7 +105,7 @@ void np_service_adopt(struct np_service_run *run)
     np_book_new_worker(run);
     run->lost = true;
     if (*run->entry.process)
-        find_process(run, run->entry.process);
+        find_process(run);
 }
 
 static void note_process(struct np_service *service, struct np_service_run *run, const char *text)
@@ -143,7 +141,7 @@ static bool take_holder(
 {
     if (code == 0) {
         note_process(service, run, text);
-        find_process(run, run->entry.process);
+        find_process(run);
     } else if (code == -ESRCH && run->errand.kind == NP_ERRAND_HOLDER && service->start.units) {
         run->no_lock = true;
     } else if (code == -ESRCH || run->errand.kind == NP_ERRAND_UNIT_FIND) {
@@ -172,10 +170,7 @@ static void take_unit(
         record_over(run);
         run->absent = false;
     } else {
-        run->left = (struct np_worker_exit){.code = -1, .status = -1};
-        snprintf(run->left.reason, sizeof(run->left.reason), "%.500s",
-            text && *text ? text : "systemd does not answer");
-        run->ended = run->unstarted = true;
+        np_book_unstarted(run, text && *text ? text : "systemd does not answer");
     }
 }
 
@@ -297,19 +292,6 @@ static bool take_answer(
     return true;
 }
 
-static void note_failure(struct np_service *service, struct np_service_run *run, int code)
-{
-    if (run->lost)
-        np_book_set_reason(service, run,
-            "whether its process still runs is not known yet: %.300s: %s", run->entry.dir,
-            why(code));
-}
-
-static bool is_failure(const struct np_errand *errand, int code)
-{
-    return errand->kind == NP_ERRAND_ROOM && code < 0 && !is_for_the_worker(code);
-}
-
 static void take(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -318,11 +300,15 @@ static void take(
     run->errand.failures++; /* the answer's handlers count this failure, too */
     const bool done = take_answer(service, run, answer);
     run->errand.failures--;
-    if (!done)
-        note_failure(service, run, answer->code);
-    else if (was_lost && !run->lost && strstr(run->entry.reason, "not known yet"))
+    if (!done && run->lost)
+        np_book_set_reason(service, run,
+            "whether its process still runs is not known yet: %.300s: %s", run->entry.dir,
+            why(answer->code));
+    else if (done && was_lost && !run->lost && strstr(run->entry.reason, "not known yet"))
         np_book_set_reason(service, run, "%s", "");
-    np_errand_end(&run->errand, !done || is_failure(&run->errand, answer->code), np_book_ticks());
+    const bool no_room =
+        run->errand.kind == NP_ERRAND_ROOM && answer->code < 0 && !is_for_the_worker(answer->code);
+    np_errand_end(&run->errand, !done || no_room, np_book_ticks());
 }
 
 static void begin(struct np_service *service, struct np_service_run *run, enum np_errand_kind kind)

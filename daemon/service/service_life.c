@@ -11,7 +11,6 @@
 #include "daemon/cmd.h"
 #include "daemon/service/decide.h"
 #include "daemon/service/devices.h"
-#include "daemon/service/job.h"
 #include "daemon/service/service_errands.h"
 #include "daemon/service/service_limits.h"
 #include "loader/base/json.h"
@@ -26,14 +25,6 @@
 #define UNKILLABLE "does not end though it was killed"
 
 /* --- beginning -------------------------------------------------------------------------------- */
-
-/* The start failed: treated as a death at once. */
-static void note_unstarted(struct np_service_run *run, const char *why)
-{
-    run->left = (struct np_worker_exit){.code = -1, .status = -1};
-    snprintf(run->left.reason, sizeof(run->left.reason), "%.500s", why);
-    run->ended = run->unstarted = true;
-}
 
 /* The process exists before it is recorded and ends if recording fails: so every recorded
  * process can be found. */
@@ -63,7 +54,7 @@ static int start_child(
     if (begun == 0 && np_worker_go(&worker) == 0)
         np_book_take_worker(service, run, &worker);
     else
-        note_unstarted(run, why.text);
+        np_book_unstarted(run, why.text);
     return 0;
 }
 
@@ -253,7 +244,6 @@ static void watch_start(struct np_service_run *run, double now)
 static void watch_process(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_book_ticks();
-
     const bool is_over = np_pid_fd_is_over(run->worker.pid_fd);
 
     watch_start(run, now);

@@ -25,17 +25,11 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
         (long long)nr, (long long)max);
 }
 
-/* 0: no limit. */
-static int64_t max_running(const struct np_service *service)
-{
-    return service->access.for_box ? service->options.limits.running_per_user : 0;
-}
-
 void np_service_mark_full(struct np_service *service)
 {
-    const int64_t max = max_running(service);
+    const int64_t max = service->options.limits.running_per_user;
+    const bool counts = service->access.for_box && max > 0;
     struct np_owners running = {0};
-    const bool counts = max > 0;
 
     for (int i = 0; counts && i < service->nr_runs; i++)
         if (np_entry_has_worker(service->entries[i]))

@@ -18,30 +18,59 @@
 #include "daemon/service/as_user.h"
 #include "daemon/service/child.h"
 #include "daemon/service/environment.h"
-#include "daemon/service/job.h"
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
+
+#define MAX_JOB (8u << 20) /* bytes; a config has at most one MiB, before its text is quoted */
 
 /* --- starting --------------------------------------------------------------------------------- */
 
-char *np_worker_job(const struct np_worker_start *start, pid_t parent, struct np_err *err)
+char *np_job_text(const struct np_worker_start *start, pid_t parent, struct np_err *err)
 {
     const struct np_entry *entry = start->entry;
-    const struct np_job job = {.dir = entry->dir,
-        .device = entry->assigned,
-        .config = start->config,
-        .environment = start->environment,
-        .overrides = entry->overrides,
-        .umask = (int)entry->umask,
-        .attempt = entry->attempt,
-        .parent = parent};
+    struct np_json json = {0};
 
-    return np_job_text(&job, err);
+    np_json_begin(&json, NULL);
+    np_json_text(&json, "dir", entry->dir);
+    np_json_text(&json, "device", entry->assigned);
+    np_json_int(&json, "attempt", entry->attempt);
+    np_json_int(&json, "parent", parent);
+    np_json_int(&json, "umask", entry->umask);
+    np_json_text(&json, "environment", start->environment);
+    np_json_text(&json, "overrides", entry->overrides);
+    np_json_text(&json, "config", start->config);
+    return np_json_take(&json, err);
+}
+
+int np_job_read(const char *path, struct np_job *ret_job, struct np_err *err)
+{
+    struct np_job job = {0};
+    char *text = NULL;
+    uint64_t bytes;
+    int code = np_read_file(path, MAX_JOB, &text, &bytes, err);
+
+    if (code == 0)
+        code = np_json_parse(text, bytes, &job.node, err);
+    np_free(text);
+    job.dir = np_node_text(job.node, "dir");
+    job.device = np_node_text(job.node, "device");
+    job.config = np_node_text(job.node, "config");
+    job.environment = np_node_text(job.node, "environment");
+    job.overrides = np_node_text(job.node, "overrides");
+    job.umask = (int)np_node_number(job.node, "umask", -1);
+    job.attempt = (int64_t)np_node_number(job.node, "attempt", -1);
+    job.parent = (pid_t)np_node_number(job.node, "parent", 0);
+    *ret_job = job;
+    if (code == 0 && (job.dir[0] != '/' || !*job.device || !*job.config || job.attempt < 0))
+        code = np_err_set(err, -EBADMSG,
+            "not a job: expected an object of dir (absolute), device, attempt and config");
+    return code;
 }
 
 /* The job as a descriptor to read from, or -errno. */
 static int job_fd(const struct np_worker_start *start)
 {
-    char *text = np_worker_job(start, getpid(), NULL);
+    char *text = np_job_text(start, getpid(), NULL);
     const int fd = text ? np_text_fd(text) : -ENOMEM;
 
     np_free(text);

@@ -13,6 +13,7 @@
 
 #include "daemon/service/queue.h"
 #include "loader/base/err.h"
+#include "loader/base/node.h"
 
 struct np_worker_start {
     /* dir: created if missing; user: must still be the uid's name, "": any */
@@ -21,9 +22,36 @@ struct np_worker_start {
     const char *environment; /* of the submitter's, "NAME=VALUE\n"... */
     int group_fd;            /* of a child: cgroup.procs of its group; 0: none */
 };
-/* Writes the job for the worker's standard input (job.h). parent: the daemon, if the worker is
- * its child; 0: a unit. np_free; NULL: -ENOMEM. */
-char *np_worker_job(const struct np_worker_start *start, pid_t parent, struct np_err *err);
+
+/* A job: the JSON object that a worker reads from its standard input, as a child of the daemon or
+ * as a systemd unit.
+ *
+ * {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
+ * "environment": "DATA=/data\n", "overrides": "train.steps=9\nseed=2", "config": "name:
+ * cnn\n..."} */
+struct np_job {
+    const char *dir;         /* the run's folder, absolute */
+    const char *device;      /* "cuda:1" */
+    const char *config;      /* its text, resolved */
+    const char *environment; /* the submitter's, "NAME=VALUE\n"... */
+    const char *overrides;   /* -o of its submission, one a line */
+    int umask;               /* for the files it writes; -1: unchanged */
+    int64_t attempt;         /* copied to exit.json */
+    pid_t parent; /* the daemon; if it has died, the worker does not start; 0: it is a unit */
+    struct np_node *node; /* owns the texts */
+};
+/* The job with a newline; np_free; NULL: -ENOMEM. */
+char *np_job_text(const struct np_worker_start *start, pid_t parent, struct np_err *err);
+/* Reads a job from a file or pipe up to its end; may block. Its texts are not NULL. -EBADMSG: it
+ * is not a job; -ENOMEM. Then call np_node_free(job.node), also after an error. */
+int np_job_read(const char *path, struct np_job *ret_job, struct np_err *err);
+
+/* Exit statuses of a worker that could not take its run's folder, and so left no record there. */
+enum {
+    NP_WORKER_TAKEN = 81,  /* the folder existed before the run's first attempt */
+    NP_WORKER_UNSAFE = 82, /* it, or a file in it, belongs to another user */
+    NP_WORKER_FULL = 83    /* no space or quota for its folder, the record or the lock */
+};
 
 struct np_worker {
     pid_t pid;

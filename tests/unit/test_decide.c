@@ -3,7 +3,6 @@
 
 #include "daemon/cmd.h"
 #include "daemon/service/decide.h"
-#include "daemon/service/job.h"
 #include "tests/test.h"
 
 static struct np_worker_exit left;

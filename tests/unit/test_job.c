@@ -1,5 +1,5 @@
 /* A job reaches the worker unchanged, and a malformed one is refused. */
-#include "daemon/service/job.h"
+#include "daemon/service/worker.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,27 +30,27 @@ static int read_text(const char *text, struct np_job *ret_job, struct np_err *er
 
 Test(job, reads_back_unchanged)
 {
-    const struct np_job job = {.dir = "/home/ann/a \"b\"\n/cnn-7",
-        .device = "cuda:1",
-        .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
-        .environment = "DATA=/a\nB=\n",
+    const struct np_entry entry = {.dir = "/home/ann/a \"b\"\n/cnn-7",
+        .assigned = "cuda:1",
         .overrides = "a.b=\"c\"\nd=1",
         .umask = 027,
-        .attempt = 1234567890123,
-        .parent = 4321};
-    char *text = np_job_text(&job, NULL);
+        .attempt = 1234567890123};
+    const struct np_worker_start start = {.entry = &entry,
+        .config = "name: cnn\n# \xc3\xa9 \\ \x01\ttab\n",
+        .environment = "DATA=/a\nB=\n"};
+    char *text = np_job_text(&start, 4321, NULL);
     struct np_job back;
     struct np_err err = {0};
 
     cr_assert_not_null(text);
     cr_assert_eq(read_text(text, &back, &err), 0, "%s", err.text);
-    cr_assert_str_eq(back.dir, job.dir);
-    cr_assert_str_eq(back.device, job.device);
-    cr_assert_str_eq(back.config, job.config);
-    cr_assert_str_eq(back.environment, job.environment);
-    cr_assert_str_eq(back.overrides, job.overrides);
-    cr_expect(back.attempt == job.attempt && back.parent == job.parent && back.umask == 027);
-    np_job_fini(&back);
+    cr_assert_str_eq(back.dir, entry.dir);
+    cr_assert_str_eq(back.device, entry.assigned);
+    cr_assert_str_eq(back.config, start.config);
+    cr_assert_str_eq(back.environment, start.environment);
+    cr_assert_str_eq(back.overrides, entry.overrides);
+    cr_expect(back.attempt == entry.attempt && back.parent == 4321 && back.umask == 027);
+    np_node_free(back.node);
     np_free(text);
 }
 
@@ -63,8 +63,9 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
     int ends[2];
 
     memset(config, '\n', bytes); /* two bytes each, quoted */
-    const struct np_job job = {.dir = "/r", .device = "cpu", .config = config};
-    char *text = np_job_text(&job, NULL);
+    const struct np_entry entry = {.dir = "/r", .assigned = "cpu"};
+    const struct np_worker_start start = {.entry = &entry, .config = config};
+    char *text = np_job_text(&start, 0, NULL);
     cr_assert_eq(pipe(ends), 0);
     const pid_t child = fork();
     if (child == 0) {
@@ -85,7 +86,7 @@ Test(job, a_long_config_comes_through_a_pipe_in_pieces)
     cr_assert_str_eq(back.config, config);
     close(ends[0]);
     cr_expect_eq(waitpid(child, NULL, 0), child);
-    np_job_fini(&back);
+    np_node_free(back.node);
     np_free(text);
     np_free(config);
 }
@@ -105,6 +106,6 @@ Test(job, a_malformed_job_is_refused)
 
         cr_expect_eq(read_text(texts[i], &job, &err), -EBADMSG, "%s", texts[i]);
         cr_expect(err.text[0]);
-        np_job_fini(&job);
+        np_node_free(job.node);
     }
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/service/book.h"
-#include "daemon/service/job.h"
+#include "daemon/service/worker.h"
 #include "daemon/service/service_queue.h"
 #include "daemon/service/systemd/dropin.h"
 #include "loader/base/mem.h"
@@ -152,7 +152,7 @@ Test(service_memory, a_submission_is_in_the_file_and_in_memory_or_in_neither)
 static int write_job(void *context)
 {
     struct np_err err = {0};
-    char *text = np_job_text(context, &err);
+    char *text = np_job_text(context, 0, &err);
 
     cr_assert_eq(text != NULL, err.code == 0);
     np_free(text);
@@ -165,19 +165,20 @@ static int read_job(void *context)
     struct np_err err = {0};
     const int code = np_job_read(context, &job, &err);
 
-    np_job_fini(&job);
+    np_node_free(job.node);
     return code;
 }
 
 Test(service_memory, a_job_is_written_and_read_whole_or_not_at_all)
 {
-    struct np_job job = {.dir = "/r", .device = "cpu", .config = "name: a\n", .environment = ""};
+    const struct np_entry entry = {.dir = "/r", .assigned = "cpu"};
+    struct np_worker_start start = {.entry = &entry, .config = "name: a\n", .environment = ""};
     const int fd = memfd_create("job", MFD_CLOEXEC);
-    char path[32], *text = np_job_text(&job, NULL);
+    char path[32], *text = np_job_text(&start, 0, NULL);
 
     cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     np_free(text);
-    cr_assert_geq(fail_each(write_job, &job), 1);
+    cr_assert_geq(fail_each(write_job, &start), 1);
     snprintf(path, sizeof(path), "/dev/fd/%d", fd);
     cr_assert_geq(fail_each(read_job, path), 1);
     close(fd);

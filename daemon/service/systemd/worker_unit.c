@@ -136,7 +136,7 @@ static int write_dropin(struct unit *unit, struct np_err *err)
 
 static int write_job(struct unit *unit, struct np_err *err)
 {
-    char *text = np_worker_job(unit->start, 0, err);
+    char *text = np_job_text(unit->start, 0, err);
     const int code = text ? write_input(unit, "work", text, err) : -ENOMEM;
 
     np_free(text);
