@@ -31,6 +31,11 @@ static uint8_t *put_u32(uint8_t *at, uint32_t value)
     return at + 4;
 }
 
+static int no_memory(struct np_err *err)
+{
+    return np_err_set(err, -ENOMEM, "out of memory for zstd");
+}
+
 void np_seek_table_free(struct np_seek_table *table)
 {
     if (table)
@@ -192,7 +197,7 @@ int np_seek_reader_open(int fd, const char *path, const struct np_seek_table *ta
     *reader = (struct np_seek_reader){fd, path, table, ZSTD_createDCtx(),
         np_try_alloc(table->max_bytes, err), np_try_alloc(table->max_content, err), UINT64_MAX};
     if (!reader->zstd)
-        np_err_set(err, -ENOMEM, "%s: out of memory to decompress it", path);
+        no_memory(err);
     if (!reader->zstd || !reader->frame || !reader->content) {
         np_seek_reader_free(reader);
         return -ENOMEM;
@@ -225,7 +230,7 @@ static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_
     got = ZSTD_decompressDCtx(
         reader->zstd, reader->content, frame->content_bytes, reader->frame, frame->bytes);
     if (ZSTD_getErrorCode(got) == ZSTD_error_memory_allocation)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for a zstd frame", reader->path);
+        return no_memory(err);
     if (ZSTD_isError(got))
         return np_err_set(err, -EBADMSG, "%s: the zstd frame at offset %llu is damaged: %s",
             reader->path, (unsigned long long)frame->offset, ZSTD_getErrorName(got));
@@ -285,7 +290,7 @@ int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_
     writer->zstd = ZSTD_createCCtx();
     if (!writer->zstd) {
         np_free(writer);
-        return np_err_set(err, -ENOMEM, "out of memory for a zstd compressor");
+        return no_memory(err);
     }
     ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, level);
     ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 0); /* records have their CRC */

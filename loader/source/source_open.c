@@ -20,6 +20,11 @@
 
 #define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
 
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
 /* Makes the folder in /tmp that replaces a missing home, or checks it: another user may have made
  * it, with false labels in its indexes. */
 static int private_dir(const char *path, struct np_err *err)
@@ -44,7 +49,7 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     char *dir;
     int code = 0;
 
-    if (options && options->cache_dir && *options->cache_dir)
+    if (options && is_set(options->cache_dir))
         dir = np_try_strdup(options->cache_dir, err);
     else if ((xdg && *xdg == '/') || (home && *home == '/')) {
         dir = np_xdg_folder("XDG_CACHE_HOME", ".cache", "nnpipe");
@@ -106,16 +111,13 @@ static char *describe(const struct np_source_options *options, struct np_err *er
 static char *describe_files(
     const char *asked, const struct np_paths *paths, bool base, struct np_err *err)
 {
-    char *text = NULL, *key;
+    char *text = NULL, *key = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    if (!out) {
-        np_err_set(err, -ENOMEM, "out of memory to describe a set's files");
-        return NULL;
-    }
-    fputs(asked, out);
-    for (int i = 0; i < paths->nr_paths; i++) {
+    if (out)
+        fputs(asked, out);
+    for (int i = 0; out && i < paths->nr_paths; i++) {
         struct stat st = {0};
 
         stat(paths->paths[i], &st); /* a missing file fails in the scan */
@@ -126,7 +128,8 @@ static char *describe_files(
             S_ISREG(st.st_mode) ? (unsigned long long)st.st_size : 0ull,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     }
-    key = fclose(out) == 0 ? np_try_strdup(text, err) : NULL;
+    if (out && fclose(out) == 0)
+        key = np_try_strdup(text, err);
     if (!key)
         np_err_set(err, -ENOMEM, "out of memory to describe a set's files");
     free(text);
@@ -167,11 +170,6 @@ static char *index_folder(const char *cache, struct np_err *err)
     return np_try_format(err, "%s/index", cache);
 }
 
-static bool is_set(const char *text)
-{
-    return text && *text;
-}
-
 static char *name_beside(const struct np_source_options *options, const char *folder,
     const char *asked, struct np_err *err)
 {
@@ -201,21 +199,57 @@ static char *name_cached(const struct np_source_options *options, const char *ca
     return name;
 }
 
-static int find_places(const struct np_source_options *options, const struct np_paths *paths,
-    struct places *ret_places, struct np_err *err)
+/* All files of a set, labels included. */
+static int find_files(
+    const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
+{
+    struct np_paths paths = {NULL, 0}, labels = {NULL, 0};
+    char **both = NULL;
+    int code = np_paths_find(options->path, &paths, err);
+
+    if (!code && is_set(options->labels))
+        code = np_paths_find(options->labels, &labels, err);
+    if (!code) {
+        both = np_try_array((size_t)(paths.nr_paths + labels.nr_paths), sizeof(char *), err);
+        code = both ? 0 : -ENOMEM;
+    }
+    if (code) {
+        np_paths_fini(&paths);
+        np_paths_fini(&labels);
+        return code;
+    }
+    memcpy(both, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
+    if (labels.nr_paths)
+        memcpy(both + paths.nr_paths, labels.paths, (size_t)labels.nr_paths * sizeof(char *));
+    np_free(paths.paths); /* the names have moved */
+    np_free(labels.paths);
+    *ret_paths = (struct np_paths){both, paths.nr_paths + labels.nr_paths};
+    return 0;
+}
+
+static int find_places(
+    const struct np_source_options *options, struct places *ret_places, struct np_err *err)
 {
     struct places places = {0};
-    char *asked = describe(options, err), *folder = folder_beside(paths, err), *cache = NULL;
+    struct np_paths paths;
+    char *asked = NULL, *folder = NULL, *cache = NULL;
     struct stat st;
-    const bool has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
+    bool has_cache;
+    int code = find_files(options, &paths, err);
 
-    places.owner = stat(paths->paths[0], &st) == 0 ? st.st_uid : geteuid();
+    if (code)
+        return code;
+    asked = describe(options, err);
+    folder = folder_beside(&paths, err);
+    has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
+    places.owner = stat(paths.paths[0], &st) == 0 ? st.st_uid : geteuid();
     if (asked && folder) {
         places.beside = name_beside(options, folder, asked, err);
-        places.beside_key = describe_files(asked, paths, true, err);
+        places.beside_key = describe_files(asked, &paths, true, err);
         places.cached = has_cache ? name_cached(options, cache, folder, asked, err) : NULL;
-        places.key = describe_files(asked, paths, false, err);
+        places.key = describe_files(asked, &paths, false, err);
     }
+    np_paths_fini(&paths);
     np_free(cache);
     np_free(asked);
     np_free(folder);
@@ -224,36 +258,6 @@ static int find_places(const struct np_source_options *options, const struct np_
         return -ENOMEM;
     }
     *ret_places = places;
-    return 0;
-}
-
-/* All files of a set, labels included. */
-static int find_files(
-    const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
-{
-    struct np_paths labels = {NULL, 0}, paths, both;
-    int code = np_paths_find(options->path, &paths, err);
-
-    if (!code && options->labels && *options->labels) {
-        code = np_paths_find(options->labels, &labels, err);
-        if (code)
-            np_paths_fini(&paths);
-    }
-    if (code)
-        return code;
-    both.nr_paths = paths.nr_paths + labels.nr_paths;
-    both.paths = np_try_array((size_t)both.nr_paths, sizeof(char *), err);
-    if (!both.paths) {
-        np_paths_fini(&paths);
-        np_paths_fini(&labels);
-        return -ENOMEM;
-    }
-    memcpy(both.paths, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
-    if (labels.nr_paths)
-        memcpy(both.paths + paths.nr_paths, labels.paths, (size_t)labels.nr_paths * sizeof(char *));
-    np_free(paths.paths); /* the names have moved */
-    np_free(labels.paths);
-    *ret_paths = both;
     return 0;
 }
 
@@ -326,14 +330,9 @@ static int save(
 static int save_somewhere(const struct np_source_options *options, const struct np_index *index,
     bool beside, char **ret_path, struct np_err *err)
 {
-    struct np_paths paths;
     struct places places;
-    int code = find_files(options, &paths, err);
+    int code = find_places(options, &places, err);
 
-    if (code)
-        return code;
-    code = find_places(options, &paths, &places, err);
-    np_paths_fini(&paths);
     if (code)
         return code;
     if (index->key && strcmp(index->key, places.key) != 0)
@@ -366,20 +365,16 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
 
 void np_source_forget(const struct np_source_options *options)
 {
-    struct np_paths paths;
     struct places places;
     struct stat st;
 
-    if (find_files(options, &paths, NULL))
+    if (find_places(options, &places, NULL))
         return;
-    if (find_places(options, &paths, &places, NULL) == 0) {
-        if (stat(places.beside, &st) == 0 && st.st_uid == geteuid())
-            unlink(places.beside);
-        if (places.cached)
-            unlink(places.cached);
-        places_fini(&places);
-    }
-    np_paths_fini(&paths);
+    if (stat(places.beside, &st) == 0 && st.st_uid == geteuid())
+        unlink(places.beside);
+    if (places.cached)
+        unlink(places.cached);
+    places_fini(&places);
 }
 
 static int scan(const struct np_source_options *options, const struct np_source_progress *progress,
@@ -404,8 +399,8 @@ static int scan(const struct np_source_options *options, const struct np_source_
         code = np_index_finish(index, err);
     if (!code && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA, "%s: no samples%s%s%s", options->path,
-            options->match && *options->match ? " that match '" : "",
-            options->match ? options->match : "", options->match && *options->match ? "'" : "");
+            is_set(options->match) ? " that match '" : "", options->match ? options->match : "",
+            is_set(options->match) ? "'" : "");
     if (code) {
         np_index_free(index);
         return code;
@@ -419,15 +414,10 @@ static int open_stored(const struct np_source_options *options,
 {
     struct np_index *index = NULL;
     struct np_err unsaved = {0};
-    struct np_paths paths;
     struct places places;
-    int code = find_files(options, &paths, err);
-
-    if (code)
-        return code;
     /* Before the scan: a change during it leaves a stale key, never a wrong index. */
-    code = find_places(options, &paths, &places, err);
-    np_paths_fini(&paths);
+    int code = find_places(options, &places, err);
+
     if (code)
         return code;
     if (open_saved(&places, &index) != 0) {

@@ -30,7 +30,6 @@ struct unpack {
     uint64_t in_bytes, done_bytes, out_bytes;
     uint8_t *in, *out;
     struct np_io io;
-    bool io_open;
     bool nameless; /* out_fd has no name yet */
 };
 
@@ -38,22 +37,18 @@ int np_unpack_sniff(const char *path, enum np_wrapping *ret_wrapping, struct np_
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     uint8_t head[4] = {0};
-    ssize_t got;
+    int64_t got;
 
     if (fd < 0)
         return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
-    got = pread(fd, head, sizeof(head), 0);
-    if (got < 0)
-        np_err_set(err, -errno, "%s: cannot read: %s", path, strerror(errno));
+    got = np_read_at(fd, 0, head, sizeof(head));
     close(fd);
     if (got < 0)
-        return err ? err->code : -EIO;
-    if (got >= 2 && head[0] == 0x1f && head[1] == 0x8b)
+        return np_err_set(err, (int)got, "%s: cannot read: %s", path, strerror((int)-got));
+    if (memcmp(head, "\x1f\x8b", 2) == 0)
         *ret_wrapping = NP_WRAPPING_GZIP;
-    else if (got == 4 &&
-             ((head[0] == 0x28 && head[1] == 0xb5 && head[2] == 0x2f && head[3] == 0xfd) ||
-                 ((head[0] & 0xf0) == 0x50 && head[1] == 0x2a && head[2] == 0x4d &&
-                     head[3] == 0x18)))
+    else if (memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0 ||
+             ((head[0] & 0xf0) == 0x50 && memcmp(head + 1, "\x2a\x4d\x18", 3) == 0))
         *ret_wrapping = NP_WRAPPING_ZSTD; /* a frame, or a skippable one before it */
     else
         *ret_wrapping = NP_WRAPPING_NONE;
@@ -100,14 +95,11 @@ static int check_space(struct unpack *unpack, enum np_wrapping wrapping, const c
 
 static int read_some(struct unpack *unpack, size_t *ret_bytes, struct np_err *err)
 {
-    ssize_t got;
+    const int64_t got = np_read_at(unpack->in_fd, unpack->done_bytes, unpack->in, IN_BYTES);
 
-    do
-        got = pread(unpack->in_fd, unpack->in, IN_BYTES, (off_t)unpack->done_bytes);
-    while (got < 0 && errno == EINTR);
     if (got < 0)
-        return np_err_set(err, -errno, "%s: cannot read at offset %llu: %s", unpack->path,
-            (unsigned long long)unpack->done_bytes, strerror(errno));
+        return np_err_set(err, (int)got, "%s: cannot read at offset %llu: %s", unpack->path,
+            (unsigned long long)unpack->done_bytes, strerror((int)-got));
     unpack->done_bytes += (uint64_t)got;
     *ret_bytes = (size_t)got;
     if (unpack->progress && unpack->progress->unpack)
@@ -129,11 +121,16 @@ static void note_truncated(const struct unpack *unpack)
         unpack->path, (unsigned long long)unpack->out_bytes);
 }
 
+static int no_memory(const struct unpack *unpack, struct np_err *err)
+{
+    return np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+}
+
 static int zstd_failed(
     const struct unpack *unpack, size_t status, size_t unread, struct np_err *err)
 {
     if (ZSTD_getErrorCode(status) == ZSTD_error_memory_allocation)
-        return np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+        return no_memory(unpack, err);
     return np_err_set(err, -EBADMSG, "%s: damaged zstd data near offset %llu: %s", unpack->path,
         (unsigned long long)(unpack->done_bytes - unread), ZSTD_getErrorName(status));
 }
@@ -143,7 +140,7 @@ static int unpack_zstd(struct unpack *unpack, struct np_err *err)
     ZSTD_DStream *stream = ZSTD_createDStream();
     ZSTD_inBuffer in = {unpack->in, 0, 0};
     size_t left = 0;
-    int code = stream ? 0 : np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+    int code = stream ? 0 : no_memory(unpack, err);
 
     while (!code) {
         ZSTD_outBuffer out = {unpack->out, OUT_BYTES, 0};
@@ -179,9 +176,7 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
     z_stream stream = {0};
     size_t got = 0;
     bool inside = true;
-    int code = inflateInit2(&stream, 15 + 16) == Z_OK
-                   ? 0
-                   : np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+    int code = inflateInit2(&stream, 15 + 16) == Z_OK ? 0 : no_memory(unpack, err);
 
     while (!code) {
         int status;
@@ -203,7 +198,7 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
         stream.avail_out = OUT_BYTES;
         status = inflate(&stream, Z_NO_FLUSH);
         if (status == Z_MEM_ERROR) {
-            code = np_err_set(err, -ENOMEM, "%s: out of memory", unpack->path);
+            code = no_memory(unpack, err);
             break;
         }
         if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR) {
@@ -340,14 +335,12 @@ static int unpack_into(
         code = check_space(unpack, wrapping, folder, &want, err);
     if (!code)
         code = np_io_open(&unpack->io, "pread", 1, err);
-    unpack->io_open = code == 0;
     if (!code) {
         np_source_note(unpack->progress, "unpacking %s into %s (%llu MiB or more), once",
             unpack->path, folder, (unsigned long long)(want >> 20));
         code = write_copy(unpack, wrapping, folder, part, copy, err);
     }
-    if (unpack->io_open)
-        np_io_close(&unpack->io);
+    np_io_close(&unpack->io);
     np_free(unpack->in);
     np_free(unpack->out);
     np_free(part);
