@@ -13,20 +13,12 @@
 
 /* --- data: ----------------------------------------------------------------------------------- */
 
-/* Filled by the table; the sets are then parsed from their nodes. */
-struct data_keys {
-    const struct np_node *train, *test, *val;
-    char *classes;
-    double split;
-    int64_t split_seed;
-    int split_by;
-};
-#define AT(field) offsetof(struct data_keys, field)
+#define AT(field) offsetof(struct np_data_options, field)
 const struct np_option np_data_option_table[] = {
-    {"train", NP_OPT_NODE, AT(train), NULL, 0, 0, NULL, "Required. The set to train on."},
-    {"test", NP_OPT_NODE, AT(test), NULL, 0, 0, NULL,
+    {"train", NP_OPT_NODE, AT(train_node), NULL, 0, 0, NULL, "Required. The set to train on."},
+    {"test", NP_OPT_NODE, AT(test_node), NULL, 0, 0, NULL,
         "The set to test on. Its classes are matched with those of `train` by name."},
-    {"val", NP_OPT_NODE, AT(val), NULL, 0, 0, NULL,
+    {"val", NP_OPT_NODE, AT(val_node), NULL, 0, 0, NULL,
         "The set to evaluate on while training; `test` is then used only at the end."},
     {"classes", NP_OPT_STRING, AT(classes), "", 0, 0, NULL,
         "A text file with the names of all classes in order, one per line. Default: the classes "
@@ -42,12 +34,15 @@ const struct np_option np_data_option_table[] = {
     NP_OPTIONS_END,
 };
 
-static void parse_classes(const struct np_node *node, const char *text, const char *dir,
+/* The file of classes, with its whole path. */
+static void resolve_classes(const struct np_node *node, const char *dir,
     struct np_data_options *options, struct np_report *report)
 {
     struct np_err err = {0};
+    char *text = options->classes;
 
     options->classes = text && *text ? np_resolve_path(text, dir, &err) : NULL;
+    np_free(text);
     if (err.code)
         np_report_add(
             report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
@@ -57,7 +52,6 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
     struct np_data_options *ret_options, struct np_report *report)
 {
     struct np_data_options *options = ret_options;
-    struct data_keys keys = {0};
     const int before = report->nr_errs + report->nr_dropped;
 
     *options = (struct np_data_options){0};
@@ -65,26 +59,22 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
         return np_report_add(report, 1, 1,
             "data: the key is missing; it names the sets: "
             "data: {train: {source: folder, path: DIR}}");
-    np_options_parse(np_data_option_table, node, "data", NULL, &keys, report);
-    if (keys.train)
-        np_source_parse(keys.train, dir, &options->train, report);
+    np_options_parse(np_data_option_table, node, "data", NULL, options, report);
+    if (options->train_node)
+        np_source_parse(options->train_node, dir, &options->train, report);
     else if (node->kind == NP_NODE_MAP)
         np_report_add(report, node->key_line, node->key_column, "data: the key 'train' is missing");
-    options->has_test = keys.test != NULL;
-    if (keys.test)
-        np_source_parse(keys.test, dir, &options->test, report);
-    options->has_val = keys.val != NULL;
-    if (keys.val)
-        np_source_parse(keys.val, dir, &options->val, report);
-    options->split = keys.split;
-    options->split_seed = keys.split_seed;
-    options->split_by = keys.split_by;
-    parse_classes(np_node_get(node, "classes"), keys.classes, dir, options, report);
+    options->has_test = options->test_node != NULL;
+    if (options->has_test)
+        np_source_parse(options->test_node, dir, &options->test, report);
+    options->has_val = options->val_node != NULL;
+    if (options->has_val)
+        np_source_parse(options->val_node, dir, &options->val, report);
+    resolve_classes(np_node_get(node, "classes"), dir, options, report);
     const struct np_node *split = np_node_get(node, "split");
-    if (keys.split > 0 && keys.val)
+    if (options->split > 0 && options->has_val)
         np_report_add(report, split->line, split->column,
             "split: there is also a 'val' set; give one of the two");
-    np_options_fini(np_data_option_table, &keys);
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
 }
 
@@ -93,8 +83,7 @@ void np_data_options_fini(struct np_data_options *options)
     np_source_options_fini(&options->train);
     np_source_options_fini(&options->test);
     np_source_options_fini(&options->val);
-    np_free(options->classes);
-    options->classes = NULL;
+    np_options_fini(np_data_option_table, options);
 }
 
 struct np_node *np_data_options_node(const struct np_data_options *options)
@@ -221,24 +210,16 @@ static void complain(
         np_report_add(report, node->line, node->column, "%s: expected %s", what, wanted);
 }
 
-struct one_number {
-    int64_t value;
-};
-
 /* Parses the number under the only key of a mapping. */
-static int keyed_number(const struct np_node *node, const char *what, enum np_option_type type,
+static void keyed_number(const struct np_node *node, const char *what, enum np_option_type type,
     int64_t *ret_value, struct np_report *report)
 {
     const struct np_option table[] = {
-        {node->items[0]->key, type, offsetof(struct one_number, value), "1", 1, 1e15, NULL, NULL},
+        {node->items[0]->key, type, 0, "1", 1, 1e15, NULL, NULL},
         NP_OPTIONS_END,
     };
-    struct one_number number = {0};
 
-    if (np_options_parse(table, node, what, NULL, &number, report) < 0)
-        return -EINVAL;
-    *ret_value = number.value;
-    return 0;
+    np_options_parse(table, node, what, NULL, ret_value, report);
 }
 
 static void parse_shuffle(struct np_loader_options *options, struct np_report *report)

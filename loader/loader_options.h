@@ -12,6 +12,7 @@
 /* `data:` of the config. */
 struct np_data_options {
     struct np_source_options train, test, val;
+    struct np_node const *train_node, *test_node, *val_node; /* while it is parsed */
     bool has_test, has_val;
     char *classes; /* a file; NULL: the classes of train, in byte order */
     double split;  /* share of train for validation; 0: none */
