@@ -37,7 +37,7 @@ static struct loaded load(const struct np_st_tensor *stored, int n)
 
     snprintf(path, sizeof(path), "/tmp/nnpipe-weights-%d", (int)getpid());
     if (np_io_open(&io, "pread", 1, NULL) < 0 ||
-        np_st_write(&io, path, stored, n, NULL, NULL, NULL, NULL) < 0)
+        np_st_write(&io, path, stored, n, NULL, NULL, NULL) < 0)
         abort();
     np_io_close(&io);
     loaded.result = np_weights_load(path, &graph, loaded.params, loaded.buffers, &text, &err);

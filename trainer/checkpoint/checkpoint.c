@@ -95,7 +95,6 @@ static void list_optimizer(struct list *list, const struct np_checkpoint *checkp
 static int write_tensors(struct np_io *io, const char *folder, int which,
     const struct np_checkpoint *checkpoint, struct np_manifest *manifest, struct np_err *err)
 {
-    static const char *const metadata[] = {"format", "pt", NULL}; /* torch's layouts and names */
     const int64_t nr_batches = (int64_t)checkpoint->position.step;
     const int room = 2 * checkpoint->graph->nr_tensors;
     struct list list = {.tensors = np_alloc_array((size_t)room, sizeof(*list.tensors))};
@@ -106,8 +105,8 @@ static int write_tensors(struct np_io *io, const char *folder, int which,
     else
         list_optimizer(&list, checkpoint);
     snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
-    const int code = np_st_write(io, path, list.tensors, list.n, metadata,
-        &manifest->files[which].bytes, &manifest->files[which].xxh3, err);
+    const int code = np_st_write(io, path, list.tensors, list.n, &manifest->files[which].bytes,
+        &manifest->files[which].xxh3, err);
 
     list_fini(&list);
     return code;
@@ -125,9 +124,8 @@ static int write_manifest(struct np_io *io, const char *folder, const struct np_
     code = np_io_create(io, path, &fd, err);
     if (code == 0) {
         code = np_io_append(io, fd, text, strlen(text), err);
-        int closed = np_io_sync_close(io, fd, code < 0 ? NULL : err);
-        if (code == 0)
-            code = closed;
+        const int closed = np_io_sync_close(io, fd, err); /* the first error stays */
+        code = code < 0 ? code : closed;
     }
     free(text);
     return code;
@@ -235,7 +233,7 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
 {
     struct np_st_file *file;
     char path[PATH_MAX];
-    uint64_t bytes, xxh3;
+    uint64_t xxh3;
 
     snprintf(path, sizeof(path), "%s/%s", folder, np_manifest_files[which]);
     if (which == NP_FILE_OPTIMIZER && access(path, F_OK) < 0 && errno == ENOENT)
@@ -247,12 +245,11 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     int code = np_st_open(path, &file, err);
     if (code < 0)
         return code;
-    code = np_st_hash(file, &bytes, &xxh3, err);
-    if (code == 0 && bytes != manifest->files[which].bytes)
+    if (file->nr_bytes != manifest->files[which].bytes)
         code = np_err_set(err, -EBADMSG,
-            "%s: damaged: has %" PRIu64 " bytes, was written with %" PRIu64, path, bytes,
+            "%s: damaged: has %" PRIu64 " bytes, was written with %" PRIu64, path, file->nr_bytes,
             manifest->files[which].bytes);
-    else if (code == 0 && xxh3 != manifest->files[which].xxh3)
+    else if ((code = np_st_hash(file, &xxh3, err)) == 0 && xxh3 != manifest->files[which].xxh3)
         code = np_err_set(
             err, -EBADMSG, "%s: damaged: its XXH3 differs from the one it was written with", path);
     if (code < 0)

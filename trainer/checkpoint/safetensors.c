@@ -31,7 +31,7 @@
     "s.save_file({k: v.clone().contiguous() for k, v in d.items() if torch.is_tensor(v)}, "        \
     "\"%.*s.safetensors\")'"
 
-#define SAY(text)                                                                                  \
+#define CONVERT(text)                                                                              \
     text "; load it with its own program and save the tensors by torch's names: "                  \
          "safetensors.torch.save_file({name: tensor, ...}, \"weights.safetensors\")"
 
@@ -40,11 +40,11 @@ static const struct kind {
     size_t offset, bytes;
     const char *text;
 } kinds[] = {
-    {"\x89HDF\r\n\x1a\n", 0, 8, SAY("an HDF5 file, as Keras writes it")},
-    {"TFL3", 4, 4, SAY("a TensorFlow Lite file")},
-    {"GGUF", 0, 4, SAY("a GGUF file")},
-    {"\x12\x01\0\0\0\0\0\0", 0, 8, SAY("a file of MXNet's parameters")},
-    {"\x93NUMPY", 0, 6, SAY("a NumPy array")},
+    {"\x89HDF\r\n\x1a\n", 0, 8, CONVERT("an HDF5 file, as Keras writes it")},
+    {"TFL3", 4, 4, CONVERT("a TensorFlow Lite file")},
+    {"GGUF", 0, 4, CONVERT("a GGUF file")},
+    {"\x12\x01\0\0\0\0\0\0", 0, 8, CONVERT("a file of MXNet's parameters")},
+    {"\x93NUMPY", 0, 6, CONVERT("a NumPy array")},
 };
 
 static bool holds(const uint8_t *start, size_t bytes, const char *word)
@@ -78,13 +78,13 @@ static const char *kind_of(const char *name, const uint8_t *start, size_t bytes)
             memcmp(start + kinds[i].offset, kinds[i].magic, kinds[i].bytes) == 0)
             return kinds[i].text;
     if (bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0)
-        return holds(start, bytes, ".npy") ? SAY("a NumPy archive") : SAY("a zip archive");
+        return holds(start, bytes, ".npy") ? CONVERT("a NumPy archive") : CONVERT("a zip archive");
     if (bytes >= 2 && start[0] == 0x80 && start[1] >= 2 && start[1] <= 5)
-        return SAY("a Python pickle");
+        return CONVERT("a Python pickle");
     if (bytes >= 3 && start[0] == 8 && start[1] < 32 && (start[2] == 0x12 || ends(name, ".onnx")))
-        return SAY("an ONNX file");
+        return CONVERT("an ONNX file");
     if (ends(name, ".caffemodel"))
-        return SAY("a Caffe model");
+        return CONVERT("a Caffe model");
     return NULL;
 }
 
@@ -300,8 +300,7 @@ int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor,
     return read_at(file, tensor->offset + from, out, bytes, err);
 }
 
-int np_st_hash(
-    const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err)
+int np_st_hash(const struct np_st_file *file, uint64_t *ret_xxh3, struct np_err *err)
 {
     XXH3_state_t *state = XXH3_createState();
     uint8_t *piece = np_try_alloc(HASH_PIECE, err);
@@ -316,10 +315,8 @@ int np_st_hash(
             XXH3_64bits_update(state, piece, n);
         at += n;
     }
-    if (code == 0) {
-        *ret_nr_bytes = file->nr_bytes;
+    if (code == 0)
         *ret_xxh3 = XXH3_64bits_digest(state);
-    }
     XXH3_freeState(state);
     np_free(piece);
     return code;

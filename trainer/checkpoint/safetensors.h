@@ -37,17 +37,16 @@ const struct np_st_tensor *np_st_find(
 /* Bytes [from, from + bytes) of a tensor. Reads them. -EBADMSG: the file has become shorter. */
 int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
     void *out, uint64_t bytes, struct np_err *err);
-/* Size and XXH3-64 of the whole file, read once from end to end. Errors as np_st_read(). */
-int np_st_hash(
-    const struct np_st_file *file, uint64_t *ret_nr_bytes, uint64_t *ret_xxh3, struct np_err *err);
+/* XXH3-64 of the whole file, read once from end to end. Errors as np_st_read(). */
+int np_st_hash(const struct np_st_file *file, uint64_t *ret_xxh3, struct np_err *err);
 /* Bytes per element; 0 for an unknown dtype. */
 uint64_t np_st_dtype_bytes(const char *dtype);
 
 /* Writes through io (create, append, sync) without renaming; a failed write leaves its file.
- * Tensors with larger elements come first, so that all are aligned; metadata: key, value, ...,
- * NULL, or NULL. ret_bytes, ret_xxh3 (may be NULL): size and XXH3-64. */
+ * Tensors with larger elements come first, so that all are aligned. ret_bytes, ret_xxh3 (may be
+ * NULL): size and XXH3-64. */
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
-    const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
+    uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err);
 
 /* Identifies a file of weights that is not a safetensors file, from its first bytes. Writes "a
  * PyTorch file; ..." and how to convert it; false: unknown. */

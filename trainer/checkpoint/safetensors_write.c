@@ -38,18 +38,6 @@ static int by_element(const void *a, const void *b, void *context)
     return x - y;
 }
 
-static json_t *metadata_json(const char *const *metadata)
-{
-    json_t *object = json_object();
-
-    for (; metadata[0] != NULL; metadata += 2)
-        if (json_object_set_new(object, metadata[0], json_string(metadata[1])) < 0) {
-            json_decref(object);
-            return NULL;
-        }
-    return object;
-}
-
 static json_t *tensor_json(const struct np_st_tensor *tensor, uint64_t first)
 {
     json_t *shape = json_array();
@@ -62,15 +50,12 @@ static json_t *tensor_json(const struct np_st_tensor *tensor, uint64_t first)
 
 /* The header's JSON, padded with blanks so that the data starts at a multiple of 8. np_free;
  * NULL: no memory, or a name that is not UTF-8. */
-static char *make_header(
-    const struct np_st_tensor *tensors, const int *order, int n, const char *const *metadata)
+static char *make_header(const struct np_st_tensor *tensors, const int *order, int n)
 {
-    json_t *root = json_object();
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt"); /* torch's layouts */
     uint64_t first = 0;
     int code = 0;
 
-    if (metadata)
-        code = json_object_set_new(root, "__metadata__", metadata_json(metadata));
     for (int i = 0; i < n && code == 0; i++) {
         const struct np_st_tensor *tensor = &tensors[order[i]];
         code = json_object_set_new(root, tensor->name, tensor_json(tensor, first));
@@ -101,7 +86,7 @@ static int write_all(struct writer *writer, const char *header, const struct np_
 }
 
 int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *tensors, int n,
-    const char *const *metadata, uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err)
+    uint64_t *ret_bytes, uint64_t *ret_xxh3, struct np_err *err)
 {
     struct writer writer = {.io = io, .fd = -1, .hash = XXH3_createState()};
     int *order = np_alloc_array((size_t)n, sizeof(*order));
@@ -111,7 +96,7 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
     for (int i = 0; i < n; i++)
         order[i] = i;
     qsort_r(order, (size_t)n, sizeof(*order), by_element, (void *)tensors);
-    header = make_header(tensors, order, n, metadata);
+    header = make_header(tensors, order, n);
     if (!header || !writer.hash) {
         code = np_err_set(err, -ENOMEM, "%s: out of memory, or a name that is not UTF-8", path);
         goto out;
@@ -121,9 +106,8 @@ int np_st_write(struct np_io *io, const char *path, const struct np_st_tensor *t
     if (code < 0)
         goto out;
     code = write_all(&writer, header, tensors, order, n, err);
-    int closed = np_io_sync_close(io, writer.fd, code < 0 ? NULL : err);
-    if (code == 0)
-        code = closed;
+    const int closed = np_io_sync_close(io, writer.fd, err); /* the first error stays */
+    code = code < 0 ? code : closed;
     if (code == 0 && ret_bytes)
         *ret_bytes = writer.bytes;
     if (code == 0 && ret_xxh3)

@@ -220,19 +220,18 @@ static const char *prefixed(
     return NULL;
 }
 
-static void say_misfit(const struct np_st_file *file, const struct np_graph *graph,
-    const char *path, const char *text, struct np_err *err)
+static int no_fit(const struct np_st_file *file, const struct np_graph *graph, const char *path,
+    const char *text, struct np_err *err)
 {
     size_t n = 0;
     const char *name = prefixed(file, graph, &n);
 
     if (name)
-        np_err_set(err, -EINVAL,
+        return np_err_set(err, -EINVAL,
             "%s: its names begin with '%.*s', the network's do not: save them without the prefix, "
             "{k.removeprefix(\"%.*s\"): v for k, v in state_dict.items()}",
             path, (int)n, name, (int)n, name);
-    else
-        np_err_set(err, -EINVAL, "%s: no tensor fits the network: %.500s", path, text);
+    return np_err_set(err, -EINVAL, "%s: no tensor fits the network: %.500s", path, text);
 }
 
 int np_weights_load(const char *path, const struct np_graph *graph, float *params, float *buffers,
@@ -256,11 +255,9 @@ int np_weights_load(const char *path, const struct np_graph *graph, float *param
             code = -ENOMEM;
     }
     if (code == 0 && nr_loaded == 0)
-        say_misfit(file, graph, path, text, err);
+        code = no_fit(file, graph, path, text, err);
     np_st_close(file);
-    if (code == 0 && nr_loaded == 0)
-        code = -EINVAL;
-    else if (code < 0) /* a failed read has filled err */
+    if (code < 0) /* another error has filled err */
         np_err_set(err, code, "%s: out of memory", path);
     if (code < 0 || text[0] == '\0') {
         free(text);
