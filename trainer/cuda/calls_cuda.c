@@ -201,7 +201,7 @@ static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
     np_cuda_numbers(stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers);
 }
 
-/* The operations that cuDNN's pattern lacks, and the gradient of the bias. */
+/* With the operations that cuDNN's pattern lacks. */
 static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
 {
     const struct np_op_node *node = c->node;
@@ -221,22 +221,7 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
         else if (node->attrs.relu)
             np_cuda_relu(stream, p->dtype, q[2], q[2], elements(p, out));
     }
-    if (node->op == NP_OP_CONV_WGRAD && node->nr_outs > 1)
-        np_cuda_bias_grad(stream, p->dtype, q[1], q[3], np_cuda_rows(p, node->ins[1]),
-            np_cuda_channels(p, node->ins[1]), p->workspace);
     return 0;
-}
-
-static int run_linear(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
-{
-    const struct np_op_node *node = c->node;
-    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int code = np_cuda_linear_run(c->linear, stream, err);
-
-    if (code == 0 && node->op == NP_OP_LINEAR_WGRAD && node->nr_outs > 1)
-        np_cuda_bias_grad(stream, p->dtype, q[1], q[3], np_cuda_rows(p, node->ins[1]),
-            np_cuda_channels(p, node->ins[1]), p->workspace);
-    return code;
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -285,10 +270,20 @@ const char *np_cuda_call_name(const struct np_cuda_call *call)
 int np_cuda_call_queue(
     struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err)
 {
+    const struct np_op_node *node = call->node;
+    void *stream = program->cuda->streams[NP_STREAM_COMPUTE];
+    int code = 0;
+
     if (call->conv)
-        return run_conv(program, call, err);
-    if (call->linear)
-        return run_linear(program, call, err);
-    np_cuda_lowerings[call->node->op].run(program, call);
-    return 0;
+        code = run_conv(program, call, err);
+    else if (call->linear)
+        code = np_cuda_linear_run(call->linear, stream, err);
+    else
+        np_cuda_lowerings[node->op].run(program, call);
+    if (code == 0 && (node->op == NP_OP_CONV_WGRAD || node->op == NP_OP_LINEAR_WGRAD) &&
+        node->nr_outs > 1)
+        np_cuda_bias_grad(stream, program->dtype, call->p[1], call->p[3],
+            np_cuda_rows(program, node->ins[1]), np_cuda_channels(program, node->ins[1]),
+            program->workspace);
+    return code;
 }

@@ -28,7 +28,6 @@ void np_cuda_clock_stop(struct np_cuda_clock *clock)
             cudaEventDestroy(clock->anchors[i]);
     if (clock->stream)
         cudaStreamDestroy(clock->stream);
-    *clock = (struct np_cuda_clock){0};
 }
 
 static uint64_t since_anchor(

@@ -74,22 +74,20 @@ static void build_forward(struct np_dnn *dnn, const struct np_graph *graph,
 static struct np_dnn *build(const struct np_dnn_target *target, const struct np_graph *graph,
     const struct np_op_node *node, enum np_conv_pattern pattern)
 {
+    cudnnDataType_t type = type_of(graph->tensors[node->ins[0]].dtype);
     struct np_dnn *dnn = np_dnn_new(target);
-    cudnnDataType_t type;
     int a, b, c;
 
     if (node->op == NP_OP_CONV) {
-        type = type_of(graph->tensors[node->ins[0]].dtype);
         build_forward(dnn, graph, node, type, pattern);
-    } else if (node->op == NP_OP_CONV_DGRAD) {
-        type = type_of(graph->tensors[node->ins[0]].dtype);
-        a = activation(dnn, graph, node->ins[0], NP_DNN_REAL, type);
+        return dnn;
+    }
+    a = activation(dnn, graph, node->ins[0], NP_DNN_REAL, type);
+    if (node->op == NP_OP_CONV_DGRAD) {
         b = weight(dnn, graph, node->ins[1], type);
         c = activation(dnn, graph, node->outs[0], NP_DNN_REAL, type);
         np_dnn_dgrad(dnn, &node->attrs.window, a, b, c);
     } else {
-        type = type_of(graph->tensors[node->ins[0]].dtype);
-        a = activation(dnn, graph, node->ins[0], NP_DNN_REAL, type);
         b = activation(dnn, graph, node->ins[1], NP_DNN_REAL, type);
         c = weight(dnn, graph, node->outs[0], type); /* cuDNN sums halves only into halves */
         np_dnn_wgrad(dnn, &node->attrs.window, a, b, c);
@@ -253,19 +251,11 @@ void np_cuda_convs_free(struct np_cuda_convs *convs)
 
 /* --- a node ----------------------------------------------------------------------------------- */
 
-/* "layer1.0.conv2: conv of (256, 56, 56, 64)". */
-static int name_it(const struct np_graph *graph, const struct np_op_node *node, struct np_err *err)
-{
-    const int *d = graph->tensors[node->ins[0]].dims;
-
-    return np_err_context(err, "%s: %s of (%d, %d, %d, %d)", node->name, np_op_names[node->op],
-        d[0], d[1], d[2], d[3]);
-}
-
 /* Tries the most fused pattern, then the plain one. */
 static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, bool or_plain, struct np_cuda_conv **ret_conv, struct np_err *err)
 {
+    const int *d = request->graph->tensors[request->node->ins[0]].dims;
     struct np_cuda_conv *conv = np_alloc(sizeof(*conv));
     bool again = or_plain && pattern != NP_CONV_PLAIN;
     int code;
@@ -275,7 +265,8 @@ static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *re
     if (code < 0 && again)
         code = find_shape(convs, request, NP_CONV_PLAIN, &conv->shape, err);
     if (code < 0) {
-        name_it(request->graph, request->node, err);
+        np_err_context(err, "%s: %s of (%d, %d, %d, %d)", request->node->name,
+            np_op_names[request->node->op], d[0], d[1], d[2], d[3]);
         np_free(conv);
         return code;
     }

@@ -123,7 +123,6 @@ static int cuda_open(
     device->state = cuda;
     cuda->device = device;
     cuda->ordinal = options ? options->ordinal : 0;
-    cuda->node = -1;
     code = take_gpu(device, err);
     if (code == 0 && (code = np_cuda_libs_open(&cuda->libs, err)) < 0)
         np_err_context(err, "%s", device->name);

@@ -99,22 +99,17 @@ int np_engines_put(
     return put(engines, &engine, err);
 }
 
+_Static_assert(NP_ENGINE_KEY == 160 && NP_DNN_ID == 192, "the widths below");
+
 /* "plan KEY ID MS", without "plan ". */
-static bool read_engine(char *text, struct np_engine *ret_engine)
+static bool read_engine(const char *text, struct np_engine *ret_engine)
 {
     struct np_engine engine = {0};
-    char *rest = NULL, *end = NULL;
-    const char *key = strtok_r(text, " ", &rest), *id = key ? strtok_r(NULL, " ", &rest) : NULL;
-    const char *ms = id ? strtok_r(NULL, " ", &rest) : NULL;
+    char rest;
 
-    if (!ms || strtok_r(NULL, " ", &rest) || strlen(key) >= sizeof(engine.key) ||
-        strlen(id) >= sizeof(engine.id))
+    if (sscanf(text, "%159s %191s %f %c", engine.key, engine.id, &engine.ms, &rest) != 3 ||
+        !isfinite(engine.ms) || engine.ms < 0)
         return false;
-    engine.ms = strtof(ms, &end);
-    if (end == ms || *end || !isfinite(engine.ms) || engine.ms < 0)
-        return false;
-    snprintf(engine.key, sizeof(engine.key), "%s", key);
-    snprintf(engine.id, sizeof(engine.id), "%s", id);
     *ret_engine = engine;
     return true;
 }

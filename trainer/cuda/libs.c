@@ -318,7 +318,7 @@ static int open_one(const struct wanted *wanted, const struct places *places,
     return code == 0 ? check_version(wanted, (*version)(), library, err) : code;
 }
 
-/* cuDNN 9 has the same file name for two CUDA versions; only a call tells which it is. */
+/* cuDNN 9 has the same file name for two CUDA versions; only a call returns its own. */
 static int check_cudart(const struct np_cuda_library *library, struct np_err *err)
 {
     size_t (*version)(void);

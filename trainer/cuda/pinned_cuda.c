@@ -70,7 +70,7 @@ static void *map_pages(size_t bytes, int node)
     return start;
 }
 
-static void say_refused(struct np_device *device, size_t bytes, cudaError_t status)
+static void note_refused(struct np_device *device, size_t bytes, cudaError_t status)
 {
     struct rlimit limit = {0};
     char max[64] = "no limit";
@@ -116,7 +116,7 @@ void *np_cuda_pinned_alloc(void *context, size_t bytes)
         return memory;
     }
     cudaGetLastError();
-    say_refused(device, all, status);
+    note_refused(device, all, status);
     munmap(memory, all);
     return NULL;
 }
@@ -145,7 +145,4 @@ void np_cuda_pinned_fini(struct np_cuda *cuda)
     for (int i = 0; i < cuda->nr_blocks; i++)
         drop(&cuda->blocks[i]);
     np_free(cuda->blocks);
-    cuda->blocks = NULL;
-    cuda->nr_blocks = 0;
-    cuda->blocks_room = 0;
 }

@@ -39,12 +39,9 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
     plan->engines = np_engines_new();
     if (state)
         return np_engines_parse(plan->engines, state, err);
-    if (!retune || strcmp(retune, "1") != 0) {
-        char *path = np_engines_path(plan->cuda);
-
-        np_engines_read(plan->engines, path);
-        np_free(path);
-    }
+    plan->engines_path = np_engines_path(plan->cuda);
+    if (!retune || strcmp(retune, "1") != 0)
+        np_engines_read(plan->engines, plan->engines_path);
     return 0;
 }
 
@@ -76,16 +73,27 @@ static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
-    if (code == 0 && timed > 0 && !resumed) {
-        char *path = np_engines_path(plan->cuda);
-
-        np_engines_merge(plan->engines, path);
-        np_free(path);
-    }
+    if (code == 0 && timed > 0)
+        np_engines_merge(plan->engines, plan->engines_path);
     return code == 0 && timed > 0 ? np_cuda_settle_memory(plan, err) : code;
 }
 
-static void plan_free(struct np_plan *plan);
+static void plan_free(struct np_plan *plan)
+{
+    cudaStreamSynchronize(np_cuda_stream(plan));
+    for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
+        if (plan->captured[i].exec)
+            cudaGraphExecDestroy(plan->captured[i].exec);
+    np_cuda_program_free(plan->train);
+    np_cuda_program_free(plan->eval);
+    np_cuda_convs_free(plan->convs);
+    np_cuda_layout_fini(&plan->train_layout);
+    np_cuda_layout_fini(&plan->eval_layout);
+    np_engines_free(plan->engines);
+    np_free(plan->engines_path);
+    np_cuda_give_memory(plan);
+    np_free(plan);
+}
 
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
     const struct np_graph *eval, const struct np_plan_options *options, struct np_plan **ret_plan,
@@ -127,22 +135,6 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     else
         *ret_plan = plan;
     return code;
-}
-
-static void plan_free(struct np_plan *plan)
-{
-    cudaStreamSynchronize(np_cuda_stream(plan));
-    for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
-        if (plan->captured[i].exec)
-            cudaGraphExecDestroy(plan->captured[i].exec);
-    np_cuda_program_free(plan->train);
-    np_cuda_program_free(plan->eval);
-    np_cuda_convs_free(plan->convs);
-    np_cuda_layout_fini(&plan->train_layout);
-    np_cuda_layout_fini(&plan->eval_layout);
-    np_engines_free(plan->engines);
-    np_cuda_give_memory(plan);
-    np_free(plan);
 }
 
 /* --- numbers --------------------------------------------------------------------------------- */

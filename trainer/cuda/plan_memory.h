@@ -38,6 +38,7 @@ struct np_plan {
     uint64_t nr_batches, nr_folded;    /* queued so far; of these, in `metrics` */
     struct np_metrics metrics;
     struct np_engines *engines;         /* of this run */
+    char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
     const struct np_cuda_program *last; /* whose logits are in the arena */
 };
 

@@ -247,7 +247,7 @@ const struct np_selftest_case np_selftest_cases[] = {
         "model: [conv: {out: 256, kernel: 1}, flatten, linear: {out: 4096}, linear: {out: "
         "classes}]",
         64, 6, 6, 3, 1000, .big = true},
-    /* whole: only f32 says anything behind so many kinks */
+    /* whole networks: behind so many kinks, only f32 can be compared */
     {"ResNet-18 at 96", RESNET18, 16, 96, 96, 3, 1000, .loose_f32 = 500, .big = true},
     {"ResNet-50 at 96", RESNET50, 16, 96, 96, 3, 1000, .loose_f32 = 500, .big = true},
     {NULL},
