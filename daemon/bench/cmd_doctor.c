@@ -105,9 +105,8 @@ static void look_at_huge_pages(struct doctor *doctor)
 {
     char *text = NULL;
     uint64_t bytes;
-    struct np_err err = {0};
 
-    if (np_read_file("/sys/kernel/mm/transparent_hugepage/enabled", 4096, &text, &bytes, &err) <
+    if (np_read_file("/sys/kernel/mm/transparent_hugepage/enabled", 4096, &text, &bytes, NULL) <
         0) {
         say(doctor, NP_FOUND_SKIPPED, "huge pages", "this kernel has none", NULL);
         return;
@@ -118,13 +117,6 @@ static void look_at_huge_pages(struct doctor *doctor)
         "the slots of batches are large: `echo madvise > "
         "/sys/kernel/mm/transparent_hugepage/enabled`");
     np_free(text);
-}
-
-static void look_at_box(struct doctor *doctor)
-{
-    look_at_uring(doctor);
-    look_at_limits(doctor);
-    look_at_huge_pages(doctor);
 }
 
 /* --- disk ---------------------------------------------------------------------------------- */
@@ -174,7 +166,7 @@ static int reopen_direct(int fd, bool *ret_direct)
     return direct;
 }
 
-/* Reads from the start for at most a second; returns bytes per second. */
+/* Reads from the start for at most a second. *ret_speed: bytes per second. */
 static int read_speed(int fd, uint64_t file_bytes, char *buffers, double *ret_speed,
     const char **ret_io, struct np_err *err)
 {
@@ -228,7 +220,7 @@ static void report_speed(
 
 static void look_at_disk(const char *path, struct doctor *doctor)
 {
-    char *buffers = np_page_allocator.alloc(NULL, (size_t)DISK_DEPTH * DISK_READ);
+    static char buffers[DISK_DEPTH * DISK_READ] __attribute__((aligned(4096))); /* for O_DIRECT */
     struct np_err err = {0};
     struct stat info = {0};
     double speed = 0;
@@ -236,9 +228,7 @@ static void look_at_disk(const char *path, struct doctor *doctor)
     const char *io = "";
     int fd = -1, direct_fd = -1;
 
-    if (buffers == NULL)
-        np_err_set(&err, -ENOMEM, "out of memory");
-    else if (stat(path, &info) < 0)
+    if (stat(path, &info) < 0)
         np_err_set(&err, -errno, "%s: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
         make_file(path, buffers, &fd, &err);
@@ -260,7 +250,6 @@ static void look_at_disk(const char *path, struct doctor *doctor)
         close(direct_fd);
     if (fd >= 0)
         close(fd);
-    np_page_allocator.free(NULL, buffers, (size_t)DISK_DEPTH * DISK_READ);
 }
 
 /* --- the device, the command ----------------------------------------------------------------------- */
@@ -313,7 +302,9 @@ int np_cmd_doctor(int argc, char **argv)
         return np_usage("doctor", "takes at most one PATH");
     if (!np_device_find(device, name))
         return np_usage("doctor", "--device: expected " NP_DEVICE_NAMES ", not '%s'", device);
-    look_at_box(&doctor);
+    look_at_uring(&doctor);
+    look_at_limits(&doctor);
+    look_at_huge_pages(&doctor);
     look_at_disk(nr ? argv[1] : ".", &doctor);
     look_at_device(&doctor, name);
     return end(&doctor);

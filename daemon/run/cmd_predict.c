@@ -311,9 +311,9 @@ static int predict(struct np_config *config, const struct request *request, stru
         np_inference_text(&p.net, how, sizeof(how));
         fprintf(stderr, "predicting %s\n", how);
     }
-    for (int i = 0; i < images.nr_paths && !err.code;
-         i++) { /* a bad image does not keep the others */
-        struct np_err one = {0};
+    for (int i = 0; i < images.nr_paths && !err.code; i++) {
+        struct np_err one = {0}; /* the others are classified in any case */
+
         if (predict_file(&p, images.paths[i], &one) == 0) {
             report(&p, images.paths[i], ui);
         } else {

@@ -40,15 +40,12 @@ static int write_config(struct np_run *run, const char *text, struct np_err *err
 
 static int make_folder(struct np_run *run, struct np_err *err)
 {
-    int code = 0;
-
-    if (run->options->into)
+    if (run->options->into) {
         run->dir = np_strdup(run->options->into);
-    else
-        code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
-    if (code == 0 && !run->options->into)
-        code = np_folder_lock(run->dir, &run->lock_fd, err);
-    return code;
+        return 0;
+    }
+    const int code = np_folder_create(run->config->runs, run->config->name, &run->dir, err);
+    return code < 0 ? code : np_folder_lock(run->dir, &run->lock_fd, err);
 }
 
 /* With data.split: writes val.txt, the names of the val samples, to the folder. */
@@ -173,7 +170,7 @@ static int compare_config(
     return code;
 }
 
-/* -EINVAL: the run cannot resume in dir, and why. The caller calls place_fini() in any case. */
+/* -EINVAL: the run cannot resume in dir; err says why. The caller calls place_fini() in any case. */
 static int check_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     int code = np_run_newest_facts(dir, &place->facts, err);
@@ -213,7 +210,7 @@ static bool is_dial(const char *why)
                    (bytes > 13 && strncmp(why + bytes - 13, ".weight_decay", 13) == 0)));
 }
 
-/* Replaces the error about a differing key by one that says what the user can do. */
+/* Replaces the error about a differing key: the new text says what the user can do. */
 static void add_advice(const char *dir, const char *differs, struct np_err *err)
 {
     const char *dial = is_dial(differs) ? "to change it on purpose, use -o or add "
