@@ -23,7 +23,7 @@ struct io_bench {
     struct np_files *files;
     const char *io;
     int depth;
-    uint64_t seed, end_ns, nr_reads;               /* nr_reads: of each epoch, the whole set */
+    uint64_t seed, end_ns;
     uint64_t next;                                 /* atomic: position */
     uint64_t done_reads, done_bytes, cached_reads; /* atomic */
     struct np_err err;                             /* under lock */
@@ -71,21 +71,22 @@ static int submit(
                 : 0;
 }
 
-static int reap(
-    struct io_bench *bench, struct np_io *io, struct one_read **ret_one, struct np_err *err)
+/* Waits for a read. NULL: it failed. */
+static struct one_read *reap(struct io_bench *bench, struct np_io *io, struct np_err *err)
 {
     struct one_read *one = np_io_reap(io, true)->owner;
 
     if (one->own_fd >= 0)
         close(one->own_fd);
     one->own_fd = -1;
-    if (one->read.result < 0)
-        return np_err_set(err, one->read.result, "%s: cannot read at offset %" PRIu64 ": %s",
+    if (one->read.result < 0) {
+        np_err_set(err, one->read.result, "%s: cannot read at offset %" PRIu64 ": %s",
             one->extent.path, one->read.offset, strerror(-one->read.result));
+        return NULL;
+    }
     __atomic_fetch_add(&bench->done_reads, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bench->done_bytes, (uint64_t)one->read.result, __ATOMIC_RELAXED);
-    *ret_one = one;
-    return 0;
+    return one;
 }
 
 static int read_all(
@@ -96,18 +97,13 @@ static int read_all(
     for (int i = 0; !code && i < bench->depth; i++)
         code = submit(bench, io, &reads[i], err);
     while (!code && np_now_ns() < bench->end_ns) {
-        struct one_read *one = NULL;
+        struct one_read *one = reap(bench, io, err);
 
-        code = reap(bench, io, &one, err);
-        if (!code)
-            code = submit(bench, io, one, err);
+        code = one ? submit(bench, io, one, err) : err->code;
     }
     /* Reads in flight at the end count too: on slow storage they are most of the work. */
-    for (int i = 0; !code && i < bench->depth; i++) {
-        struct one_read *one = NULL;
-
-        code = reap(bench, io, &one, err);
-    }
+    for (int i = 0; !code && i < bench->depth; i++)
+        code = reap(bench, io, err) ? 0 : err->code;
     return code;
 }
 
