@@ -187,7 +187,6 @@ static int open_base(struct np_run *run, struct np_err *err)
     run->block = np_stat_join(run->stat, "trainer", NULL); /* without, the run counts nothing */
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;
-    run->io_open = true;
     code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
     run->device_absent = code < 0;
     if (code == 0) {
@@ -320,14 +319,13 @@ static void close_run(struct np_run *run)
     np_device_close(run->device);
     np_watch_stop(run->watch);
     np_stat_free(run->stat);
-    if (run->io_open)
-        np_io_close(&run->io);
+    np_io_close(&run->io);
     np_log_close(&run->log);
     if (run->lock_fd >= 0)
         close(run->lock_fd);
     np_free(run->dir);
     np_free(run->bad);
-    np_node_free(run->normal);
+    np_node_free(run->resolved);
     np_node_free(run->overrides);
     np_changes_close(&run->changes);
     np_json_fini(&run->line);
@@ -415,7 +413,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->start_ns = np_now_ns();
     run->lock_fd = -1;
     run->saved_step = UINT64_MAX;
-    run->normal = np_config_node(config);
+    run->resolved = np_config_node(config);
     run->overrides = overrides_list(options);
     run->lr = NAN;
     pthread_mutex_init(&run->say_lock, NULL);

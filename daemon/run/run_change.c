@@ -253,17 +253,17 @@ bool np_changes_text(const struct np_changes *changes, int i, char *text, size_t
     return true;
 }
 
-int np_changes_take(const struct np_node *normal, struct np_config *config, struct np_err *err)
+int np_changes_take(const struct np_node *resolved, struct np_config *config, struct np_err *err)
 {
-    const struct np_node *train = np_node_get(normal, "train");
+    const struct np_node *train = np_node_get(resolved, "train");
     struct np_schedule_options schedule;
     struct np_optim_options optim;
     struct np_report report;
 
     np_report_init(&report, NULL);
-    int code = np_optim_parse(np_node_get(normal, "optimizer"), &optim, &report);
+    int code = np_optim_parse(np_node_get(resolved, "optimizer"), &optim, &report);
     if (code == 0)
-        code = np_schedule_parse(np_node_get(normal, "schedule"), &schedule, &report);
+        code = np_schedule_parse(np_node_get(resolved, "schedule"), &schedule, &report);
     if (code < 0)
         np_err_set(err, code, "the run's changes: %s",
             report.nr_errs ? report.errs[0].text : "they cannot be read");

@@ -47,7 +47,7 @@ uint64_t np_changes_schedule_start(const struct np_changes *changes);
 bool np_changes_text(const struct np_changes *changes, int i, char *text, size_t text_bytes);
 
 /* Copies rate, decay, schedule and length from a resolved config into a parsed one. */
-int np_changes_take(const struct np_node *normal, struct np_config *config, struct np_err *err);
+int np_changes_take(const struct np_node *resolved, struct np_config *config, struct np_err *err);
 
 /* Do two resolved configs give the same weights? Ignores keys that may change from one start of a run to
  * the next (readers, I/O, evaluation, checkpoints ...). If false, why has a sentence: the first key that

@@ -32,9 +32,9 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_node(json, "classes", run->setup.classes);
     np_json_ints(json, "size", size, 3);
     np_json_node(
-        json, "test_augment", np_node_get(np_node_get(run->normal, "loader"), "test_augment"));
+        json, "test_augment", np_node_get(np_node_get(run->resolved, "loader"), "test_augment"));
     np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);
-    np_json_node(json, "normalize", np_node_get(np_node_get(run->normal, "loader"), "normalize"));
+    np_json_node(json, "normalize", np_node_get(np_node_get(run->resolved, "loader"), "normalize"));
     np_json_real(json, "split", run->config->data.split);
     np_json_int(json, "split_seed", run->config->data.split_seed);
     np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);

@@ -59,7 +59,8 @@ struct np_run {
     struct np_json line, facts;
     /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind(); NULL: none */
     char *device_state[NP_NR_STATE_KINDS];
-    struct np_node *normal; /* the resolved config */
+    struct np_node
+        *resolved; /* config with base, -o and defaults, or with the resumed run's values */
 
     struct np_setup setup;
     struct np_device *device;
@@ -77,7 +78,6 @@ struct np_run {
     struct np_loader *loader;
     struct np_feed *feed;
     struct np_io io; /* for files that must survive a power cut */
-    bool io_open;
 
     uint64_t nr_train, nr_eval, nr_steps;
     char train_names[17];      /* checksum over names and labels; empty: not computed yet */
@@ -111,8 +111,7 @@ struct np_run {
     bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
     /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is alive. */
     uint64_t nr_done;
-    const char *doing; /* "opening", "listing 512 files", "training", "evaluating", "saving" */
-    char opening[48];  /* buffer of `doing` while data are listed or unpacked */
+    char opening[48]; /* text for np_run_at() while data are listed or unpacked */
 };
 
 /* --- run_say.c: shared by the parts; a part calls another part only where its line says so ---------- */
@@ -121,8 +120,9 @@ struct np_run {
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void np_run_note(void *run, const char *text);
 void np_run_warn(void *run, const char *text);
-void np_run_at(struct np_run *run, const char *doing); /* reports the activity to the follower */
-bool np_run_stopping(void *run);                       /* has a signal requested a stop? */
+/* Reports the activity to the follower: "opening", "listing 512 files", "training", "evaluating", "saving". */
+void np_run_at(struct np_run *run, const char *doing);
+bool np_run_stopping(void *run); /* has a signal requested a stop? */
 /* The name of dir, this run's folder or another one, for messages. */
 const char *np_run_name(const struct np_run *run, const char *dir);
 double np_run_epoch_at(const struct np_run *run, uint64_t step); /* epochs after that many steps */

@@ -73,7 +73,7 @@ static int write_split(struct np_run *run, struct np_err *err)
 
 int np_run_new_folder(struct np_run *run, struct np_err *err)
 {
-    char *text = np_node_yaml(run->normal, err);
+    char *text = np_node_yaml(run->resolved, err);
     int code = text ? check_text(run, text, err) : err->code;
 
     if (code == 0)
@@ -90,8 +90,8 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
 
 /* A run folder to resume in. */
 struct place {
-    struct np_node *facts;  /* of its newest checkpoint */
-    struct np_node *normal; /* this start's resolved config, with the folder's current values */
+    struct np_node *facts;    /* of its newest checkpoint */
+    struct np_node *resolved; /* this start's resolved config, with the folder's current values */
     struct np_changes changes;
     char differs[512]; /* the config key that prevents resuming, with both values; or empty */
 };
@@ -99,18 +99,18 @@ struct place {
 static void place_fini(struct place *place)
 {
     np_node_free(place->facts);
-    np_node_free(place->normal);
+    np_node_free(place->resolved);
     np_changes_close(&place->changes);
 }
 
 /* A key that the config does not set keeps the run's value. */
 static void keep_own(const struct np_node *written, const struct np_node *began,
-    struct np_node *normal, const char *section, const char *key)
+    struct np_node *resolved, const char *section, const char *key)
 {
     const struct np_node *own = np_node_get(np_node_get(began, section), key);
 
-    for (int i = 0; own && i < normal->nr_items; i++) {
-        struct np_node *map = normal->items[i];
+    for (int i = 0; own && i < resolved->nr_items; i++) {
+        struct np_node *map = resolved->items[i];
 
         if (strcmp(map->key, section) != 0 || np_node_get(written, key))
             continue;
@@ -122,16 +122,16 @@ static void keep_own(const struct np_node *written, const struct np_node *began,
 }
 
 static int take_own(
-    const struct np_node *normal, const char *dir, struct np_config *config, struct np_err *err)
+    const struct np_node *resolved, const char *dir, struct np_config *config, struct np_err *err)
 {
-    const struct np_node *name = np_node_get(np_node_get(normal, "loader"), "pixels");
+    const struct np_node *name = np_node_get(np_node_get(resolved, "loader"), "pixels");
     enum np_pixels_rule rule;
 
     if (!name || !name->text || np_pixels_find(name->text, &rule) < 0)
         return np_err_set(err, -EINVAL, "%s/config.yaml: loader.pixels: unknown '%.40s'", dir,
             name && name->text ? name->text : "");
     config->loader.pixels = rule;
-    const struct np_node *data = np_node_get(normal, "data");
+    const struct np_node *data = np_node_get(resolved, "data");
     config->data.split_seed =
         (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
     if (np_node_get(data, "split_by"))
@@ -150,19 +150,19 @@ static int compare_config(
         return code;
     dir = np_run_name(run, dir);
     in_force = np_node_copy(began);
-    place->normal = np_node_copy(run->normal);
-    keep_own(run->config->loader_node, began, place->normal, "loader", "pixels");
-    keep_own(run->config->data_node, began, place->normal, "data", "split_seed");
-    keep_own(run->config->data_node, began, place->normal, "data", "split_by");
+    place->resolved = np_node_copy(run->resolved);
+    keep_own(run->config->loader_node, began, place->resolved, "loader", "pixels");
+    keep_own(run->config->data_node, began, place->resolved, "data", "split_seed");
+    keep_own(run->config->data_node, began, place->resolved, "data", "split_by");
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);
     if (code == 0) {
-        np_changes_merge(&place->changes, began, in_force, place->normal, run->options->overrides,
+        np_changes_merge(&place->changes, began, in_force, place->resolved, run->options->overrides,
             run->options->reset_schedule);
         bool extends = np_schedule_extends(&run->config->schedule);
         if (!np_config_same(
-                in_force, place->normal, extends, place->differs, sizeof(place->differs)))
+                in_force, place->resolved, extends, place->differs, sizeof(place->differs)))
             code = np_err_set(err, -EINVAL, "%s: %s", dir, place->differs);
     }
     np_node_free(began);
@@ -183,16 +183,16 @@ static int check_place(struct np_run *run, const char *dir, struct place *place,
 /* Resumes in dir: the folder's current values replace the config's. */
 static int use_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    int code = take_own(place->normal, np_run_name(run, dir), run->config, err);
+    int code = take_own(place->resolved, np_run_name(run, dir), run->config, err);
 
     if (code == 0)
-        code = np_changes_take(place->normal, run->config, err);
+        code = np_changes_take(place->resolved, run->config, err);
     if (code < 0)
         return code;
-    np_node_free(run->normal);
-    run->normal = place->normal;
+    np_node_free(run->resolved);
+    run->resolved = place->resolved;
     run->changes = place->changes;
-    place->normal = NULL;
+    place->resolved = NULL;
     place->changes = (struct np_changes){0};
     run->dir = np_strdup(dir);
     return 0;
@@ -286,7 +286,7 @@ static bool fits(void *context, const char *dir)
         return false;
     int code = check_place(run, dir, &place, &why);
     if (code == 0) {
-        const struct np_node *train = np_node_get(place.normal, "train");
+        const struct np_node *train = np_node_get(place.resolved, "train");
         uint64_t steps = np_run_steps(
             run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
         if (np_folder_result(dir, NULL) >= (double)steps)

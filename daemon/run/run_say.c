@@ -46,7 +46,6 @@ void np_run_at(struct np_run *run, const char *doing)
     const struct np_run_follower *follower = run->options->follower;
 
     run->nr_done++;
-    run->doing = doing;
     if (follower)
         follower->at(follower->context, run, doing);
 }
