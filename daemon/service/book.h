@@ -40,7 +40,7 @@ struct np_service_run {
     bool over;       /* its worker has ended, and exit.json is being read */
     bool read;       /* exit.json was read; next, systemd is asked about its unit */
     bool absent;     /* its worker ended while no daemon was running */
-    bool silent;     /* its report cannot be opened; its reason says so */
+    bool silent;     /* its report cannot be opened, as its reason explains */
     bool wants_room; /* an errand measures its disk's free space, since asked_at */
     bool full;       /* queued, but its owner has running_per_user runs running */
     double asked_at;
@@ -102,10 +102,8 @@ int np_book_make_room(struct np_service *service, struct np_err *err);
 /* Adds a run with copies of entry's texts; context: the service (a callback of np_queue_read()).
  * -ENOMEM. */
 int np_book_add(void *context, const struct np_entry *entry, struct np_err *err);
-/* Removes the run and frees it. */
 void np_book_drop(struct np_service *service, struct np_service_run *run);
-/* The run with this ID, or NULL. */
-struct np_service_run *np_book_run(const struct np_service *service, int64_t id);
+struct np_service_run *np_book_run(const struct np_service *service, int64_t id); /* or NULL */
 /* The name of a run's owner, or the number while the name is unknown; borrowed until the next
  * call. */
 const char *np_book_owner(const struct np_service *service, const struct np_entry *entry);
@@ -122,7 +120,7 @@ void np_book_set_reason(struct np_service *service, struct np_service_run *run, 
 /* Delays the start of a queued run by so many seconds; why becomes its reason. */
 int np_book_delay(struct np_service *service, struct np_service_run *run, double seconds,
     const char *why, struct np_err *err);
-/* Is any notification needed when this run is over (notify.h)? */
+/* Does the end of this run need a notification (notify.h)? */
 bool np_book_notifies(const struct np_service_options *options, const struct np_entry *entry);
 
 /* Resets the state of the run's worker, because a new one starts. */

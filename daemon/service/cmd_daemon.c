@@ -25,11 +25,10 @@
 #include "loader/base/text.h"
 
 #define MAX_CONNECTIONS 4096
-#define BACKLOG                                                                                    \
-    4096 /* of listen(); when it is full, connect() on a Unix socket fails with EAGAIN */
-#define MAX_TURNS    16
-#define LISTEN_NS    60000000000 /* between two attempts to bind a port that is taken */
-#define STOP_SPARE_S 20          /* for the work after the last checkpoint */
+#define BACKLOG         4096 /* when it is full, connect() on a Unix socket fails with EAGAIN */
+#define MAX_TURNS       16
+#define LISTEN_NS       60000000000 /* between two attempts to bind a port that is taken */
+#define STOP_SPARE_S    20          /* for the work after the last checkpoint */
 
 struct daemon {
     const char *config, *state, *socket, *listen;

@@ -63,7 +63,7 @@ struct np_dispatch {
  * number. Runs are taken by priority; among equals, first the run whose owner has fewer runs
  * running or ahead of it; then by ID. A run without a free slot waits for one that is about to
  * become free; else it makes the run of the lowest priority below its own (among equals the
- * youngest) yield. What is promised to it is not given to a later run; what it cannot use is.
+ * youngest) yield. A later run gets no slot that is promised to it, only those that it cannot use.
  * "auto" stands for any GPU of the service, or for `cpu` if it has none. */
 int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders, int max_orders);
 /* Can a run that asks for this device ever start here? */

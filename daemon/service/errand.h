@@ -56,7 +56,7 @@ int np_errand_begin(struct np_errand *errand, const struct np_errand_request *re
     double now, struct np_err *err);
 /* Takes the answer; then call np_errand_end(). False: there is none yet. */
 bool np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
-/* Frees the answer. failed: the next errand is delayed, longer after each failure in a row. */
+/* Frees the answer. failed: delays the next errand, longer after each failure in a row. */
 void np_errand_end(struct np_errand *errand, bool failed, double now);
 /* May the next errand begin? Its delay is over, and the last child has ended. */
 bool np_errand_may(struct np_errand *errand, double now);

@@ -210,7 +210,8 @@ int np_cmd_ended(int argc, char **argv)
     if (code)
         return code;
     if (nr != 0 || isatty(STDIN_FILENO)) {
-        fprintf(stderr, "nnpipe ended: only the service uses this command, when a run is over\n");
+        fprintf(
+            stderr, "nnpipe ended: only the service uses this command, when a run has finished\n");
         return NP_EXIT_USAGE;
     }
     if (run_all(&err) == 0)

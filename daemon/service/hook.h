@@ -1,4 +1,4 @@
-/* What runs when a run is over: the service's on_end command and webhook, and the run's own
+/* The end of a run: the service's on_end command and webhook, and the run's own
  * on_end command, which its submitter gave. Each runs in a process of its own (a child, or a
  * systemd unit), never in the service. */
 #ifndef NP_HOOK_H

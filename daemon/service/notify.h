@@ -1,4 +1,4 @@
-/* Notifications: when a run is over, runs on_end, posts to the webhook, and runs the run's own
+/* Notifications: when a run has finished, runs on_end, posts to the webhook, and runs the run's own
  * command with its owner's rights, in a few child processes at a time. The queue's file records
  * each, so that it happens at least once even if the service is killed. Called by the service's
  * thread. */

@@ -61,7 +61,7 @@ static int close_to_others(const struct walk *walk, int fd, const struct stat *s
 
 static int check_folder(const struct walk *walk, int fd, int depth, bool single);
 
-/* single: files may have one name only. A checkpoint's may have more: nobody writes to them
+/* single: files may have one name only. A checkpoint's may have more: no process writes to them
  * again, and backups use hard links. */
 static int check_one(const struct walk *walk, int at, const char *name, int depth, bool single)
 {

@@ -1,6 +1,6 @@
 /* Enters the folder of a run, which may lie below a folder that others can write. Then the run
- * opens everything relative to the working directory, so nobody can replace the folder, and
- * nobody but the run's user (and root) can have put anything into it. */
+ * opens everything relative to the working directory, so no other user can replace the folder,
+ * and only the run's user and root can have put files into it. */
 #ifndef NP_RUN_ENTER_H
 #define NP_RUN_ENTER_H
 

@@ -23,9 +23,9 @@
  * (child.c, as_user.c): check a submission (checker.c), read its log and metrics (log_reader.c),
  * prune checkpoints (retention.c), run the owner's on_end command (notify.c).
  *
- * One thread, one epoll: nothing is locked. The queue's file is the truth of what is to be done, a
- * run's folder of what was done; everything else may be lost at any moment. A change is in the file
- * before it is answered or carried out. */
+ * One thread, one epoll: nothing is locked. The queue's file records the work to do, a run's folder
+ * the work done; everything else may be lost at any moment. A change is in the file before it is
+ * answered or carried out. */
 #ifndef NP_SERVICE_H
 #define NP_SERVICE_H
 

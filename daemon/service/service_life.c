@@ -218,7 +218,7 @@ static void describe_start(struct np_service_run *run, int code)
 {
     if (code == -ESRCH)
         snprintf(run->left.reason, sizeof(run->left.reason),
-            "user %s (%u), who submitted it, no longer exists", run->entry.user,
+            "its submitter, user %s (%u), no longer exists", run->entry.user,
             (unsigned)run->entry.uid);
     else
         snprintf(run->left.reason, sizeof(run->left.reason), "cannot start a worker: %s",

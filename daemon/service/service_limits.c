@@ -145,7 +145,7 @@ static void explain_timeout(struct np_entry *to)
 
     write_span(to->time_limit_s, span, sizeof(span));
     snprintf(to->reason, sizeof(to->reason),
-        "its time limit of %s is over; retry resumes from its checkpoint", span);
+        "it reached its time limit of %s; retry resumes from its checkpoint", span);
 }
 
 /* The record is for the next daemon. */

@@ -45,7 +45,8 @@ static const struct np_option table[] = {
         "free space that a run's disk must have before the run starts, or continues after the disk "
         "was full"},
     {"on_end", NP_OPT_STRING, FIELD(options.on_end), "", 0, 0, NULL,
-        "a command that sh runs as the service's user when a run is over, at least once per run, "
+        "a command that sh runs as the service's user when a run has finished, at least once per "
+        "run, "
         "with the run as JSON on standard input"},
     {"webhook", NP_OPT_STRING, FIELD(options.webhook), "", 0, 0, NULL,
         "an http or https address that gets the same JSON by POST"},

@@ -34,7 +34,7 @@ struct np_service_options {
     double keep_s;
     int64_t keep_bytes;  /* of checkpoints of finished runs (retention.h); 0: no limit */
     int64_t spare_bytes; /* needed free space on the disk of a run's folder */
-    char *on_end;  /* a command, or NULL: run when a run is over, its JSON on standard input */
+    char *on_end;  /* a command, or NULL: run when a run has finished, its JSON on standard input */
     char *webhook; /* a URL, or NULL: gets the same by POST */
     char *listen;  /* "127.0.0.1:7411", or NULL: no TCP */
 };

@@ -53,7 +53,7 @@ static int leave(struct np_service *service, struct np_service_run *run, enum np
     if (to.state == going || to.state == gone)
         return -EALREADY;
     if (np_entry_is_over(&to))
-        return np_err_set(err, -EINVAL, "run %lld is over: it is %s", (long long)run->entry.id,
+        return np_err_set(err, -EINVAL, "run %lld has finished: it is %s", (long long)run->entry.id,
             np_entry_states[to.state]);
     if (to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is being stopped", (long long)run->entry.id);
@@ -191,7 +191,7 @@ int np_service_hold(struct np_service *service, struct np_service_run *run, stru
             "run %lld is %s, not queued: pause lets it write a checkpoint and wait",
             (long long)run->entry.id, np_entry_states[to.state]);
     if (to.state != NP_ENTRY_QUEUED)
-        return np_err_set(err, -EINVAL, "run %lld is over: it is %s", (long long)run->entry.id,
+        return np_err_set(err, -EINVAL, "run %lld has finished: it is %s", (long long)run->entry.id,
             np_entry_states[to.state]);
     to.state = NP_ENTRY_PAUSED;
     snprintf(to.reason, sizeof(to.reason), "it is held; release lets it start");

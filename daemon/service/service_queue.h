@@ -12,7 +12,7 @@
  * such run in after; -EDQUOT: as np_service_may_queue(). */
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
-/* -EALREADY: the run is in that state already; -EINVAL: it is over. Both change nothing. */
+/* -EALREADY: the run is in that state already; -EINVAL: it has finished. Both change nothing. */
 int np_service_stop(struct np_service *service, struct np_service_run *run, struct np_err *err);
 int np_service_pause(struct np_service *service, struct np_service_run *run, struct np_err *err);
 int np_service_resume(struct np_service *service, struct np_service_run *run, struct np_err *err);

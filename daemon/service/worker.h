@@ -98,8 +98,7 @@ void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exi
 /* Closes its descriptors; a worker that has started continues. */
 void np_worker_forget(struct np_worker *worker);
 
-/* Has the process of a pidfd ended? */
-bool np_pid_fd_is_over(int pid_fd);
+bool np_pid_fd_is_over(int pid_fd); /* has its process ended? */
 
 /* Runs as systemd units instead of the service's children: how the service starts and finds them
  * (systemd/worker_unit.c). All are Required. Each blocks, usually for milliseconds, so a

@@ -59,7 +59,7 @@ def holding():
     expect(entry(run)["state"] == "paused", entry(run))
     says("run %d: queued" % run, "release", run)
     command("wait", run)
-    says("is over", "hold", run, code=1)
+    says("has finished", "hold", run, code=1)
     busy = submit("busy")
     daemon.becomes(busy, "running")
     says("pause", "hold", busy, code=1)

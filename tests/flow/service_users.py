@@ -50,7 +50,7 @@ def gone():
         equal(daemon.status(run)["owner"], "ann", "the run's owner")
         users(daemon.dir)
         daemon.command("release", "--all")
-        daemon.says_why(run, "user ann (%d), who submitted it, no longer exists" % ANN)
+        daemon.says_why(run, "its submitter, user ann (%d), no longer exists" % ANN)
         users(daemon.dir, "bob")  # another user has the number
         time.sleep(1.5)
         daemon.says_why(run, "user ann (%d)" % ANN)
