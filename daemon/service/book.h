@@ -18,7 +18,6 @@
  * path of service.yaml, or NULL for the defaults. */
 struct np_service_start {
     const char *dir, *config, *socket;
-    const char *vfs; /* of the queue's file, for tests; NULL: SQLite's default */
     bool for_box;
     const struct np_units *units; /* runs are systemd units; NULL: children. Borrowed */
     /* Called with "RELOADING", "READY" and "STOPPING", for systemd; NULL: none */

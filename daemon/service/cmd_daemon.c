@@ -46,8 +46,6 @@ struct daemon {
     char status[64];
 };
 
-/* --- places ----------------------------------------------------------------------------------- */
-
 static int find_places(struct daemon *d, struct np_err *err)
 {
     const char *socket = getenv("NNPIPE_SOCKET");

@@ -185,21 +185,15 @@ struct np_slotted *np_devices_find(const struct np_service *service, const char 
     return NULL;
 }
 
+/* Sets `drained` of a device, or `held`. */
 static void mark(void *context, const char *device)
 {
     struct np_service *service = context;
-
     struct np_slotted *drained = np_devices_find(service, device);
 
     service->held |= strcmp(device, NP_ALL_DEVICES) == 0;
     if (drained)
         drained->drained = true;
-}
-
-/* Sets `drained` of devices, and `held`, from the queue's file. */
-static int mark_drained(struct np_service *service, struct np_err *err)
-{
-    return np_queue_drained(service->queue, mark, service, err);
 }
 
 int np_devices_drain(struct np_service *service, const char *name, bool drained, struct np_err *err)
@@ -279,7 +273,7 @@ int np_devices_begin(struct np_service *service, struct np_err *err)
         unlink(path);
         np_free(path);
     }
-    return mark_drained(service, err);
+    return np_queue_drained(service->queue, mark, service, err);
 }
 
 static void take_answer(struct np_service *service)
@@ -289,7 +283,7 @@ static void take_answer(struct np_service *service)
     options->nr_devices = np_devices_take(
         service->finder.text, options->auto_slots, options->devices, options->nr_devices);
     write_known(service);
-    mark_drained(service, NULL);
+    np_queue_drained(service->queue, mark, service, NULL);
     service->find_at = 0;
     service->version++;
     np_devices_say_missing(service);

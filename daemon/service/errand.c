@@ -17,6 +17,8 @@
 
 #define MAX_TEXT      4096
 #define MAX_BYTES     (MAX_TEXT + 64)
+#define MAX_S         10.0 /* time limit of an errand */
+#define MAX_UNIT_S    60.0 /* if it asks systemd */
 #define MAX_PUT_OFF_S 15.0
 
 /* --- in the child ----------------------------------------------------------------------------- */
@@ -180,7 +182,7 @@ static int go(const void *context, int out_fd)
 /* --- in the service --------------------------------------------------------------------------- */
 
 int np_errand_begin(struct np_errand *errand, const struct np_errand_request *request, int epoll_fd,
-    double now, struct np_err *err)
+    struct np_err *err)
 {
     const bool of_unit = request->kind >= NP_ERRAND_UNIT_START;
     const struct np_child_start start = {.uid = of_unit ? geteuid() : request->uid,
@@ -188,12 +190,11 @@ int np_errand_begin(struct np_errand *errand, const struct np_errand_request *re
         .work = go,
         .context = request,
         .epoll_fd = epoll_fd,
-        .max_s = of_unit ? NP_ERRAND_UNIT_S : NP_ERRAND_S,
+        .max_s = of_unit ? MAX_UNIT_S : MAX_S,
         .max_bytes = MAX_BYTES,
         .takes_fd = request->kind == NP_ERRAND_PIPE};
 
     errand->kind = request->kind;
-    errand->began = now;
     return np_child_start(&start, &errand->child, err);
 }
 

@@ -25,7 +25,7 @@ struct np_errand {
     struct np_child child; /* pid 0: none is running */
     pid_t left;            /* a killed child of the last errand that has not ended; 0: none */
     int failures;          /* in a row: timed out or failed */
-    double began, next;    /* by np_book_ticks(); next: do not start before */
+    double next;           /* by np_book_ticks(): do not start before */
 };
 
 struct np_errand_request {
@@ -47,13 +47,10 @@ struct np_errand_answer {
     const char *text; /* borrowed until np_errand_end() */
 };
 
-#define NP_ERRAND_S      10.0 /* time limit; the next is for those that ask systemd */
-#define NP_ERRAND_UNIT_S 60.0
-
 /* Starts the child. *request and its strings may be freed afterwards. Errors as
  * np_child_start(). */
 int np_errand_begin(struct np_errand *errand, const struct np_errand_request *request, int epoll_fd,
-    double now, struct np_err *err);
+    struct np_err *err);
 /* Takes the answer; then call np_errand_end(). False: there is none yet. */
 bool np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
 /* Frees the answer. failed: delays the next errand, longer after each failure in a row. */

@@ -58,7 +58,7 @@ static int make_dir(const char *dir, struct np_err *err)
 static int open_queue(struct np_service *service, struct np_err *err)
 {
     char *path = np_format("%s/queue.db", service->start.dir);
-    const int code = np_queue_open(path, service->start.vfs, &service->queue, err);
+    const int code = np_queue_open(path, NULL, &service->queue, err);
 
     np_free(path);
     return code < 0 ? code : np_queue_read(service->queue, np_book_add, service, err);

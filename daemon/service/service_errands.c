@@ -152,8 +152,6 @@ static bool take_holder(
     return true;
 }
 
-/* --- answers of systemd ----------------------------------------------------------------------- */
-
 static void take_unit(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
@@ -331,7 +329,7 @@ static void begin(struct np_service *service, struct np_service_run *run, enum n
         .exit = &run->left};
 
     if (code == 0)
-        code = np_errand_begin(&run->errand, &request, service->epoll_fd, np_book_ticks(), &err);
+        code = np_errand_begin(&run->errand, &request, service->epoll_fd, &err);
     np_free(config);
     np_free(environment);
     if (code < 0) {
