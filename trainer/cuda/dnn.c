@@ -48,6 +48,15 @@ void np_dnn_free(struct np_dnn *dnn)
     np_free(dnn);
 }
 
+/* Makes a tensor, an operation or a part of one, which lives as long as the graph. Its attributes
+ * follow, then finalize(). */
+static cudnnBackendDescriptor_t add(struct np_dnn *dnn, cudnnBackendDescriptor_t *list, int *n,
+    cudnnBackendDescriptorType_t type, const char *what)
+{
+    assert(*n < NP_DNN_MAX);
+    return list[(*n)++] = make(dnn, type, what);
+}
+
 static int add_tensor(
     struct np_dnn *dnn, cudnnDataType_t type, const int64_t dims[4], bool is_virtual)
 {
@@ -56,8 +65,7 @@ static int add_tensor(
     int64_t uid = dnn->nr_tensors + 1, alignment = 16;
     cudnnBackendDescriptor_t t;
 
-    assert(dnn->nr_tensors < NP_DNN_MAX);
-    t = dnn->tensors[dnn->nr_tensors] = make(dnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
+    t = add(dnn, dnn->tensors, &dnn->nr_tensors, CUDNN_BACKEND_TENSOR_DESCRIPTOR, "a tensor");
     set(dnn, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type, "a tensor's type");
     set(dnn, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims, "a tensor's dimensions");
     set(dnn, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides, "a tensor's strides");
@@ -68,7 +76,7 @@ static int add_tensor(
     finalize(dnn, t, "a tensor");
     if (!is_virtual)
         dnn->bound[dnn->nr_bound++] = uid;
-    return dnn->nr_tensors++;
+    return dnn->nr_tensors - 1;
 }
 
 int np_dnn_tensor(
@@ -83,14 +91,6 @@ int np_dnn_channels(struct np_dnn *dnn, int64_t c)
     return add_tensor(dnn, CUDNN_DATA_FLOAT, (const int64_t[]){1, c, 1, 1}, false);
 }
 
-/* An operation; its attributes follow, then finalize(). */
-static cudnnBackendDescriptor_t add_op(
-    struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
-{
-    assert(dnn->nr_ops < NP_DNN_MAX);
-    return dnn->ops[dnn->nr_ops++] = make(dnn, type, what);
-}
-
 static void operand(
     struct np_dnn *dnn, cudnnBackendDescriptor_t op, cudnnBackendAttributeName_t name, int tensor)
 {
@@ -98,18 +98,10 @@ static void operand(
         set(dnn, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &dnn->tensors[tensor], "an operand");
 }
 
-/* Keeps an operation's descriptor until the graph is freed. */
-static cudnnBackendDescriptor_t add_part(
-    struct np_dnn *dnn, cudnnBackendDescriptorType_t type, const char *what)
-{
-    assert(dnn->nr_parts < NP_DNN_MAX);
-    return dnn->parts[dnn->nr_parts++] = make(dnn, type, what);
-}
-
 static cudnnBackendDescriptor_t convolution(struct np_dnn *dnn, const struct np_window *window)
 {
     cudnnBackendDescriptor_t d =
-        add_part(dnn, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
+        add(dnn, dnn->parts, &dnn->nr_parts, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const int64_t nr_dims = 2, pad[2] = {window->pad, window->pad},
@@ -135,7 +127,7 @@ static void add_convolution(struct np_dnn *dnn, const struct np_window *window,
 {
     const float one = 1, zero = 0;
     cudnnBackendDescriptor_t part = convolution(dnn, window),
-                             op = add_op(dnn, type, "a convolution");
+                             op = add(dnn, dnn->ops, &dnn->nr_ops, type, "a convolution");
 
     set(dnn, op, names[0], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part, "a convolution");
     set(dnn, op, names[1], CUDNN_TYPE_FLOAT, 1, &one, "a factor");
@@ -187,13 +179,14 @@ void np_dnn_wgrad(struct np_dnn *dnn, const struct np_window *window, int x, int
 void np_dnn_pointwise(struct np_dnn *dnn, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t op,
-        part = add_part(dnn, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation");
+    cudnnBackendDescriptor_t op, part = add(dnn, dnn->parts, &dnn->nr_parts,
+                                     CUDNN_BACKEND_POINTWISE_DESCRIPTOR, "a pointwise operation");
 
     set(dnn, part, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode, "a mode");
     set(dnn, part, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute, "f32");
     finalize(dnn, part, "a pointwise operation");
-    op = add_op(dnn, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, "a pointwise operation");
+    op = add(dnn, dnn->ops, &dnn->nr_ops, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+        "a pointwise operation");
     set(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
         &part, "a pointwise operation");
     operand(dnn, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
@@ -206,8 +199,8 @@ void np_dnn_stats(struct np_dnn *dnn, int x, int sum, int square_sum)
 {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    cudnnBackendDescriptor_t op =
-        add_op(dnn, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, "sums of channels");
+    cudnnBackendDescriptor_t op = add(dnn, dnn->ops, &dnn->nr_ops,
+        CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, "sums of channels");
 
     set(dnn, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode, "a mode");
     set(dnn, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute, "f32");
