@@ -146,13 +146,10 @@ int np_cmd_status(int argc, char **argv)
         print_service(response, json);
         if (!json)
             code = np_client_request_node(client, "GET", "/v1/devices", NULL, &devices, &err);
-        if (code == 0 && !json)
-            print_devices(devices);
+        print_devices(devices);
+    } else if (code == 0) {
+        (json ? np_run_print_json : np_run_print_whole)(response, stdout);
     }
-    if (code == 0 && id > 0 && json)
-        np_run_print_json(response, stdout);
-    else if (code == 0 && id > 0)
-        np_run_print_whole(response, stdout);
     np_node_free(devices);
     np_node_free(response);
     return np_client_end(client, code, &err);

@@ -90,14 +90,12 @@ bool np_parse_span(const char *text, double *ret_seconds)
 
 int np_run_exit_code(const struct np_node *run)
 {
-    const char *state = np_node_text(run, "state");
     const bool gave_up = np_node_number(run, "exit_code", -1) == NP_EXIT_GAVE_UP;
 
-    if (strcmp(state, "done") == 0)
-        return NP_EXIT_DONE;
-    if (strcmp(state, "stopped") == 0 || strcmp(state, "timeout") == 0)
-        return NP_EXIT_STOPPED;
-    return gave_up ? NP_EXIT_GAVE_UP : NP_EXIT_FAILED;
+    return has_state(run, "done")                                   ? NP_EXIT_DONE
+           : has_state(run, "stopped") || has_state(run, "timeout") ? NP_EXIT_STOPPED
+           : gave_up                                                ? NP_EXIT_GAVE_UP
+                                                                    : NP_EXIT_FAILED;
 }
 
 /* --- a table ----------------------------------------------------------------------------------- */
@@ -241,17 +239,6 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
 
 /* --- JSON -------------------------------------------------------------------------------------- */
 
-/* null if the run lacks the key. */
-static void copy(struct np_json *json, const char *as, const struct np_node *run, const char *key)
-{
-    const struct np_node *node = np_node_get(run, key);
-
-    if (node)
-        np_json_node(json, as, node);
-    else
-        np_json_null(json, as);
-}
-
 void np_run_print_json(const struct np_node *run, FILE *out)
 {
     static const char *const keys[][2] = {{"id", "id"}, {"name", "name"}, {"run", "name"},
@@ -267,7 +254,7 @@ void np_run_print_json(const struct np_node *run, FILE *out)
 
     np_json_begin(&json, "run");
     for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
-        copy(&json, keys[i][0], run, keys[i][1]);
+        np_json_node(&json, keys[i][0], np_node_get(run, keys[i][1]));
     np_json_bool(&json, "running", has_state(run, "running"));
     np_json_text(&json, "device", *device_of(run) ? device_of(run) : NULL);
     np_progress_write(&json, &progress, false);

@@ -33,22 +33,20 @@ void np_ui_hush(struct np_ui *ui)
     ui->json = ui->live = false;
 }
 
-void np_ui_fini(struct np_ui *ui)
-{
-    if (ui->drawn)
-        fputs("\n", ui->text);
-    fflush(ui->text);
-    ui->drawn = false;
-    np_json_fini(&ui->object);
-    pthread_mutex_destroy(&ui->lock);
-}
-
-/* Under the lock: what follows does not stand behind the live line. */
+/* Under the lock: the next line does not continue the live line. */
 static void erase(struct np_ui *ui, const char *how)
 {
     if (ui->drawn)
         fputs(how, ui->text);
     ui->drawn = false;
+}
+
+void np_ui_fini(struct np_ui *ui)
+{
+    erase(ui, "\n");
+    fflush(ui->text);
+    np_json_fini(&ui->object);
+    pthread_mutex_destroy(&ui->lock);
 }
 
 static void print_line(struct np_ui *ui, FILE *out, char *text)

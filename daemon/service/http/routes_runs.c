@@ -131,15 +131,11 @@ void np_route_retry(struct np_call *call)
     double time_limit_s = -1;
     struct np_err err = {0};
 
-    if (!bare && !body)
-        return;
-    if (body && !np_body_seconds(body, "time_limit", &time_limit_s)) {
+    if (body && !np_body_seconds(body, "time_limit", &time_limit_s))
         np_answer_error(call, 400, "invalid", "\"time_limit\": seconds, above 0, or null");
-    } else {
-        const int code = np_service_retry(call->routes->service, call->run, time_limit_s, &err);
-
-        answer_changed(call, code, &err);
-    }
+    else if (body || bare)
+        answer_changed(
+            call, np_service_retry(call->routes->service, call->run, time_limit_s, &err), &err);
     np_node_free(body);
 }
 

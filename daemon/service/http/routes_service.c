@@ -189,20 +189,11 @@ static int probe(const char *dir)
 {
     static const char nothing[PROBE_BYTES];
     const int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    int code = 0;
 
-    if (fd < 0)
-        return errno == EOPNOTSUPP || errno == EISDIR
-                   ? 0
-                   : -errno; /* not supported by this file system: unknown */
-    for (size_t used = 0; used < PROBE_BYTES && code == 0;) {
-        const ssize_t nr = write(fd, nothing + used, PROBE_BYTES - used);
-
-        if (nr <= 0)
-            code = nr < 0 ? -errno : -ENOSPC;
-        else
-            used += (size_t)nr;
-    }
+    if (fd < 0) /* not every file system has O_TMPFILE: then its state is unknown */
+        return errno == EOPNOTSUPP || errno == EISDIR ? 0 : -errno;
+    const ssize_t nr = write(fd, nothing, PROBE_BYTES);
+    const int code = nr < 0 ? -errno : nr < PROBE_BYTES ? -ENOSPC : 0;
     close(fd);
     return code;
 }
