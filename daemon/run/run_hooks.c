@@ -245,7 +245,9 @@ static void write_curves(struct np_run *run)
     const char *slash = strrchr(run->dir, '/'), *name = slash && slash[1] ? slash + 1 : run->dir;
 
     run->curves.evaluated = np_run_set_name(run);
-    if (np_curves_write(&run->curves, name, np_run_epoch_at(run, run->nr_steps), path, &err) < 0)
+    run->curves.title = name;
+    run->curves.nr_epochs = np_run_epoch_at(run, run->nr_steps);
+    if (np_curves_write(&run->curves, path, &err) < 0)
         np_run_say(run, "%s", err.text); /* training continues without the picture */
     np_free(path);
 }

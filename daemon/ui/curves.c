@@ -189,21 +189,15 @@ static void draw_lr(FILE *out, struct panel panel, const struct np_curve *lr)
         panel.left + PANEL_W, TOP + PANEL_H + 54, lr->y[lr->nr_points - 1], panel.max_y);
 }
 
-struct picture {
-    const struct np_curves *curves;
-    const char *title;
-    double nr_epochs;
-};
-
 static void draw(FILE *out, const void *what)
 {
-    const struct picture *picture = what;
-    const struct np_curves *curves = picture->curves;
+    const struct np_curves *curves = what;
     const char *evaluated = curves->evaluated ? curves->evaluated : "test";
-    struct panel loss = {"loss", "", 60, 1, true, &curves->train_loss, &curves->eval_loss,
-        picture->nr_epochs, 0, 0, 0};
+    const double nr_epochs = curves->nr_epochs > 0 ? curves->nr_epochs : 1;
+    struct panel loss = {
+        "loss", "", 60, 1, true, &curves->train_loss, &curves->eval_loss, nr_epochs, 0, 0, 0};
     struct panel accuracy = {"accuracy", "%", 515, 100, false, &curves->train_accuracy,
-        &curves->eval_accuracy, picture->nr_epochs, 0, 0, 0};
+        &curves->eval_accuracy, nr_epochs, 0, 0, 0};
 
     fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 920 400\" "
           "role=\"img\">\n<style>\n",
@@ -212,7 +206,7 @@ static void draw(FILE *out, const void *what)
     fputs("</style>\n<rect class=\"page\" width=\"920\" height=\"400\"/>\n"
           "<text class=\"title\" x=\"24\" y=\"36\">",
         out);
-    for (const char *at = picture->title; *at; at++)
+    for (const char *at = curves->title; *at; at++)
         fputs(*at == '&' ? "&amp;" : *at == '<' ? "&lt;" : (char[]){*at, '\0'}, out);
     fputs("</text>\n", out);
     draw_panel(out, &loss, evaluated);
@@ -221,10 +215,7 @@ static void draw(FILE *out, const void *what)
     fputs("</svg>\n", out);
 }
 
-int np_curves_write(const struct np_curves *curves, const char *title, double nr_epochs,
-    const char *path, struct np_err *err)
+int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err)
 {
-    const struct picture picture = {curves, title, nr_epochs > 0 ? nr_epochs : 1};
-
-    return np_page_write(path, draw, &picture, err);
+    return np_page_write(path, draw, curves, err);
 }

@@ -21,12 +21,13 @@ struct np_curve {
 struct np_curves {
     struct np_curve train_loss, eval_loss, train_accuracy, eval_accuracy, lr;
     const char *evaluated; /* its name: "val" or "test"; borrowed. NULL: test */
+    const char *title;     /* borrowed */
+    double nr_epochs;      /* of the whole run; 0: 1 */
 };
 
 void np_curve_add(struct np_curve *curve, double x, double y);
-/* Writes the picture and replaces path by rename; nr_epochs: of the whole run. A few losses far above all
- * others are marked at the upper edge, so that they do not stretch the axis. */
-int np_curves_write(const struct np_curves *curves, const char *title, double nr_epochs,
-    const char *path, struct np_err *err);
+/* Writes the picture and replaces path by rename. A few losses far above all others are marked at the upper
+ * edge, so that they do not stretch the axis. */
+int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err);
 
 #endif

@@ -121,17 +121,28 @@ bool np_answer_failed(struct np_call *call, int code, const struct np_err *err)
     return true;
 }
 
-void np_answer_too_large(struct np_call *call, const char *what)
+bool np_answer_too_large(struct np_call *call, const char *what, const char *text)
 {
+    const int64_t max = call->routes->service->options.limits.config_bytes;
+
+    if (strlen(text) <= (size_t)max)
+        return false;
     np_answer_error(call, 413, "limit", "%s is larger than the %lld bytes of limits.config_bytes",
-        what, (long long)call->routes->service->options.limits.config_bytes);
+        what, (long long)max);
+    return true;
 }
 
-void np_answer_high_priority(struct np_call *call)
+bool np_answer_high_priority(struct np_call *call, int64_t priority, int64_t before)
 {
+    const struct np_service *service = call->routes->service;
+    const int64_t max = service->options.limits.priority_max;
+
+    if (!np_access_caller_is_limited(&service->access, &call->request->caller) || priority <= max ||
+        priority <= before)
+        return false;
     np_answer_error(call, 403, "limit",
-        "members of this box may give priorities up to %lld (limits.priority_max)",
-        (long long)call->routes->service->options.limits.priority_max);
+        "members of this box may give priorities up to %lld (limits.priority_max)", (long long)max);
+    return true;
 }
 
 /* --- a run ------------------------------------------------------------------------------------ */
@@ -157,11 +168,11 @@ static void write_fields(struct np_call *call, const struct np_service_run *run)
             : NULL);
 }
 
-void np_write_run(struct np_call *call, const char *key, const struct np_service_run *run)
+void np_write_run(struct np_call *call, const struct np_service_run *run)
 {
     struct np_json *json = &call->routes->json;
 
-    np_json_open(json, key, '{');
+    np_json_open(json, NULL, '{');
     write_fields(call, run);
     np_json_close(json, '}');
 }

@@ -71,15 +71,16 @@ void np_answer_error(struct np_call *call, unsigned status, const char *code, co
     ...) __attribute__((format(printf, 4, 5)));
 /* If code is an -errno of the service's calls: answers with its status and returns true. */
 bool np_answer_failed(struct np_call *call, int code, const struct np_err *err);
-/* Answers that a limit of service.yaml is exceeded. */
-void np_answer_too_large(struct np_call *call, const char *what);
-void np_answer_high_priority(struct np_call *call);
+/* If a limit of service.yaml is exceeded: answer that and return true. what: "the config", its text.
+ * priority: may be any up to `before`, the run's own. */
+bool np_answer_too_large(struct np_call *call, const char *what, const char *text);
+bool np_answer_high_priority(struct np_call *call, int64_t priority, int64_t before);
 /* Keeps the request for later. NULL: too many are waiting, and the call was answered with 503. */
 struct np_wait *np_answer_later(struct np_call *call, np_turn_fn *turn);
 
 /* Is the caller identified? Over TCP without a token names of users and files are hidden. */
 bool np_is_known(const struct np_call *call);
-void np_write_run(struct np_call *call, const char *key, const struct np_service_run *run);
+void np_write_run(struct np_call *call, const struct np_service_run *run); /* in a list */
 void np_answer_run(struct np_call *call, const struct np_service_run *run, unsigned status);
 
 /* --- the query: false: invalid, answered with 400 --------------------------------------------- */

@@ -3,8 +3,8 @@
  *
  * Connections, held requests and bytes of bodies are shared by one rule. Of the total of each,
  * half is reserved for root and the service's own user; of the other half each caller may have a
- * quarter. A caller is a user, or all of TCP without a token together, so nobody can keep others
- * out. A new connection above its share replaces the one that has been idle longest; a
+ * quarter. A caller is a user; all of TCP without a token is one caller. So no caller can keep others
+ * out. A new connection above its share replaces the connection that has been idle longest; a
  * connection whose request is being answered stays. */
 #ifndef NP_HTTP_PEERS_H
 #define NP_HTTP_PEERS_H

@@ -100,7 +100,7 @@ static void answer(struct np_call *call, const struct route *route)
         np_answer_error(call, 404, "not_found", "there is no run %lld", (long long)call->id);
     else if (!may(call, route->action))
         np_answer_error(call, 403, "forbidden",
-            "permission to %s denied; docs/SERVICE.md says who may",
+            "permission to %s denied; docs/SERVICE.md lists the callers who have it",
             np_action_names[route->action]);
     else if (!has_right_type(call->request))
         np_answer_error(

@@ -75,7 +75,7 @@ void np_route_list(struct np_call *call)
     np_json_open(&call->routes->json, "runs", '[');
     for (int i = first; i < nr && filter.limit > 0; i++)
         if (passes(&filter, service->entries[i])) {
-            np_write_run(call, NULL, service->runs[i]);
+            np_write_run(call, service->runs[i]);
             filter.limit--;
         }
     np_json_close(&call->routes->json, ']');
@@ -148,15 +148,6 @@ void np_route_remove(struct np_call *call)
         np_answer_nothing(call);
 }
 
-/* May the caller not set this priority? A member may not raise it above the limit. */
-static bool is_too_high(const struct np_call *call, int64_t priority)
-{
-    const struct np_service *service = call->routes->service;
-
-    return np_access_caller_is_limited(&service->access, &call->request->caller) &&
-           priority > service->options.limits.priority_max && priority > call->run->entry.priority;
-}
-
 void np_route_patch(struct np_call *call)
 {
     static const char *const keys[] = {"priority", "time_limit", NULL};
@@ -173,9 +164,8 @@ void np_route_patch(struct np_call *call)
         (priority == INT64_MAX && time_limit_s < 0)) {
         np_answer_error(call, 400, "invalid",
             "expected {\"priority\": -100..100, \"time_limit\": seconds or null}");
-    } else if (priority != INT64_MAX && is_too_high(call, priority)) {
-        np_answer_high_priority(call);
-    } else {
+    } else if (priority == INT64_MAX ||
+               !np_answer_high_priority(call, priority, call->run->entry.priority)) {
         if (priority != INT64_MAX)
             code = np_service_set_priority(call->routes->service, call->run, priority, &err);
         if (code == 0 && time_limit_s >= 0)
@@ -256,21 +246,18 @@ static void answer_log(struct np_call *call, const struct np_child *child)
 }
 
 /* The log of a finished run does not grow: no need to wait. */
-static bool start_log(struct np_call *call, struct np_wait *wait)
-{
-    if (np_entry_is_over(&call->run->entry))
-        wait->log.wait_s = 0;
-    wait->log.dir = call->run->entry.dir;
-    return start_read(
-        call, wait, np_reader_log, &wait->log, wait->log.wait_s + READ_S, NP_MAX_LOG + 64);
-}
-
 static bool turn_log(struct np_call *call, struct np_wait *wait)
 {
-    if (wait->child.pid > 0 && wait->log.wait_s > 0 && np_entry_is_over(&call->run->entry))
+    struct np_log_request *query = &wait->log;
+
+    if (query->wait_s > 0 && np_entry_is_over(&call->run->entry)) {
         np_child_stop(&wait->child);
+        query->wait_s = 0;
+    }
+    query->dir = call->run->entry.dir;
     if (wait->child.pid == 0)
-        return !start_log(call, wait);
+        return !start_read(
+            call, wait, np_reader_log, query, query->wait_s + READ_S, NP_MAX_LOG + 64);
     const int code = np_child_turn(&wait->child);
     if (code == 1)
         answer_log(call, &wait->child);

@@ -291,7 +291,7 @@ static const struct gauge gauges[] = {
     {"nnpipe_run_report_timestamp_seconds", "When its process last reported.", AT(said)},
 };
 
-/* Only for runs with a process: a run that waits or is over has no series. */
+/* Only for runs with a process: a run that waits or has finished has no series. */
 static void write_gauge(FILE *out, const struct np_service *service, const struct gauge *gauge)
 {
     head(out, gauge->name, "gauge", gauge->help);

@@ -326,7 +326,6 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 
 static void submit(struct np_call *call, const struct np_entry *entry)
 {
-    const struct np_service_options *options = &call->routes->service->options;
     struct np_err err = {0};
     int64_t id;
     bool known;
@@ -335,10 +334,8 @@ static void submit(struct np_call *call, const struct np_entry *entry)
         np_answer_error(call, 500, "internal", "out of memory");
         return;
     }
-    if (strlen(entry->config) > (size_t)options->limits.config_bytes) {
-        np_answer_too_large(call, "the resolved config");
+    if (np_answer_too_large(call, "the resolved config", entry->config))
         return;
-    }
     const int code = np_service_submit(call->routes->service, entry, &id, &known, &err);
 
     if (code == -ENODEV)
@@ -355,7 +352,7 @@ static void answer_check(
     const struct np_node *problems = good ? NULL : np_node_get(answer, "problems");
     const char *config = good ? np_body_text(answer, "config", "", SIZE_MAX) : NULL;
     const struct np_service_run *known = find_key(call->routes->service, &wait->entry);
-    const char *wrong = "it could not be checked: the check died";
+    const char *wrong = "it could not be checked: the process of the check died";
 
     if (known) {
         answer_known(call, known, &wait->entry, config);
@@ -424,23 +421,15 @@ static bool is_within_limits(
     struct np_call *call, const struct np_entry *entry, const struct np_check *check)
 {
     const struct np_service *service = call->routes->service;
-    const struct np_limits *limits = &service->options.limits;
-    const struct np_caller *caller = &call->request->caller;
     struct np_err err = {0};
 
     if (find_key(service, entry))
         return true;
     if (np_service_may_limit(service, entry, &err) < 0)
         return !np_answer_failed(call, -ENODEV, &err);
-    if (strlen(check->config) > (size_t)limits->config_bytes) {
-        np_answer_too_large(call, "the config");
+    if (np_answer_too_large(call, "the config", check->config) ||
+        np_answer_high_priority(call, entry->priority, INT64_MIN))
         return false;
-    }
-    if (np_access_caller_is_limited(&service->access, caller) &&
-        entry->priority > limits->priority_max) {
-        np_answer_high_priority(call);
-        return false;
-    }
     const int code = np_service_may_queue(service, entry->uid, &err);
     return !np_answer_failed(call, code, &err);
 }

@@ -18,7 +18,7 @@ function complain(text) {
   $("problem").hidden = !text;
 }
 
-function tellToken(refused) {
+function showTokenState(refused) {
   const needs = !service.caller.all_runs && !service.caller.token;
   $("token-form").hidden = !needs;
   $("token-taken").hidden = !service.caller.token;
@@ -34,7 +34,7 @@ $("token-form").addEventListener("submit", async event => {
     service = await askJson("/v1/service");
     const refused = !service.caller.token;
     if (refused) token.set("");
-    tellToken(refused);
+    showTokenState(refused);
     $("token").value = "";
   } catch (error) {
     complain(error.message);
@@ -50,7 +50,7 @@ $("forget").addEventListener("click", () => {
 function isSure(run) {
   return new Promise(resolve => {
     const dialog = $("sure");
-    put($("sure-text"), `Stop run ${run.id}, ${run.name}? It writes a checkpoint and is over.`);
+    put($("sure-text"), `Stop run ${run.id}, ${run.name}? It writes a checkpoint and ends.`);
     dialog.returnValue = "no";
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
     dialog.showModal();
@@ -184,7 +184,7 @@ function showRuns() {
   put($("all-text"), `all ${over.length} that are over`);
 }
 
-function tellSummary() {
+function showSummary() {
   const count = state => runs.filter(run => run.state === state).length;
   const parts = ["running", "queued", "paused", "failed"].map(state => [state, count(state)]).filter(([state, n]) => n > 0 || state === "running");
   put($("summary"), parts.map(([state, n]) => `${n} ${state}`).join(", "), "live");
@@ -228,10 +228,10 @@ async function look() {
   const changed = !service || service.caller.token !== about.caller.token;
   service = about;
   runs = list.runs;
-  if (changed) tellToken(false);
+  if (changed) showTokenState(false);
   showRuns();
   showDevices(devices.devices);
-  tellSummary();
+  showSummary();
 }
 
 async function lookAtOne() {
@@ -248,7 +248,7 @@ async function lookAtOne() {
   await followRun(run, mayChange(run));
 }
 
-function tellLost(error) {
+function showLost(error) {
   if (error.status) { // it answers with an error
     complain(error.message);
     trouble = true;
@@ -274,7 +274,7 @@ async function refresh() {
     document.body.classList.remove("lost");
     await lookAtOne();
   } catch (error) {
-    tellLost(error);
+    showLost(error);
   }
   busy = false;
   if (again) refresh();

@@ -30,7 +30,7 @@ function closeRun() {
   $("one").hidden = true;
 }
 
-function tellFacts(run) {
+function showFacts(run) {
   const p = run.progress || {};
   const facts = [
     ["step", known(p.step) ? `${whole(p.step)} of ${whole(p.total_steps)}, epoch ${fixed(p.epoch, 2)}` : null],
@@ -171,7 +171,7 @@ function drawCurves() {
   draw("stall", feed.windows.rows.map(row => [row[0], row[2]]), ["stall"], 1, { valueRange: [0, 101] });
 }
 
-function tellVerdict(pipeline, goes) {
+function showVerdict(pipeline, goes) {
   const seen = goes ? "" : "When it last ran: ";
   const names = { limited: "limited by ", balanced: "balanced", inconclusive: "inconclusive" };
   const line = $("verdict");
@@ -191,7 +191,7 @@ function drawPipeline(run) {
   if (feed.drawn === pipeline && feed.drawnGoing === goes) return;
   feed.drawn = pipeline;
   feed.drawnGoing = goes;
-  tellVerdict(pipeline, goes);
+  showVerdict(pipeline, goes);
   $("bars").replaceChildren(barsOf(pipeline.bars, pipeline.limiter, pipeline.images_per_second, false).made);
   const waits = Object.entries(pipeline.stall_causes || {}).filter(([, part]) => part * pipeline.stall_ratio >= 0.005).sort((a, b) => b[1] - a[1]);
   put($("waits"), waits.length ? `The device waited ${percent(pipeline.stall_ratio, 0)} of the time: ${waits.map(([stage, part]) => `for ${stage} ${percent(part * pipeline.stall_ratio, 0)}`).join(", ")}.`
@@ -253,7 +253,7 @@ async function followRun(run, mayRead) {
   put($("one-name"), `${run.id} ${run.name}`);
   put($("one-state"), run.state, "state " + run.state);
   put($("one-why"), run.reason);
-  tellFacts(run);
+  showFacts(run);
   $("denied").hidden = mayRead;
   $("shown").hidden = !mayRead;
   if (!mayRead || (mine.quiet && mine.state === run.state)) return;
