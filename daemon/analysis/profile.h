@@ -175,7 +175,7 @@ void np_profile_look(const struct np_observation *observation, const struct np_k
     struct np_profile *ret_profile);
 
 /* The text of profile.json; docs/PROFILING.md has the schema. The `done` event has its first level. */
-/* NULL: out of memory; the caller frees. */
+/* NULL: out of memory. np_free. */
 char *np_profile_json(const struct np_profile *profile, struct np_err *err);
 char *np_profile_done(const struct np_profile *profile, struct np_err *err); /* only the event */
 struct np_json;

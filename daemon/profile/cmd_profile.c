@@ -113,7 +113,7 @@ static int write_files(struct profiling *p, struct np_err *err)
 
     if (code == 0)
         code = np_write_file(file, json, strlen(json), 0, err);
-    free(json);
+    np_free(json);
     np_free(file);
     np_free(page);
     return code;
@@ -153,7 +153,7 @@ static int print_events(struct profiling *p, struct np_err *err)
         np_ui_event(&p->ui, np_json_end(&p->ui.object));
     }
     fputs(done, stdout);
-    free(done);
+    np_free(done);
     return 0;
 }
 

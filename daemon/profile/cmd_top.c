@@ -94,15 +94,14 @@ static int read_folders(struct top *top, struct np_node **ret_response, struct n
     }
     np_json_begin(&json, NULL);
     np_runs_write(&json, &runs);
-    const char *text = np_json_end(&json);
+    char *text = np_json_take(&json, err);
     if (code == 0)
-        code = text ? np_json_parse(text, strlen(text), ret_response, err)
-                    : np_err_set(err, -ENOMEM, "out of memory");
+        code = text ? np_json_parse(text, strlen(text), ret_response, err) : -ENOMEM;
     if (code == 0 && *top->open && runs.nr_runs == 1 && runs.runs[0].pipeline) {
         set_pipeline(top, runs.runs[0].pipeline);
         runs.runs[0].pipeline = NULL;
     }
-    np_json_fini(&json);
+    np_free(text);
     np_runs_free(&runs);
     return code;
 }
