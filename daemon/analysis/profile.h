@@ -46,9 +46,9 @@ struct np_observation {
     /* stall_s by cause: the stage in which the reader of the late batch's last row was, or the copy
      * (np_account.blame_ns; np_stat_sum.blame_ns for other threads). Sums to stall_s. */
     double blame_s[NP_NR_STAGES];
-    double bridged_s
-        [NP_FEED_BRIDGES]; /* part of stall_s that a longer ring saves: np_account.bridged_ns */
-    double checkpoint_s;   /* the trainer's time in writing checkpoints */
+    /* The part of stall_s that a longer ring saves: np_account.bridged_ns. */
+    double bridged_s[NP_FEED_BRIDGES];
+    double checkpoint_s; /* the trainer's time in writing checkpoints */
     uint64_t nr_checkpoints;
     /* Per checkpoint; measured after the window if none was due in it; 0: the run writes none. */
     double checkpoint_each_s;
@@ -57,8 +57,8 @@ struct np_observation {
 /* Rates of parts that run alone and wait for no other part, with the run's readers, depth and prefetch.
  * 0: the run has no such part, or it was not measured. */
 struct np_ceilings {
-    double read_cold,
-        read_warm;    /* reading alone: page cache dropped for these files; not dropped */
+    double read_cold; /* reading alone, the files dropped from the page cache */
+    double read_warm; /* not dropped */
     double read_deep; /* cold, with NP_DEEPER times the reads in flight */
     double loader;    /* from reading to finished batches */
     double copy;      /* host to device */
@@ -89,10 +89,10 @@ struct np_model {
     double rate;                   /* as observed, with checkpoints at the configured interval */
     double cores;                  /* knobs.cores - other_cores: available to this run */
     double thread_s[NP_NR_STAGES]; /* a reader's time in each of its stages, without waits */
-    double blocked_s
-        [NP_NR_STAGES]; /* the part of it in calls that wait without a core: a slow `open` */
-    double read_rate;   /* of the disk at this number of reads in flight */
-    double read_max;    /* and at any number; 0: unknown */
+    /* The part of it in calls that wait without a core, such as a slow open(). */
+    double blocked_s[NP_NR_STAGES];
+    double read_rate;            /* of the disk at this number of reads in flight */
+    double read_max;             /* and at any number; 0: unknown */
     double copy_rate, step_rate; /* 0: no such stage */
     double step_cpu_s;        /* core-seconds of the CPU device's threads; else the trainer's own */
     double checkpoint_each_s; /* per checkpoint; 0: the run writes none */
@@ -149,7 +149,7 @@ struct np_profile {
     struct np_profile_verdict verdict;
     double noise;    /* relative difference of equal (A/A) trials; 0: not measured */
     double overhead; /* of the profiler, relative, measured */
-    double seconds;  /* that the profile took */
+    double seconds;  /* the profile's duration */
     bool deep, verified;
     bool verify_fills; /* the advised cache was still in its first epoch: nothing was verified */
     struct np_deep_stage stubbed[NP_NR_STAGES];
@@ -159,7 +159,7 @@ struct np_profile {
     double curve_faster[NP_PROFILE_MAX_CURVE]; /* rate with a limiter so many times faster */
     double curve_rate[NP_PROFILE_MAX_CURVE];
     int nr_curve;
-    const struct np_profile *before; /* --compare: the other one; NULL: none */
+    const struct np_profile *before; /* --compare: the older profile; NULL: none */
 };
 
 /* Settles the ceilings and makes model, verdict and curve from observation, ceilings, knobs and noise. */

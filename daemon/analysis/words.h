@@ -19,7 +19,7 @@ struct np_words_row {
 /* Fills the rows of the run's stages, in the pipeline's order; returns their number. The readers' CPU
  * stages have one ceiling: the bar is on the limiter's row, else on the busiest one's. */
 int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows[NP_NR_STAGES]);
-/* The rate that a full bar stands for: a round number, at most 5 times the rate; longer bars are cut. */
+/* The rate of a full bar: the highest ceiling, at most 5 times the run's rate; longer bars are cut. */
 double np_words_scale(
     const struct np_profile *profile, const struct np_words_row *rows, int nr_rows);
 
@@ -34,13 +34,13 @@ struct np_words_part {
 int np_words_parts(
     const struct np_profile *profile, struct np_words_part ret_parts[NP_WORDS_PARTS]);
 
-/* The cost of the advice: "+1.3 cores, +96 MiB; 4.0 cores are idle"; "": none. */
+/* The cost of the advice: "+1.3 cores, +96 MiB; 4.0 idle"; "": none. */
 void np_words_cost(const struct np_profile *profile, char *text, size_t bytes);
 /* The note of a stage without a rate of its own: "1.1 s every 500 steps = 0.4% of the time",
  * "hand-over costs 3.1%", "in the same 4 readers"; else "". */
 void np_words_note(
     const struct np_profile *profile, const struct np_words_row *row, char *text, size_t bytes);
-/* "noise ±1.8% (A/A) · profiler 0.3% · other tenants 0.1 cores". */
+/* "noise ±1.8% (A/A) · profiler's cost 0.3% · other tenants 0.1 cores". */
 void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 
 /* A number or a name as text; `np_words_rate(rate).text` is valid to the end of the full expression. Rate:

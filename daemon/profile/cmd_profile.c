@@ -1,5 +1,4 @@
-/* `nnpipe profile CONFIG`: finds the stage that limits the run, by how much, and the key to change. This
- * file has the options, the files and the order of output. Main thread. */
+/* `nnpipe profile CONFIG`: its options, the files it writes and the order of its output. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -157,7 +156,7 @@ static int print_events(struct profiling *p, struct np_err *err)
     return 0;
 }
 
-/* Prints the settings even if no file was written. */
+/* A config that cannot be written is only a warning: its settings are printed anyway. */
 static void write_changes(struct profiling *p)
 {
     struct np_err tuned = {0}, advised = {0};
@@ -183,7 +182,6 @@ static void print_text(struct profiling *p)
 
 static int report(struct profiling *p, struct np_err *err)
 {
-
     if (p->ask.compare)
         p->profile.before = &p->then;
     int code = write_files(p, err);
@@ -210,7 +208,7 @@ static void name_profile(struct profiling *p)
         gmtime_r(&now, &utc));
 }
 
-/* Checks before measuring that path can be written. Changes no file and leaves none. */
+/* Can path be written? Changes no file and leaves none. */
 static int check_writable(const char *path, struct np_err *err)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -284,7 +282,7 @@ static int compare_stored(struct profiling *p, struct np_err *err)
     return code;
 }
 
-/* Flags for measuring, which two stored profiles do not allow. */
+/* Is there a flag for measuring? */
 static bool measures(const struct options *ask, const struct np_flag *flags)
 {
     for (; flags->name; flags++)
@@ -312,9 +310,9 @@ static int check_usage(struct profiling *p, const struct np_flag *flags, int nr,
             "--max-memory and --max-cores need --tune"},
         {ask->trace_limit && !ask->trace, "--trace-limit needs --trace FILE: it limits its size"},
         {strcmp(ask->config_path, "-") == 0, "the config must be a file: every trial reads it"},
-        {is_stored(ask) && measures(ask, flags),
-            "two stored profiles are compared, and nothing is measured: of the flags only --json "
-            "has a meaning"},
+        {is_stored(ask) && measures(ask, flags), "two stored profiles are compared without a "
+                                                 "measurement: of the other flags only --json "
+                                                 "is allowed"},
     };
 
     for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)

@@ -92,15 +92,14 @@ static void describe(
 
     if (comparison->regressed)
         snprintf(comparison->text, sizeof(comparison->text),
-            "slower: %s img/s were %s (%+.1f%%, more than the %.1f%% that may be chance), by %s: "
-            "an "
-            "image takes %.1f us of it, %.1f then",
+            "slower: %s img/s, %s before (%+.1f%%; up to %.1f%% may be chance), because of %s: an "
+            "image takes %.1f us of it, %.1f before",
             is.text, was.text, 100 * comparison->change, 100 * comparison->least,
             np_words_loud(comparison->stage).text, 1e6 * after, 1e6 * before);
     else
         snprintf(comparison->text, sizeof(comparison->text),
-            "%s: %s img/s, %s then (%+.1f%%; up to %.1f%% may be chance)",
-            comparison->change > comparison->least ? "faster" : "as fast as then", is.text,
+            "%s: %s img/s, %s before (%+.1f%%; up to %.1f%% may be chance)",
+            comparison->change > comparison->least ? "faster" : "as fast as before", is.text,
             was.text, 100 * comparison->change, 100 * comparison->least);
 }
 
@@ -112,7 +111,7 @@ int np_profile_compare(const struct np_profile *then, const struct np_profile *n
     if (a->batch != b->batch || strcmp(a->device, b->device) != 0 ||
         strcmp(a->precision, b->precision) != 0)
         return np_err_set(err, -EINVAL,
-            "the old profile is of batches of %d in %s on %s, this one of %d in %s on %s: they "
+            "the old profile has batches of %d in %s on %s, this one of %d in %s on %s: they "
             "cannot be compared",
             a->batch, a->precision, a->device, b->batch, b->precision, b->device);
     if (!(then->model.rate > 0 && now->model.rate > 0 && isfinite(then->model.rate) &&

@@ -1,11 +1,11 @@
-/* profile.html: profile.json and the script and style of the service's page that draw it, in one file that
- * needs no other and no network. Its policy runs no script but these: each has the file's own random nonce. */
+/* profile.html: profile.json with the script and style of the service's page that draw it, in one file that
+ * needs no other file and no network. Its policy allows only these scripts, by the file's random nonce. */
 #include <sys/random.h>
 
 #include "daemon/profile/trial.h"
 #include "daemon/ui/page.h"
 
-/* In JSON a '<' stands in texts alone, and may be written so: no name can end the script or open a comment. */
+/* In JSON a '<' occurs only in texts. As an escape it cannot end the script or open a comment. */
 static void put_json(FILE *out, const char *json)
 {
     for (; *json; json++)
@@ -21,8 +21,7 @@ void np_profile_html_to(const char *json, FILE *out)
     char nonce[33];
 
     if (getrandom(random, sizeof(random), 0) < 0)
-        random[0] =
-            (uint64_t)(uintptr_t)out; /* guessable; no browser is asked to run what was guessed */
+        random[0] = (uint64_t)(uintptr_t)out; /* guessable, but better than a constant */
     snprintf(nonce, sizeof(nonce), "%016jx%016jx", (uintmax_t)random[0], (uintmax_t)random[1]);
     fprintf(out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -34,8 +33,7 @@ void np_profile_html_to(const char *json, FILE *out)
         nonce, nonce, nonce);
     np_page_put("/assets/profile.css", out);
     fputs("</style>\n</head>\n<body>\n<main id=\"report\" class=\"report\"><noscript>JavaScript "
-          "draws this "
-          "report; profile.json holds the same as text.</noscript></main>\n"
+          "draws this report; profile.json holds the same as text.</noscript></main>\n"
           "<script type=\"application/json\" id=\"profile\">",
         out);
     put_json(out, json);

@@ -22,7 +22,6 @@
 #define HELD_BACK     0.4   /* of the best: a cache that slow cannot win with other numbers */
 #define NEAR_DISK     4     /* times the disk's rate: closer to it, reads may matter */
 
-/* In the order of trials. */
 enum move { MOVE_READERS, MOVE_DEPTH, MOVE_PREFETCH, MOVE_IO, NR_MOVES };
 
 static const char *const kinds[] = {"none", "encoded", "decoded", "device"};
@@ -140,14 +139,13 @@ static void clamp(const struct search *s, struct np_knobs *knobs)
         knobs->readers--;
 }
 
-/* The smallest setting breaks the cap: an error of the user. */
 static int refuse_cap(const struct search *s, const struct np_knobs *least)
 {
     const uint64_t kib = (np_tune_memory(least) + 1023) / 1024;
 
     return np_err_set(s->err, -ERANGE,
-        "--max-memory: the loader takes at least %" PRIu64 "K (%d batches of %d ahead, one "
-        "read, no cache), not %" PRIu64 " bytes",
+        "--max-memory: the loader needs at least %" PRIu64 "K (%d batches of %d, one read, no "
+        "cache), not %" PRIu64 " bytes",
         kib, least->prefetch, least->batch, s->max_memory);
 }
 

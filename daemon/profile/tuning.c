@@ -277,9 +277,9 @@ static void print_outcome(const struct np_tuning *tuning, FILE *out)
         fprintf(out, " TUNED: %s img/s, %+.1f%% over the unchanged config\n",
             np_words_rate(tuned->best_rate).text, 100 * (tuned->best_rate / tuned->base_rate - 1));
     else
-        fprintf(out, " TUNED: nothing%s is better beyond noise (%.1f%%)%s\n",
+        fprintf(out, " TUNED: no setting%s is better beyond noise (%.1f%%)%s\n",
             best >= 0 ? " that could be tried" : "", 100 * tuned->least,
-            advice_was_tried(tuning) ? ", the advice above among it" : "");
+            advice_was_tried(tuning) ? ", the advice above included" : "");
     if (best >= 0)
         fprintf(out,
             " NOT TRIED: loader.cache: %s gains from the second epoch on, which no trial reached; "

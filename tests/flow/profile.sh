@@ -53,8 +53,8 @@ fi
 slower() {
     $P --out "$TMP/b" --compare "$TMP/a/profile.json" -o 'device={sim: {h2d_gbps: 10, step_ms: 16}}' >"$TMP/said" 2>&1
     code=$?
-    if grep -q 'slower: .* by ' "$TMP/said"; then [ $code -eq 3 ]; else [ $code -eq 0 ] &&
-        grep -qE 'faster:|as fast as then' "$TMP/said"; fi ||
+    if grep -q 'slower: .* because of ' "$TMP/said"; then [ $code -eq 3 ]; else [ $code -eq 0 ] &&
+        grep -qE 'faster:|as fast as before' "$TMP/said"; fi ||
         { echo "exit $code"; tail -n 1 "$TMP/said"; return 1; }
     [ -s "$TMP/b/profile.json" ]
 }
@@ -63,7 +63,7 @@ stored() { # made up: the second has a step that takes four times as long, and h
     made=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/render_profile
     "$made" --json balanced "$TMP/quick.json" && "$made" --json balanced "$TMP/slow.json" 4 || return 1
     exits 3 "$NNPIPE" profile "$TMP/slow.json" --compare "$TMP/quick.json" >"$TMP/said" 2>&1 &&
-        grep -q 'slower: .* by STEP' "$TMP/said" &&
+        grep -q 'slower: .* because of STEP' "$TMP/said" &&
         "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/slow.json" >"$TMP/said" &&
         "$NNPIPE" profile "$TMP/quick.json" --compare "$TMP/quick.json" --json | grep -q '"verdict": "not slower"'
 }

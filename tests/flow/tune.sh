@@ -44,7 +44,7 @@ t "wrong caps, or caps without --tune, are a mistake of the command line" caps
 # shellcheck disable=SC2086
 impossible() {
     exits 2 $P --tune --max-memory 1K --out "$TMP/b" >"$TMP/said" 2>&1 &&
-        grep -q 'max-memory: the loader takes at least [0-9]*K' "$TMP/said" && [ ! -e "$TMP/b" ]
+        grep -q 'max-memory: the loader needs at least [0-9]*K' "$TMP/said" && [ ! -e "$TMP/b" ]
 }
 t "so is a cap below the loader's minimum" impossible
 [ "$failed" -eq 0 ]

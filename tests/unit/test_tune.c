@@ -412,7 +412,7 @@ Test(tune, a_cap_below_the_loaders_minimum_is_an_error)
 
     cr_assert_eq(np_tune(&model, &options, &tuned, &err), -ERANGE);
     cr_assert_eq(err.code, -ERANGE);
-    cr_assert_not_null(strstr(err.text, "--max-memory: the loader takes at least 2511K"));
+    cr_assert_not_null(strstr(err.text, "--max-memory: the loader needs at least 2511K"));
     cr_assert_eq(script.nr, 0);
     options.max_memory = 2511 << 10; /* as given */
     cr_assert_eq(np_tune(&model, &options, &tuned, NULL), 0);

@@ -42,7 +42,7 @@ Test(tuning, a_cache_that_no_trial_filled_is_still_advised)
     two_trials(&tuning, 28, true);
     char *text = said(&tuning);
     cr_expect(strstr(text, "its cache still fills\n"), "%s", text);
-    cr_expect(strstr(text, " TUNED: nothing that could be tried is better beyond noise (2.0%)\n"),
+    cr_expect(strstr(text, " TUNED: no setting that could be tried is better beyond noise (2.0%)\n"),
         "%s", text);
     cr_expect(strstr(text, " NOT TRIED: loader.cache: encoded gains from the second epoch on"),
         "%s", text);
@@ -57,7 +57,7 @@ Test(tuning, failed_advice_is_reported)
     two_trials(&tuning, 29.1, false);
     char *text = said(&tuning);
     cr_expect(strstr(text, "as advised\n"), "%s", text);
-    cr_expect(strstr(text, "nothing is better beyond noise (2.0%), the advice above among it\n"),
+    cr_expect(strstr(text, "no setting is better beyond noise (2.0%), the advice above included\n"),
         "%s", text);
     cr_expect_null(strstr(text, "NOT TRIED"), "%s", text);
     free(text);
