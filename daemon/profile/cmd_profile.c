@@ -11,7 +11,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/profile/trial.h"
-#include "daemon/profile/tuning.h"
+#include "daemon/profile/tune.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/ui/progress.h"
 #include "daemon/ui/terminal.h"

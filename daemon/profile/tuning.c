@@ -1,5 +1,5 @@
-/* See tuning.h. */
-#include "daemon/profile/tuning.h"
+/* See tune.h. */
+#include "daemon/profile/tune.h"
 
 #include <errno.h>
 #include <limits.h>

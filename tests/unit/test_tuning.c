@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/profile/tuning.h"
+#include "daemon/profile/tune.h"
 #include "tests/test.h"
 
 /* As it is, and with the files cached: the model promises 180, the trial gave `rate`. */
