@@ -20,7 +20,7 @@
 #define MAX_ORDINAL 999
 #define PLUGIN_FILE "libnnpipe-cuda.so"
 
-/* --- what all devices share -------------------------------------------------------------------- */
+/* --- what all devices share ------------------------------------------------------------------- */
 
 void np_device_note(const struct np_device *device, const char *format, ...)
 {
@@ -56,7 +56,7 @@ void np_device_add_library(
     snprintf(library->path, sizeof(library->path), "%s", path);
 }
 
-/* --- the plugin -------------------------------------------------------------------------------- */
+/* --- the plugin ------------------------------------------------------------------------------- */
 
 typedef const struct np_plugin *(*plugin_fn)(void);
 
@@ -107,8 +107,9 @@ int np_plugin_load(
     return code;
 }
 
-/* Loads the first plugin found: beside the program, in ../lib/nnpipe from there, on the library path. A file that does
- * not load or fit is an error that names it: a further search would hide it. */
+/* Loads the first plugin found: beside the program, in ../lib/nnpipe from there, on the library
+ * path. A file that does not load or fit is an error that names it: a further search would hide
+ * it. */
 static int find_plugin(void **ret_library, const struct np_plugin **ret_plugin, struct np_err *err)
 {
     static const char *const places[] = {"", "../lib/nnpipe/"};
@@ -139,7 +140,7 @@ static int find_plugin(void **ret_library, const struct np_plugin **ret_plugin, 
     return code < 0 ? np_err_set(err, code, "%s", why.text) : 0;
 }
 
-/* --- a GPU that is not used -------------------------------------------------------------------- */
+/* --- a GPU that is not used ------------------------------------------------------------------- */
 
 #define DEVICE_FILE "/dev/nvidia0"
 #define PROC_FOLDER "/proc/driver/nvidia/gpus" /* one folder per GPU; visible in containers too */
@@ -176,9 +177,10 @@ static int count_by_driver(void)
     return n;
 }
 
-/* Does this machine seem to have an NVIDIA GPU? Used when no GPU can be opened, so that `device: auto` does not
- * silently take the CPU of a GPU machine. The kernel module's files come first; the driver's library is asked where
- * they are missing, as on WSL. True: text names the sign ("/dev/nvidia0 is there"). */
+/* Does this machine seem to have an NVIDIA GPU? Called when no GPU can be opened, so that `device:
+ * auto` does not take the CPU of a GPU machine without a warning. The kernel module's files come
+ * first; where they are missing, as on WSL, the driver's library counts. True: text names the sign
+ * ("/dev/nvidia0 is there"). */
 static bool gpu_sign(char *text, size_t text_bytes)
 {
     int n = 0;
@@ -194,7 +196,7 @@ static bool gpu_sign(char *text, size_t text_bytes)
     return true;
 }
 
-/* --- names ------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 static const struct builtin {
     const char *name;

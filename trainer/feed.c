@@ -18,13 +18,13 @@
 #define NR_BUFFERS       NP_FEED_BUFFERS
 #define MAX_STAGED_BYTES ((uint64_t)8 << 20) /* of a piece */
 
-/* --- staging ----------------------------------------------------------------------------------- */
+/* --- staging ---------------------------------------------------------------------------------- */
 
 #define NR_PIECES 4
 
-/* Copies pageable memory to the device through a small ring of pinned pieces. (The driver's own copy would make the
- * caller wait for the copy stream.) Several copies fill a piece, each queued at once; an event is recorded after the last
- * one, and the piece is filled again when the event has passed. */
+/* Copies pageable memory to the device through a small ring of pinned pieces. (With the driver's
+ * own copy the caller would wait for the copy stream.) Each copy into a piece is queued at once.
+ * When a piece is full an event is recorded, and the piece is filled again after the event. */
 struct staging {
     struct np_device *device;
     size_t piece_bytes;
@@ -76,8 +76,8 @@ static int turn(struct staging *staging)
     return wait_for(staging, staging->at);
 }
 
-/* Queues the copy of src to dst on the device; the caller may reuse src at once. Blocks only while all pieces are still
- * being copied. Negative errno: the device failed. */
+/* Queues the copy of src to dst on the device; the caller may reuse src at once. Blocks only while
+ * all pieces are still being copied. Negative errno: the device failed. */
 static int staging_upload(struct staging *staging, void *dst, const void *src, size_t bytes)
 {
     const uint8_t *from = src;
@@ -115,7 +115,7 @@ static void staging_free(struct staging *staging)
     np_free(staging);
 }
 
-/* --- buffers ----------------------------------------------------------------------------------- */
+/* --- buffers ---------------------------------------------------------------------------------- */
 
 enum buffer_state {
     FREE,

@@ -1,4 +1,4 @@
-/* Winograd's minimal filtering F(4x4, 3x3) in AVX2: the pieces kernels_cpu_winograd.c puts together.
+/* Winograd's minimal filtering F(4x4, 3x3) in AVX2: the steps that kernels_cpu_winograd.c calls.
  * Lavin and Gray, "Fast algorithms for convolutional neural networks", arXiv:1509.09308, section 4;
  * points 0, 1, -1, 2, -2, infinity. Call only where np_winograd_usable().
  *

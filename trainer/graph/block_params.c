@@ -95,8 +95,8 @@ static const char *param_of(void *context, const char *name, size_t length)
     return NULL;
 }
 
-/* Returns a scalar with its $ replaced; NULL: it cannot be calculated, with a mistake unless an
- * earlier mistake is the reason. */
+/* Returns a scalar with its $ replaced; NP_UNKNOWN: it depends on a layer with a mistake; NULL: a
+ * mistake. */
 static struct np_node *calculate(
     struct np_builder *b, const struct np_scope *scope, const struct np_node *node, bool always)
 {

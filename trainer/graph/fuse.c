@@ -6,7 +6,7 @@
 #include "loader/base/mem.h"
 #include "trainer/graph/graph.h"
 
-/* Returns the only node that reads tensor, or -1 if it is not a forward node with this operation. */
+/* Returns the only node that reads tensor, if it is a forward node with this operation, or -1. */
 static int only_reader(const struct np_graph *graph, int tensor, enum np_op op)
 {
     int found = -1;

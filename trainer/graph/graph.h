@@ -21,19 +21,19 @@ enum np_op {
     NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
     NP_OP_CONV_DGRAD, /* dy, weight -> dx */
     NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
-    NP_OP_BN_STATS, /* x, running_mean, running_var -> mean, inv_std (c), f32; updates the running ones */
-    NP_OP_BN_APPLY, /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
-    NP_OP_BN_EVAL,  /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
-    NP_OP_BN_REDUCE, /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: dy masked first
+    NP_OP_BN_STATS,   /* x, running_mean, running_var (updated) -> mean, inv_std (c), f32 */
+    NP_OP_BN_APPLY,   /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
+    NP_OP_BN_EVAL,    /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
+    NP_OP_BN_REDUCE, /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: masks dy first
                              (with [add]: by y > 0; without: by the recomputed sign) */
-    NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
-    NP_OP_RELU,           /* x -> y */
-    NP_OP_RELU_DGRAD,     /* dy, y -> dx */
-    NP_OP_MAXPOOL,        /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
-    NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
-    NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
-    NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
-    NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
+    NP_OP_BN_DGRAD,  /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
+    NP_OP_RELU,      /* x -> y */
+    NP_OP_RELU_DGRAD,           /* dy, y -> dx */
+    NP_OP_MAXPOOL,              /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
+    NP_OP_MAXPOOL_DGRAD,        /* dy, argmax -> dx */
+    NP_OP_AVGPOOL,              /* x -> y     padding counts, as in torch */
+    NP_OP_AVGPOOL_DGRAD,        /* dy -> dx */
+    NP_OP_GLOBAL_AVGPOOL,       /* x -> y (n, 1, 1, c) */
     NP_OP_GLOBAL_AVGPOOL_DGRAD, /* dy -> dx */
     NP_OP_LINEAR, /* x (n, 1, 1, in), weight (out, in), [bias] -> y (n, 1, 1, out)  attr: [relu] */
     NP_OP_LINEAR_DGRAD,  /* dy, weight -> dx */
@@ -42,12 +42,12 @@ enum np_op {
     NP_OP_DROPOUT_DGRAD, /* dy -> dx   the same draws */
     NP_OP_FLATTEN,       /* x (n, h, w, c) -> y (n, 1, 1, c*h*w) in torch's C, H, W order */
     NP_OP_FLATTEN_DGRAD, /* dy -> dx */
-    NP_OP_ADD, /* a, b -> y  (the gradient of both is dy itself); also sums gradients; attr: [relu] */
-    NP_OP_CONCAT,        /* a, b [, c, d ...] -> y on channels */
+    NP_OP_ADD,    /* a, b -> y  (both gradients are dy itself); also sums gradients; attr: [relu] */
+    NP_OP_CONCAT, /* a, b [, c, d ...] -> y on channels */
     NP_OP_CONCAT_DGRAD,  /* dy -> da, db ... */
     NP_OP_CROSS_ENTROPY, /* logits, labels -> loss (rows) f32, correct (rows) f32, top5 (rows) f32;
                              masked rows (label -1) give 0 */
-    NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: d(mean over the batch) / dlogits * loss_scale */
+    NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
     NP_NR_OPS
 };
 extern const char *const np_op_names[NP_NR_OPS];

@@ -36,7 +36,7 @@ static bool add_param(const struct np_layer_site *site, int node, const struct p
     return true;
 }
 
-/* Appends the weight, with outputs first in dims, and the bias. Returns the node's output, or -1. */
+/* Appends the weight, outputs first in dims, and the bias. Returns the node's output, or -1. */
 static int add_weights(const struct np_layer_site *site, int node, struct param weight, int nr_dims,
     const int *dims, bool has_bias)
 {
