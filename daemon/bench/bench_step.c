@@ -18,8 +18,8 @@ struct step_bench {
     struct np_plan *plan;
     enum np_dtype precision;
     int threads;
-    uint8_t *batch;        /* images, then labels */
-    uint8_t *device_batch; /* the same, or a copy on the device */
+    uint8_t *batch;     /* images, then labels */
+    void *device_batch; /* of np_compute_copy() */
     size_t labels_at;
     struct np_event passed[2]; /* of the newest step and the one before it */
     uint64_t last_ns;          /* end of the newest finished step */
@@ -50,7 +50,6 @@ static int write_weights(struct np_bench *bench, const struct step_bench *step, 
 /* Makes random pixels and labels on the device. */
 static int make_batch(struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
-    const struct np_device_ops *ops = step->device->ops;
     const struct np_graph *graph = bench->setup.graph;
     const size_t rows = (size_t)graph->batch,
                  pixels = np_tensor_elements(&graph->tensors[graph->images]);
@@ -66,10 +65,7 @@ static int make_batch(struct np_bench *bench, struct step_bench *step, struct np
         step->batch[i] = (uint8_t)np_draw_below(&draws, 256);
     for (size_t i = 0; i < rows; i++)
         labels[i] = (int32_t)np_draw_below(&draws, (uint32_t)graph->classes);
-    step->device_batch = ops->alloc ? ops->alloc(step->device, bytes) : step->batch;
-    if (!step->device_batch)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for a batch", step->device->name);
-    return np_compute_copy(step->device, step->device_batch, step->batch, bytes, err);
+    return np_compute_copy(step->device, step->batch, bytes, &step->device_batch, err);
 }
 
 static int open_step(struct np_bench *bench, struct step_bench *step, struct np_err *err)
@@ -106,7 +102,7 @@ static int queue_step(
 {
     const struct np_device_ops *ops = step->device->ops;
     const struct np_plan_ops *plan_ops = step->device->plan_ops;
-    const void *labels = step->device_batch + step->labels_at;
+    const void *labels = (uint8_t *)step->device_batch + step->labels_at;
     const float scale = 1.0f / (float)bench->setup.graph->batch;
     struct np_hyper hyper;
     int code;
@@ -202,12 +198,10 @@ static void report(struct np_bench *bench, struct step_bench *step)
 
 static void close_step(struct step_bench *step)
 {
-    if (step->device_batch && step->device_batch != step->batch)
-        step->device->ops->free(step->device, step->device_batch);
+    np_compute_free(step->device, step->batch, step->device_batch);
     if (step->plan)
         step->device->plan_ops->free(step->plan);
     np_device_close(step->device);
-    np_free(step->batch);
     np_free(step->ms);
 }
 

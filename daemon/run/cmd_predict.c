@@ -31,8 +31,8 @@ struct predictor {
     struct np_inference net;
     struct np_decoder *decoder;
     struct np_resizer *resizer;
-    uint8_t *row;        /* (height, width, channels), then its label; pinned */
-    uint8_t *device_row; /* the same on the device; row if the device reads that itself */
+    uint8_t *row;     /* (height, width, channels), then its label */
+    void *device_row; /* of np_compute_copy() */
     size_t label_at, row_bytes;
     float *logits; /* (classes) */
     double *odds;  /* (classes) */
@@ -42,7 +42,6 @@ struct predictor {
 static int open_predictor(struct predictor *p, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
-    struct np_device *device = p->net.device;
     const size_t classes = (size_t)setup->classes->nr_items,
                  pixels = (size_t)setup->height * (size_t)setup->width *
                           (size_t)p->net.config->loader.channels;
@@ -50,16 +49,13 @@ static int open_predictor(struct predictor *p, struct np_err *err)
 
     p->label_at = (pixels + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
     p->row_bytes = p->label_at + sizeof(none);
-    p->row = device->pinned.alloc(device->pinned.context, p->row_bytes);
-    p->device_row = device->ops->alloc ? device->ops->alloc(device, p->row_bytes) : p->row;
-    if (!p->row || !p->device_row)
-        return np_err_set(err, -ENOMEM, "%s: out of memory for an image", device->name);
-    memcpy(p->row + p->label_at, &none, sizeof(none));
+    p->row = np_try_alloc(p->row_bytes, err);
     p->resizer = np_resizer_new(err);
     p->logits = np_try_array(classes, sizeof(*p->logits), err);
     p->odds = np_try_array(classes, sizeof(*p->odds), err);
-    if (!p->resizer || !p->logits || !p->odds)
+    if (!p->row || !p->resizer || !p->logits || !p->odds)
         return err->code;
+    memcpy(p->row + p->label_at, &none, sizeof(none));
     int code = np_decoder_new(&p->decoder, err);
     if (code == 0)
         np_decoder_limit(p->decoder, (uint64_t)p->net.config->loader.max_pixels);
@@ -68,12 +64,7 @@ static int open_predictor(struct predictor *p, struct np_err *err)
 
 static void close_predictor(struct predictor *p)
 {
-    struct np_device *device = p->net.device;
-
-    if (p->device_row && p->device_row != p->row)
-        device->ops->free(device, p->device_row);
-    if (p->row)
-        device->pinned.free(device->pinned.context, p->row, p->row_bytes);
+    np_compute_free(p->net.device, p->row, p->device_row);
     np_resizer_free(p->resizer);
     np_decoder_free(p->decoder);
     np_free(p->logits);
@@ -128,10 +119,11 @@ static int run_net(struct predictor *p, struct np_err *err)
 {
     const struct np_plan_ops *ops = p->net.device->plan_ops;
     struct np_metrics metrics;
-    int code = np_compute_copy(p->net.device, p->device_row, p->row, p->row_bytes, err);
+    int code = np_compute_copy(p->net.device, p->row, p->row_bytes, &p->device_row, err);
 
     if (code < 0 ||
-        (code = ops->eval(p->net.plan, p->device_row, p->device_row + p->label_at, err)) < 0 ||
+        (code = ops->eval(
+             p->net.plan, p->device_row, (uint8_t *)p->device_row + p->label_at, err)) < 0 ||
         (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
         (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
         (code = np_outputs_check(p->logits, p->net.setup.classes, err)) < 0)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/base/box.h"
+#include "loader/base/mem.h"
 #include "trainer/plan.h"
 
 const char *const np_precision_names[] = {"f32", "bf16", "f16", NULL};
@@ -51,14 +52,18 @@ int np_compute_graph(const struct np_config *config, enum np_dtype precision,
 }
 
 int np_compute_copy(
-    struct np_device *device, void *to, const void *from, size_t bytes, struct np_err *err)
+    struct np_device *device, void *host, size_t bytes, void **memory, struct np_err *err)
 {
     struct np_event copied = {0};
     int code;
 
-    if (to == from)
+    if (!*memory)
+        *memory = device->ops->alloc ? device->ops->alloc(device, bytes) : host;
+    if (!*memory)
+        return np_err_set(err, -ENOMEM, "%s: out of memory for a batch", device->name);
+    if (*memory == host)
         return 0;
-    code = device->ops->upload(device, to, from, bytes);
+    code = device->ops->upload(device, *memory, host, bytes);
     if (code >= 0) {
         device->ops->record(device, NP_STREAM_COPY, &copied);
         code = device->ops->done(device, &copied, true);
@@ -67,6 +72,13 @@ int np_compute_copy(
         return 0;
     np_err_set(err, code, "%s: a copy to the device failed", device->name);
     return np_device_blame(device, err);
+}
+
+void np_compute_free(struct np_device *device, void *host, void *memory)
+{
+    if (memory && memory != host)
+        device->ops->free(device, memory);
+    np_free(host);
 }
 
 enum np_state_kind np_state_kind(const struct np_device *device)

@@ -16,11 +16,13 @@ bool np_precision_find(const char *name, enum np_dtype *ret_precision);
 int np_compute_graph(const struct np_config *config, enum np_dtype precision,
     const struct np_overrides *overrides, struct np_setup *setup, struct np_err *err);
 
-/* Copies a batch to device memory and waits; does nothing if to is from: the device reads host memory. The
- * labels of a batch begin at the next multiple of NP_LABELS_AT after its images. Trainer thread. */
+/* Copies a batch to the device and waits. *memory: NULL at first; receives device memory, or host if the
+ * device reads that itself; np_compute_free(). The labels of a batch begin at the next multiple of
+ * NP_LABELS_AT after its images. Trainer thread. */
 #define NP_LABELS_AT 256
 int np_compute_copy(
-    struct np_device *device, void *to, const void *from, size_t bytes, struct np_err *err);
+    struct np_device *device, void *host, size_t bytes, void **memory, struct np_err *err);
+void np_compute_free(struct np_device *device, void *host, void *memory);
 
 /* The key in the facts for a device's own state: a run that resumes on the other kind keeps both. */
 enum np_state_kind { NP_STATE_GPU, NP_STATE_CPU, NP_NR_STATE_KINDS };
