@@ -17,19 +17,14 @@
 
 #define DIGEST_BATCHES 64
 
-/* The state when the measurement began, after the warm-up. */
-struct start {
-    uint64_t ns, bytes_read;
-    double cpu_seconds;
-    bool reached;
-};
-
 struct measured {
-    uint64_t nr_taken;   /* batches, including warm-up */
-    uint64_t nr_batches; /* since the clock started */
+    uint64_t nr_taken; /* batches, including warm-up */
     uint64_t digest_batches, nr_bad;
-    double images, epochs, seconds, cpu_seconds, bytes_read; /* since the clock started */
-    struct start start;
+    uint64_t start_ns, start_bytes; /* when the clock started, after the warm-up; ns 0: not yet */
+    double start_cpu_seconds;
+    /* Since the clock started: */
+    uint64_t nr_batches;
+    double images, epochs, seconds, cpu_seconds, bytes_read;
     XXH3_state_t hash;
 };
 
@@ -48,17 +43,14 @@ static bool is_timed(const struct np_bench *bench)
     return bench->steps == 0 && bench->epochs == 0;
 }
 
-static void start_clock(const struct np_bench *bench, struct start *start)
+static void start_clock(const struct np_bench *bench, struct measured *measured)
 {
     struct np_stat_sum sum;
 
     np_stat_read(bench->stat, "reader", &sum);
-    *start = (struct start){
-        .ns = np_now_ns(),
-        .bytes_read = sum.stages[NP_STAGE_READ].bytes,
-        .cpu_seconds = np_cpu_seconds(),
-        .reached = true,
-    };
+    measured->start_ns = np_now_ns();
+    measured->start_bytes = sum.stages[NP_STAGE_READ].bytes;
+    measured->start_cpu_seconds = np_cpu_seconds();
 }
 
 static void stop_clock(const struct np_bench *bench, struct measured *measured)
@@ -66,19 +58,18 @@ static void stop_clock(const struct np_bench *bench, struct measured *measured)
     struct np_stat_sum sum;
 
     np_stat_read(bench->stat, "reader", &sum);
-    measured->seconds = (double)(np_now_ns() - measured->start.ns) * 1e-9;
-    measured->cpu_seconds = np_cpu_seconds() - measured->start.cpu_seconds;
-    measured->bytes_read = (double)(sum.stages[NP_STAGE_READ].bytes - measured->start.bytes_read);
+    measured->seconds = (double)(np_now_ns() - measured->start_ns) * 1e-9;
+    measured->cpu_seconds = np_cpu_seconds() - measured->start_cpu_seconds;
+    measured->bytes_read = (double)(sum.stages[NP_STAGE_READ].bytes - measured->start_bytes);
     measured->images = (double)measured->nr_batches * (double)bench->config->loader.batch;
     measured->epochs = measured->images / (double)np_index_samples(bench->setup.train);
 }
 
 static bool is_over(const struct np_bench *bench, const struct measured *measured)
 {
-    const uint64_t end_ns = measured->start.ns + (uint64_t)(bench->seconds * 1e9);
-
-    return is_timed(bench) && measured->start.reached &&
-           measured->nr_taken >= measured->digest_batches && np_now_ns() >= end_ns;
+    return is_timed(bench) && measured->start_ns &&
+           measured->nr_taken >= measured->digest_batches &&
+           np_now_ns() >= measured->start_ns + (uint64_t)(bench->seconds * 1e9);
 }
 
 /* Takes batches until the run ends, or until the time is over and the digest is complete. */
@@ -101,10 +92,10 @@ static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_
         if (measured->nr_taken++ < measured->digest_batches)
             XXH3_64bits_update(&measured->hash, batch->images, bytes);
         np_ring_release(ring, batch);
-        if (measured->start.reached)
+        if (measured->start_ns)
             measured->nr_batches++;
         else if (measured->nr_taken >= warm_up)
-            start_clock(bench, &measured->start);
+            start_clock(bench, measured);
     }
     return 0;
 }
@@ -119,7 +110,7 @@ static int measure(const struct np_bench *bench, struct np_loader **ret_loader,
     measured->digest_batches = digest_batches(bench, nr_steps);
     XXH3_64bits_reset(&measured->hash);
     if (!is_timed(bench))
-        start_clock(bench, &measured->start);
+        start_clock(bench, measured);
     code = np_loader_start(&config, ret_loader, err);
     if (code == 0)
         code = drain(bench, *ret_loader, nr_steps, measured, err);

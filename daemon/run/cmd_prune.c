@@ -26,7 +26,7 @@ struct usage {             /* of a folder of checkpoints */
     uint64_t bytes, spare; /* of all; of those to be deleted */
 };
 
-/* dropped: is one without optimizer state complete too? */
+/* dropped: a checkpoint without optimizer state is complete too. */
 static bool is_whole(const char *dir, uint64_t step, bool dropped)
 {
     char *path = np_format("%s/step-%" PRIu64, dir, step);
@@ -79,7 +79,8 @@ static int only_final(struct np_checkpoint_name *names, int n)
     return nr;
 }
 
-/* Sizes what is there and what `keep` would delete. Any newer than the newest complete one is damaged. */
+/* Sums the bytes of all checkpoints, and of those that `keep` would delete. A checkpoint newer than the
+ * newest complete one is damaged. */
 static int measure(const char *dir, int keep, struct usage *ret_usage, struct np_err *err)
 {
     struct np_checkpoint_name *names = NULL;

@@ -169,7 +169,7 @@ static int final_test(struct np_run *run, struct np_err *err)
     return np_evaluate(&evaluation, &run->test, err);
 }
 
-/* --- all of it ------------------------------------------------------------------------------- */
+/* --- the whole run --------------------------------------------------------------------------- */
 
 static int open_base(struct np_run *run, struct np_err *err)
 {
