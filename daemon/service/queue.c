@@ -191,9 +191,14 @@ static int run_sql(struct np_queue *queue, const char *text, const char *what, s
     return result == SQLITE_OK ? 0 : fail(queue, result, what, err);
 }
 
-static void roll_back(struct np_queue *queue)
+/* Ends a transaction: commits it if code is 0, else undoes it. */
+static int finish(struct np_queue *queue, int code, const char *what, struct np_err *err)
 {
-    sqlite3_exec(queue->db, "ROLLBACK", NULL, NULL, NULL);
+    if (code == 0)
+        code = run_sql(queue, "COMMIT", what, err);
+    if (code < 0)
+        sqlite3_exec(queue->db, "ROLLBACK", NULL, NULL, NULL);
+    return code;
 }
 
 /* --- statements ------------------------------------------------------------------------------- */
@@ -235,6 +240,15 @@ static void bind_real(sqlite3_stmt *statement, int *at, double value)
     sqlite3_bind_double(statement, (*at)++, value);
 }
 
+/* A change whose only value is an ID. */
+static int step_id(struct np_queue *queue, enum statement which, int64_t id, struct np_err *err)
+{
+    int at = 1;
+
+    bind_int(queue->statements[which], &at, id);
+    return step(queue, which, NULL, "written", err);
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 static int read_int(void *context, int nr, char **values, char **names)
@@ -258,14 +272,12 @@ static int make_tables(struct np_queue *queue, int version, struct np_err *err)
 
     if (code < 0)
         return code;
-    snprintf(end, sizeof(end), "PRAGMA user_version=%d; COMMIT", VERSION);
+    snprintf(end, sizeof(end), "PRAGMA user_version=%d", VERSION);
     for (int i = version; i < VERSION && code == 0; i++)
         code = run_sql(queue, versions[i], "made", err);
     if (code == 0)
         code = run_sql(queue, end, "made", err);
-    if (code < 0)
-        roll_back(queue);
-    return code;
+    return finish(queue, code, "made", err);
 }
 
 static int set_up(struct np_queue *queue, struct np_err *err)
@@ -422,21 +434,15 @@ int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *
         return code;
     code = insert(queue, entry, err);
     id = sqlite3_last_insert_rowid(queue->db);
-    if (code == 0) {
-        at = 1;
-        bind_int(queue->statements[NAME_DIR], &at, id);
-        code = step(queue, NAME_DIR, NULL, "written", err);
-    }
+    if (code == 0)
+        code = step_id(queue, NAME_DIR, id, err);
     if (code == 0)
         code = insert_text(queue, id, entry, err);
     if (code == 0)
         code = insert_after(queue, id, entry, err);
-    if (code == 0)
-        code = run_sql(queue, "COMMIT", "written", err);
-    if (code < 0) {
-        roll_back(queue);
+    code = finish(queue, code, "written", err);
+    if (code < 0)
         return code;
-    }
     *ret_id = id;
     *ret_known = false;
     return 0;
@@ -477,17 +483,9 @@ int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err)
 
     if (code < 0)
         return code;
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && code == 0; i++) {
-        int at = 1;
-
-        bind_int(queue->statements[parts[i]], &at, id);
-        code = step(queue, parts[i], NULL, "written", err);
-    }
-    if (code == 0)
-        code = run_sql(queue, "COMMIT", "written", err);
-    if (code < 0)
-        roll_back(queue);
-    return code;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts) && code == 0; i++)
+        code = step_id(queue, parts[i], id, err);
+    return finish(queue, code, "written", err);
 }
 
 int np_queue_drain(struct np_queue *queue, const char *device, bool drained, struct np_err *err)
@@ -671,10 +669,7 @@ int np_queue_set_token(
 
 int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err)
 {
-    int at = 1;
-
-    bind_int(queue->statements[DROP_TOKEN], &at, uid);
-    return step(queue, DROP_TOKEN, NULL, "written", err);
+    return step_id(queue, DROP_TOKEN, uid, err);
 }
 
 int np_queue_find_token(
