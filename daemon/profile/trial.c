@@ -3,6 +3,7 @@
  * thread. */
 #include <errno.h>
 #include <ftw.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,6 @@ static bool is_warm(const struct trial *trial, const struct np_observed *seen)
 {
     const double seconds = (double)(np_now_ns() - trial->first_ns) * 1e-9;
     const double warmup = trial->options->warmup_s * trial->pace;
-
     const double fill =
         trial->options->fill_s > 0 ? trial->options->fill_s * trial->pace : LONG_WARMUP * warmup;
 
@@ -79,16 +79,15 @@ static bool is_warm(const struct trial *trial, const struct np_observed *seen)
            seconds >= (np_observe_fills(seen->knobs, seen->steps) ? fill : warmup);
 }
 
-/* Writes a checkpoint if none was due in the window, to measure its time. */
+/* If none was due in the window, writes one to measure its time. */
 static void time_checkpoint(struct trial *trial, struct np_run *run)
 {
-    const double seconds =
-        trial->knobs->checkpoint_steps == 0 || trial->observation->nr_checkpoints > 0
-            ? 0
-            : np_run_time_save(run);
+    struct np_observation *seen = trial->observation;
 
-    if (seconds > 0)
-        trial->observation->checkpoint_each_s = seconds;
+    if (seen->nr_checkpoints > 0)
+        seen->checkpoint_each_s = seen->checkpoint_s / (double)seen->nr_checkpoints;
+    else if (trial->knobs->checkpoint_steps > 0)
+        seen->checkpoint_each_s = fmax(np_run_time_save(run), 0);
 }
 
 /* Adds a row per tenth of a second, or per step if that is longer. */
@@ -140,9 +139,6 @@ static bool on_step(void *context, struct np_run *run, const struct np_observed 
     np_observe_between(seen, &trial->start, &end, trial->observation);
     np_run_knobs(run, trial->knobs);
     trial->knobs->cache_fills = np_observe_fills(trial->knobs, trial->start.steps);
-    if (trial->observation->nr_checkpoints > 0)
-        trial->observation->checkpoint_each_s =
-            trial->observation->checkpoint_s / (double)trial->observation->nr_checkpoints;
     time_checkpoint(trial, run);
     return true;
 }
