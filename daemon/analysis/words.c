@@ -9,6 +9,8 @@
 
 #include "daemon/analysis/model.h"
 
+static const struct np_words none = {""};
+
 static struct np_words words(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static struct np_words words(const char *format, ...)
 {
@@ -98,7 +100,7 @@ struct np_words np_words_spread(double gain, double noise)
     const double spread = gain * noise;
 
     if (!(noise > 0) || !isfinite(spread))
-        return words("%s", "");
+        return none;
     return words(gain < 9.995 ? " ±%.2f" : " ±%.0f", fmin(spread, 1e6));
 }
 
@@ -245,18 +247,14 @@ void np_words_cost(const struct np_profile *profile, char *text, size_t bytes)
     const struct np_advice *advice = &profile->verdict.advice;
     const struct np_observation *seen = &profile->observation;
     const double idle = profile->model.cores - seen->process_cpu_s / fmax(seen->seconds, 1e-9);
-    const bool takes_cores = fabs(advice->cores) >= 0.05;
-    const struct np_words cores =
-        takes_cores ? words("%+.1f cores", advice->cores) : words("%s", "");
-    const struct np_words left = advice->cores >= 0.05 && isfinite(idle)
-                                     ? words("; %.1f idle", fmax(0, idle))
-                                     : words("%s", "");
+    const bool takes_cores = fabs(advice->cores) >= 0.05, takes_memory = advice->memory_bytes > 0;
+    const struct np_words cores = takes_cores ? words("%+.1f cores", advice->cores) : none;
+    const struct np_words left =
+        advice->cores >= 0.05 && isfinite(idle) ? words("; %.1f idle", fmax(0, idle)) : none;
 
-    if (advice->memory_bytes)
-        snprintf(text, bytes, "%s%s+%s%s", cores.text, takes_cores ? ", " : "",
-            np_words_size(advice->memory_bytes).text, left.text);
-    else
-        snprintf(text, bytes, "%s%s", cores.text, left.text);
+    snprintf(text, bytes, "%s%s%s%s%s", cores.text, takes_cores && takes_memory ? ", " : "",
+        takes_memory ? "+" : "", takes_memory ? np_words_size(advice->memory_bytes).text : "",
+        left.text);
 }
 
 /* "1.1 s every 500 steps = 0.4% of the time" */
@@ -264,8 +262,7 @@ static void checkpoint_note(const struct np_profile *profile, char *text, size_t
 {
     const double each = profile->observation.checkpoint_each_s,
                  steps = profile->knobs.checkpoint_steps;
-    const struct np_words every =
-        steps >= 1 ? words(" every %.0f steps", fmin(steps, 1e9)) : words("%s", "");
+    const struct np_words every = steps >= 1 ? words(" every %.0f steps", fmin(steps, 1e9)) : none;
 
     snprintf(text, bytes, "%s%s%s%s of the time", each > 0 ? np_words_time(each).text : "",
         every.text, each > 0 || steps >= 1 ? " = " : "",
