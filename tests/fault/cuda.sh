@@ -136,7 +136,7 @@ if [ -e libnnpipe-cuda.so ] && [ "$BUILD" = "$ROOT/build" ]; then
         "cuDNN is missing: no libcudnn.so.9 in $TMP/half; install"
     : >"$TMP/eight/libcudnn.so.8"
     t "cuDNN 8 in place of 9 is named" only "$TMP/eight" \
-        "cuDNN is there in another version, $TMP/eight/libcudnn.so.8, and libcudnn.so.9 is needed"
+        "cuDNN is installed in another version, $TMP/eight/libcudnn.so.8, and libcudnn.so.9 is needed"
     echo 'unsigned long cudnnGetVersion(void) { return 8907; }' >"$TMP/lies.c"
     grep -o '"cudnn[A-Z][A-Za-z]*"' trainer/cuda/libs.c | tr -d '"' | sort -u | grep -v cudnnGetVersion |
         sed 's/.*/void &(void); void &(void) {}/' >>"$TMP/lies.c"

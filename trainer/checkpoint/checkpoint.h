@@ -1,5 +1,6 @@
 /* Checkpoints: checkpoints/step-N/{weights,optimizer}.safetensors and manifest.json.
- * Written beside, synced, renamed, the folder synced; verified on load. Trainer thread.
+ * Written under another name, synced, renamed, and the folder synced; verified on load. Trainer
+ * thread.
  *
  *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts, and
  *                          X.num_batches_tracked (i64, = steps) for every batchnorm X
@@ -25,7 +26,7 @@ struct np_checkpoint {
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
 /* Loads and verifies one (sizes, XXH3, names, shapes) into allocated arrays. They are untouched
- * on failure, unless a file that was whole a moment before cannot be read a second time.
+ * on failure, unless a read fails after all files were verified.
  * *ret_facts_json: np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);

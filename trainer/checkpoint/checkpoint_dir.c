@@ -156,7 +156,7 @@ int np_checkpoint_prune(
             continue;
         const int removed = remove_one(dir, name, err);
 
-        code = code ? code : removed; /* and the others are removed nevertheless */
+        code = code ? code : removed; /* the others are still removed */
     }
     np_free(names);
     return code;

@@ -164,7 +164,7 @@ static int parse_offsets(const struct np_st_file *file, const json_t *offsets, u
             err, -EBADMSG, "%s: %s: data_offsets are not [begin, end]", file->name, tensor->name);
     if (last > data_bytes)
         return np_err_set(err, -EBADMSG,
-            "%s: %s: ends at byte %" PRIu64 " of %" PRIu64 " there are: the file is truncated",
+            "%s: %s: ends at byte %" PRIu64 ", the data at %" PRIu64 ": the file is truncated",
             file->name, tensor->name, last, data_bytes);
     tensor->offset = data_start + first;
     tensor->bytes = last - first;

@@ -110,7 +110,7 @@ static void list_kind(struct listing *listing)
     listing->nr_here = 0;
 }
 
-/* Is there room for one more name in this list? Writes the separator before it. */
+/* True: the list has space for one more name. Writes the separator before it. */
 static bool list_next(struct listing *listing, const char *kind)
 {
     if (listing->nr_here == 0)

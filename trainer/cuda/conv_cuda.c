@@ -95,7 +95,7 @@ static struct np_dnn *build(const struct np_dnn_target *target, const struct np_
     return dnn;
 }
 
-/* The most fused pattern first. */
+/* Returns the most fused pattern of the node. */
 static enum np_conv_pattern wanted(const struct np_op_node *node)
 {
     bool bias = node->nr_ins > 2, relu = node->attrs.relu;

@@ -1,5 +1,5 @@
-/* The CUDA device: opening, memory, two streams, events, captures. Copies have their own stream, so that
- * the next batch is copied during this one's step; only events order the streams, and only
+/* The CUDA device: opening, memory, two streams, events, captures. Copies have their own stream, so
+ * that the next batch is copied during this one's step; only events order the streams, and only
  * done() with wait blocks. Trainer thread. */
 #include "trainer/cuda/device_cuda.h"
 

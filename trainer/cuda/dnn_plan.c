@@ -31,7 +31,7 @@ static bool numerical(
         cudnn, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, (int)note);
 }
 
-/* Is this engine within the rules? Products of halves are right in a graph of halves, but
+/* True: the engine is within the rules. Products of halves are right in a graph of halves, but
  * unwanted rounding in an f32 graph. */
 static bool allowed(const struct np_dnn *dnn, cudnnBackendDescriptor_t engine,
     const struct np_dnn_rules *rules, bool *ret_compiled)
@@ -105,7 +105,7 @@ static bool name_offer(
     return at < (int)sizeof(offer->id);
 }
 
-/* Is it within the rules? If so, fills its name. */
+/* True: the offer is within the rules; its name is filled. */
 static bool take_offer(
     struct np_dnn *dnn, const struct np_dnn_rules *rules, struct np_dnn_offer *offer)
 {
@@ -123,7 +123,7 @@ static bool take_offer(
     return good;
 }
 
-/* Offered before? fallback: by any offer of the same engine. */
+/* True: it is in the list; fallback: or any other offer of its engine is. */
 static bool have_offer(
     const struct np_dnn_offer *offers, int n, const struct np_dnn_offer *offer, bool fallback)
 {

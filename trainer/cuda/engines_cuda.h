@@ -1,6 +1,6 @@
 /* Stores which of cuDNN's plans each convolution uses, so that plans are timed only once. Keys
  * name the operation, its shapes and its type; a choice is an engine and its knobs
- * (np_dnn_offer's id), found again among the offers whatever their order. A run's choices go
+ * (np_dnn_offer's id), which is found in any order of the offers. A run's choices go
  * into its checkpoints, because another engine rounds differently, and into a file in the user's
  * cache folder for this GPU and cuDNN, so that the next run need not time again. Trainer thread. */
 #ifndef NP_ENGINES_CUDA_H

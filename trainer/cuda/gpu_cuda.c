@@ -75,9 +75,8 @@ static int no_driver(struct np_err *err)
             "no NVIDIA driver: this machine has no libcuda.so.1; " INSTALL_DRIVER, MIN_DRIVER);
     dlclose(driver);
     return np_err_set(err, -ENODEV,
-        "the NVIDIA driver does not answer: libcuda.so.1 exists, but its kernel module is not "
-        "loaded; "
-        "load it (modprobe nvidia), or " INSTALL_DRIVER,
+        "the NVIDIA driver does not work: libcuda.so.1 exists, but its kernel module is not "
+        "loaded; load it (modprobe nvidia), or " INSTALL_DRIVER,
         MIN_DRIVER);
 }
 

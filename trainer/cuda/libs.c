@@ -250,7 +250,7 @@ static int not_found(const struct wanted *wanted, const struct places *places, s
 
     if (find_other(wanted, places, other, sizeof(other)))
         return np_err_set(err, -EPROTO,
-            "%s is there in another version, %s, and %s.%d is needed: install %s, or name its "
+            "%s is installed in another version, %s, and %s.%d is needed: install %s, or name its "
             "folder in NNPIPE_CUDA_LIBS",
             wanted->name, other, wanted->stem, wanted->major, wanted->install);
     describe(places, looked, sizeof(looked));

@@ -55,7 +55,7 @@ struct np_cuda_libs {
  * of another major version: -ENOENT or -EPROTO, with the name, the places looked at, and what to
  * install. A missing NVRTC is not an error: engines that compile at run time are not used then
  * (rules.runtime), which costs speed. After an error the libraries found are filled in too;
- * close them nevertheless. */
+ * close them too. */
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err);
 void np_cuda_libs_close(struct np_cuda_libs *libs);
 

@@ -5,8 +5,7 @@
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
  *
- * A step that cannot be captured as a graph is queued call by call: the same calls in the same order.
- */
+ * A step that cannot be captured as a graph is queued call by call, in the same order. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>

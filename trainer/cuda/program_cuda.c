@@ -267,7 +267,8 @@ static int queue_call(
 
     cudaStreamIsCapturing(program->cuda->streams[NP_STREAM_COMPUTE], &status);
     if (code == 0 && status == cudaStreamCaptureStatusInvalidated)
-        code = np_err_set(err, -EIO, "%s calls what a capture forbids", np_cuda_call_name(call));
+        code = np_err_set(
+            err, -EIO, "%s makes a call that a capture forbids", np_cuda_call_name(call));
     if (code < 0)
         np_err_context(err, "%s%s", call->node->name,
             status == cudaStreamCaptureStatusNone ? "" : ": cannot be captured in a CUDA graph");

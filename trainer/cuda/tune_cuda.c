@@ -201,7 +201,7 @@ static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms,
     return 0;
 }
 
-/* Alone: its plan. */
+/* Chooses the plan of the convolution alone. */
 static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->conv;
@@ -223,8 +223,8 @@ static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_e
                : code;
 }
 
-/* Convolution and statistics as two kernels, or as one? Times both with all that a step queues
- * for them. */
+/* Chooses whether a convolution and its statistics run as two kernels or as one: times both, with
+ * all calls that a step queues for them. */
 static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = call->summing->shape->key;
@@ -248,7 +248,7 @@ static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np
                       : np_engines_put(tuner->engines, key, NP_ENGINE_APART, apart.ms, err);
 }
 
-/* With the sums of channels. A choice made before, by this run or an earlier one, stays. */
+/* The same for a convolution that can sum channels. A choice of this or an earlier run stays. */
 static int tune_sums(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     const char *key = call->summing->shape->key;

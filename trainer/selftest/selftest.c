@@ -543,8 +543,6 @@ static bool run_steps(
     return ok;
 }
 
-/* --- the short training --------------------------------------------------------------------- */
-
 static bool run_training(
     struct trial *trial, struct np_device *device, struct np_device *cpu, uint64_t seed)
 {

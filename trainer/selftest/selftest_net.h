@@ -1,5 +1,5 @@
-/* A device with a network, as the self-test drives it: opens both, fills and uploads batches, queues
- * steps, reads arrays, and trains on drawn pictures. Functions return false with net->err filled.
+/* A device with a network, as the self-test drives it: opens both, uploads batches, queues steps,
+ * reads arrays, and trains on drawn pictures. Functions return false with net->err filled.
  * Main thread. */
 #ifndef NP_SELFTEST_NET_H
 #define NP_SELFTEST_NET_H
