@@ -26,7 +26,8 @@ np_fields_feed: a test looks for fields of the struct that the table lacks
 np_fields_observation: the same
 np_fields_observed_stage: the same
 np_progress_text: a test reads the line at each width, without a terminal
-np_retention_is_steady: a test checks the rule alone
+np_device_slots: a test checks the rule alone
+np_retention_is_steady: the same
 np_retention_oldest: the same
 np_loader_auto_cache: a test gives it machines of different memory
 np_sampler_ticket: tests ask which sample belongs to a row

@@ -68,10 +68,11 @@ static int open_queue(struct np_service *service, struct np_err *err)
 static int apply_options(struct np_service *service, struct np_err *err)
 {
     const int code = np_devices_begin(service, err);
+    char text[NP_LIMITS_TEXT];
 
     np_devices_say_missing(service);
-    if (code == 0)
-        np_service_warn_of_limits(service);
+    if (code == 0 && np_service_lacks_limits(service, text, sizeof(text)))
+        fprintf(stderr, "nnpipe daemon: %s\n", text);
     return code;
 }
 

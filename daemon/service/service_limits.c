@@ -90,14 +90,6 @@ bool np_service_lacks_limits(const struct np_service *service, char *text, size_
     return true;
 }
 
-void np_service_warn_of_limits(const struct np_service *service)
-{
-    char text[NP_LIMITS_TEXT];
-
-    if (np_service_lacks_limits(service, text, sizeof(text)))
-        fprintf(stderr, "nnpipe daemon: %s\n", text);
-}
-
 int np_service_enter_group(
     const struct np_service *service, const struct np_entry *entry, int *ret_fd, struct np_err *err)
 {

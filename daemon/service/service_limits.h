@@ -12,12 +12,10 @@ int np_service_may_limit(
 /* Gives the entry the default limits of the settings where it has none and the service can
  * enforce them. */
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry);
-/* Do the settings have default limits that this service cannot enforce? Then text says so, for
- * /healthz. */
+/* Do the settings have default limits that this service cannot enforce? Then text explains it, for
+ * /healthz and the log. */
 #define NP_LIMITS_TEXT 512
 bool np_service_lacks_limits(const struct np_service *service, char *text, size_t bytes);
-/* Writes the same to the log. */
-void np_service_warn_of_limits(const struct np_service *service);
 /* Creates the run's cgroup for a child that is about to start: *ret_fd is its cgroup.procs (the
  * caller closes it); unchanged if the run has no limits. */
 int np_service_enter_group(const struct np_service *service, const struct np_entry *entry,
