@@ -9,18 +9,16 @@
 #include "daemon/cmd.h"
 #include "loader/base/mem.h"
 
-static int is_over(struct np_client *client, int64_t id, bool *ret_over, struct np_err *err)
+/* Returns 1 if the run has finished, 0 if not. */
+static int is_over(struct np_client *client, int64_t id, struct np_err *err)
 {
     struct np_node *run = NULL;
-    struct np_err fresh = {0};
-    const int code = np_client_wait_end(client, id, 0, &run, &fresh);
+    const int code = np_client_wait_end(client, id, 0, &run, err);
 
     np_node_free(run);
-    *ret_over = code == 0;
-    if (code == 0 || code == -ETIMEDOUT)
-        return 0;
-    *err = fresh;
-    return code;
+    if (code == -ETIMEDOUT)
+        *err = (struct np_err){0};
+    return code == -ETIMEDOUT ? 0 : code == 0 ? 1 : code;
 }
 
 /* The first bytes of a UTF-8 character that the last part cut off. */
@@ -58,10 +56,10 @@ static int print_log(
     struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
 {
     char next[64] = "0:0", target[160];
-    bool first = true, over = false;
+    bool first = true;
+    int over = 0, code;
     struct np_response response;
     struct rest rest = {.nr = 0};
-    int code;
 
     for (;;) {
         snprintf(target, sizeof(target), "/v1/runs/%lld/log?from=%s%s%s", (long long)id, next,
@@ -80,8 +78,8 @@ static int print_log(
             continue;
         if (!follow || over)
             return 0;
-        if ((code = is_over(client, id, &over, err)) < 0)
-            return code;
+        if ((over = is_over(client, id, err)) < 0)
+            return over;
     }
 }
 

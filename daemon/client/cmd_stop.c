@@ -61,15 +61,6 @@ static int patch(struct np_client *client, const struct action *action, const ch
     return code;
 }
 
-static int send_queue(
-    struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
-{
-    return patch(client, action, "/v1/service",
-        action->on ? "the queue is held: no run is started until `nnpipe release --all`"
-                   : "the queue is released: runs start again",
-        err);
-}
-
 static int send_device(
     struct np_client *client, const struct action *action, const char *operand, struct np_err *err)
 {
@@ -197,9 +188,14 @@ int np_cmd_hold(int argc, char **argv)
         fprintf(stderr, "nnpipe %s: give run numbers or --all, not both\n", argv[0]);
         return NP_EXIT_USAGE;
     }
-    action.send = send_queue;
+    struct np_client *client = np_client_open(action.socket);
+    struct np_err err = {0};
     action.body = held ? "{\"held\": true}" : "{\"held\": false}";
-    return for_each(&action, argv, 1);
+    code = patch(client, &action, "/v1/service",
+        held ? "the queue is held: no run is started until `nnpipe release --all`"
+             : "the queue is released: runs start again",
+        &err);
+    return np_client_end(client, code, &err);
 }
 
 /* drain, undrain */
