@@ -72,7 +72,7 @@ void np_answer_error(struct np_call *call, unsigned status, const char *code, co
 /* If code is an -errno of the service's calls: answers with its status and returns true. */
 bool np_answer_failed(struct np_call *call, int code, const struct np_err *err);
 /* If a limit of service.yaml is exceeded: answer that and return true. what: "the config", its text.
- * priority: may be any up to `before`, the run's own. */
+ * before: the run's priority until now, which stays allowed. */
 bool np_answer_too_large(struct np_call *call, const char *what, const char *text);
 bool np_answer_high_priority(struct np_call *call, int64_t priority, int64_t before);
 /* Keeps the request for later. NULL: too many are waiting, and the call was answered with 503. */
