@@ -35,9 +35,9 @@ void np_bad_free(struct np_bad *bad);
 /* Copies a bad sample and keeps it until its batch is judged. Any thread. 0: replace it; 1: do not,
  * since the run will end at this row; -ENOMEM. */
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err);
-/* Judges a complete batch; for np_ring_judge(), context: the struct np_bad. Call it for every batch,
- * in order. -EBADMSG: the policy is fail, the budget is spent, or no replacement of a row was good.
- * np_bad_next() then returns the batch's bad samples. */
+/* Judges a complete batch; for np_ring_judge(), with the struct np_bad as context. Call it for
+ * every batch, in order. -EBADMSG: the policy is fail, the budget is spent, or no replacement of a
+ * row was good. np_bad_next() then returns the batch's bad samples. */
 int np_bad_judge(void *context, uint64_t seq, struct np_err *err);
 /* The next judged sample, in order of batch, row and attempt; false: none. Any thread. */
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample);

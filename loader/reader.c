@@ -73,9 +73,9 @@ struct np_reader {
 
 /* --- calls that may hang ------------------------------------------------------------------- */
 
-/* Call it around calls that may hang with the storage (NP_READER_CALLS, then NP_READER_WORKS): in
- * between, the thread touches only its own memory. If the reader was abandoned meanwhile, the second
- * call never returns: the shared memory is gone. */
+/* Call it before and after calls that may hang with the storage (NP_READER_CALLS, NP_READER_WORKS):
+ * in between, the thread touches only its own memory. If the reader was abandoned meanwhile, the
+ * second call never returns: the shared memory is gone. */
 static void move(struct np_reader *reader, enum np_reader_place place)
 {
     pthread_mutex_lock(&reader->lock);
