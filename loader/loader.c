@@ -302,7 +302,7 @@ int np_loader_start(
     loader->sampler = loader->config.sampler;
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
-        np_ring_start(loader->config.ring, np_sampler_first_seq(loader->config.sampler));
+        np_ring_start(loader->config.ring, loader->config.sampler->first_seq);
         np_ring_judge(loader->config.ring, np_bad_judge, loader->config.bad);
         code = start_readers(loader, np_loader_auto_readers(config->options), err);
     }

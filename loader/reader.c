@@ -71,8 +71,6 @@ struct np_reader {
     struct np_err why;        /* of the current sample */
 };
 
-/* --- calls that may hang ------------------------------------------------------------------- */
-
 /* Call it before and after calls that may hang with the storage (NP_READER_CALLS, NP_READER_WORKS):
  * in between, the thread touches only its own memory. If the reader was abandoned meanwhile, the
  * second call never returns: the shared memory is gone. */

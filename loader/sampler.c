@@ -16,15 +16,6 @@
 /* Keeps the permutation's key apart from those of replacement attempts. */
 #define WINDOW_BLOCKS 0x80000000u
 
-struct np_sampler {
-    struct np_sampler_options options; /* set once */
-    double period;                     /* training steps from evaluation to evaluation, >= 1 */
-    uint64_t nr_evals;                 /* of the whole run */
-    uint64_t nr_parts;                 /* batches of an evaluation; 0: none */
-    uint64_t first_seq, nr_batches;    /* set before readers start */
-    uint64_t next;                     /* atomic: tickets handed out */
-};
-
 /* Training steps done when evaluation e - 1 is due: where block e starts. A tolerance far below
  * one sample keeps 0.1 epochs x 10 from being a step late. */
 static uint64_t point(const struct np_sampler *sampler, uint64_t e)
@@ -127,16 +118,6 @@ void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due)
         evals--;
     sampler->first_seq = step + evals * sampler->nr_parts;
     __atomic_store_n(&sampler->next, 0, __ATOMIC_RELAXED);
-}
-
-uint64_t np_sampler_first_seq(const struct np_sampler *sampler)
-{
-    return sampler->first_seq;
-}
-
-uint64_t np_sampler_nr_batches(const struct np_sampler *sampler)
-{
-    return sampler->nr_batches;
 }
 
 /* Sequence number of the first training step of block e. */

@@ -37,7 +37,17 @@ struct np_ticket {
     uint32_t part, nr_parts;
 };
 
-struct np_sampler;
+struct np_sampler {
+    uint64_t first_seq;  /* of np_sampler_start() */
+    uint64_t nr_batches; /* of the whole run, both kinds */
+
+    /* of sampler.c */
+    struct np_sampler_options options;
+    double period;     /* training steps from evaluation to evaluation, >= 1 */
+    uint64_t nr_evals; /* of the whole run */
+    uint64_t nr_parts; /* batches of an evaluation; 0: none */
+    uint64_t next;     /* atomic: tickets handed out; all else is set before readers start */
+};
 
 int np_sampler_new(
     const struct np_sampler_options *options, struct np_sampler **ret_sampler, struct np_err *err);
@@ -45,8 +55,6 @@ void np_sampler_free(struct np_sampler *sampler);
 /* The run begins at training step `step`, or if eval_due at the evaluation that precedes it. Call
  * it before any reader starts. */
 void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due);
-uint64_t np_sampler_first_seq(const struct np_sampler *sampler);
-uint64_t np_sampler_nr_batches(const struct np_sampler *sampler); /* of the whole run, both kinds */
 bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_done);
 /* The next ticket, false at the end of the run. Any reader thread; one atomic add. */
 bool np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_ticket);

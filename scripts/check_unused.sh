@@ -31,7 +31,6 @@ np_retention_is_steady: the same
 np_retention_oldest: the same
 np_loader_auto_cache: a test gives it machines of different memory
 np_sampler_ticket: tests ask which sample belongs to a row
-np_sampler_nr_batches: tests take every batch of a run
 np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
 '

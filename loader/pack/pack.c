@@ -155,15 +155,13 @@ static int begin_shard(struct shards *shards, struct np_err *err)
         return code;
     shards->nr_shards++;
     shards->content = shards->written = 0;
-    if (shards->frames)
-        np_seek_writer_reset(shards->frames);
     return 0;
 }
 
 static int put_table(struct shards *shards, struct np_err *err)
 {
     size_t bytes;
-    uint8_t *table = np_seek_table_write(np_seek_writer_table(shards->frames), &bytes, err);
+    uint8_t *table = np_seek_writer_finish(shards->frames, &bytes, err);
     int code = table ? put(shards, table, bytes, err) : -ENOMEM;
 
     np_free(table);

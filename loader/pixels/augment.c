@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -124,6 +125,20 @@ void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter)
 void np_fold_flip(struct np_fold *fold)
 {
     fold->geometry.flip = !fold->geometry.flip;
+}
+
+bool np_sides_are_whole(const struct np_floats *sides)
+{
+    bool whole = sides->nr_values == 1 || sides->nr_values == 2;
+
+    for (int i = 0; whole && i < sides->nr_values; i++)
+        whole = sides->values[i] == floor(sides->values[i]);
+    return whole;
+}
+
+int np_side(const struct np_floats *sides, int which)
+{
+    return (int)sides->values[sides->nr_values > 1 ? which : 0];
 }
 
 /* --- chains -------------------------------------------------------------------------------- */
@@ -297,7 +312,8 @@ void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h)
 {
     *ret_w = *ret_h = 0;
     for (int i = 0; i < chain->nr_ops; i++)
-        chain->ops[i].augment->size(chain->ops[i].object, ret_w, ret_h);
+        if (chain->ops[i].augment->size)
+            chain->ops[i].augment->size(chain->ops[i].object, ret_w, ret_h);
 }
 
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,

@@ -24,6 +24,11 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
+/* For options that are one length, or [height, width]: are they whole numbers? The height (which: 0)
+ * or the width (1). */
+bool np_sides_are_whole(const struct np_floats *sides);
+int np_side(const struct np_floats *sides, int which);
+
 struct np_augment {
     const char *name;
     const struct np_option *options;
@@ -35,7 +40,8 @@ struct np_augment {
     /* Optional: NULL means the operation is geometry alone. Changes the row; cannot fail. */
     void (*apply)(const void *object, struct np_draws *draws, uint8_t *row, int height, int width,
         int channels);
-    /* Required. Replaces the input's size by the output's; 0: not known. Config time. */
+    /* Optional: NULL means the size stays. Replaces the input's size by the output's; 0: not known.
+     * Config time. */
     void (*size)(const void *object, int *w, int *h);
     bool resizes, random;
     const char *help;

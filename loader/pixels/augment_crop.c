@@ -99,21 +99,12 @@ static const struct np_option center_crop_options[] = {
     {0},
 };
 
-static int side(const struct np_floats *sides, int which)
-{
-    return (int)sides->values[sides->nr_values > 1 ? which : 0];
-}
-
 static void center_crop_check(
     const void *object, const struct np_node *node, struct np_report *report)
 {
     const struct crop *crop = object;
-    const struct np_floats *sides = &crop->sides;
-    bool whole = sides->nr_values == 1 || sides->nr_values == 2;
 
-    for (int i = 0; whole && i < sides->nr_values; i++)
-        whole = sides->values[i] == floor(sides->values[i]);
-    if (!whole)
+    if (!np_sides_are_whole(&crop->sides))
         np_report_add(report, node->line, node->column,
             "center_crop: size must be one whole number, or [height, width]");
 }
@@ -122,8 +113,8 @@ static void center_crop_size(const void *object, int *w, int *h)
 {
     const struct crop *crop = object;
 
-    *h = side(&crop->sides, 0);
-    *w = side(&crop->sides, 1);
+    *h = np_side(&crop->sides, 0);
+    *w = np_side(&crop->sides, 1);
 }
 
 static void center_crop_draw(const void *object, struct np_draws *draws, struct np_fold *fold)

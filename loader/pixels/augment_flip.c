@@ -18,16 +18,11 @@ static void flip_draw(const void *object, struct np_draws *draws, struct np_fold
         np_fold_flip(fold);
 }
 
-static void flip_size(const void *object, int *w, int *h)
-{
-}
-
 const struct np_augment np_augment_flip = {
     .name = "flip",
     .options = flip_options,
     .object_bytes = sizeof(struct flip),
     .draw = flip_draw,
-    .size = flip_size,
     .random = true,
     .help = "mirrors the picture, left to right",
 };

@@ -14,21 +14,6 @@ struct resize {
     int filter; /* enum np_filter */
 };
 
-static bool whole_sides(const struct np_floats *sides)
-{
-    if (sides->nr_values != 1 && sides->nr_values != 2)
-        return false;
-    for (int i = 0; i < sides->nr_values; i++)
-        if (sides->values[i] != floor(sides->values[i]))
-            return false;
-    return true;
-}
-
-static int side(const struct np_floats *sides, int which)
-{
-    return (int)sides->values[sides->nr_values > 1 ? which : 0];
-}
-
 /* --- resize -------------------------------------------------------------------------------- */
 
 static const struct np_option resize_options[] = {
@@ -41,7 +26,7 @@ static const struct np_option resize_options[] = {
 
 static void resize_check(const void *object, const struct np_node *node, struct np_report *report)
 {
-    if (!whole_sides(&((const struct resize *)object)->size))
+    if (!np_sides_are_whole(&((const struct resize *)object)->size))
         np_report_add(report, node->line, node->column,
             "resize: size must be one whole number (the shorter side), or [height, width]");
 }
@@ -58,8 +43,8 @@ static void resize_size(const void *object, int *w, int *h)
     double shorter = size->values[0];
 
     if (size->nr_values == 2) {
-        *h = side(size, 0);
-        *w = side(size, 1);
+        *h = np_side(size, 0);
+        *w = np_side(size, 1);
     } else if (*w > 0 && *h > 0 && *w <= *h) {
         *h = clamp_side(shorter * *h / *w);
         *w = (int)shorter;
@@ -113,7 +98,7 @@ static void random_resized_crop_check(
 {
     const struct resize *resize = object;
 
-    if (!whole_sides(&resize->size))
+    if (!np_sides_are_whole(&resize->size))
         np_report_add(report, node->line, node->column,
             "random_resized_crop: size must be one whole number, or [height, width]");
     if (!is_range(&resize->scale))
@@ -126,8 +111,8 @@ static void random_resized_crop_check(
 
 static void random_resized_crop_size(const void *object, int *w, int *h)
 {
-    *h = side(&((const struct resize *)object)->size, 0);
-    *w = side(&((const struct resize *)object)->size, 1);
+    *h = np_side(&((const struct resize *)object)->size, 0);
+    *w = np_side(&((const struct resize *)object)->size, 1);
 }
 
 static double between(struct np_draws *draws, double lo, double hi)

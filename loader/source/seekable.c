@@ -145,33 +145,6 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
     return low;
 }
 
-uint8_t *np_seek_table_write(
-    const struct np_seek_table *table, size_t *ret_bytes, struct np_err *err)
-{
-    const size_t bytes = 8 + table->nr_frames * 12 + FOOTER_BYTES;
-    uint8_t *whole, *at;
-
-    if (table->nr_frames > MAX_FRAMES) {
-        np_err_set(err, -EFBIG, "too many zstd frames in a file");
-        return NULL;
-    }
-    at = whole = np_try_alloc(bytes, err);
-    if (!whole)
-        return NULL;
-    at = put_u32(at, TABLE_MAGIC);
-    at = put_u32(at, (uint32_t)(bytes - 8));
-    for (uint64_t i = 0; i < table->nr_frames; i++) {
-        at = put_u32(at, table->frames[i].bytes);
-        at = put_u32(at, table->frames[i].content_bytes);
-        at = put_u32(at, table->frames[i].checksum);
-    }
-    at = put_u32(at, (uint32_t)table->nr_frames);
-    *at++ = 0x80; /* with checksums */
-    put_u32(at, FOOTER_MAGIC);
-    *ret_bytes = bytes;
-    return whole;
-}
-
 /* --- reading ------------------------------------------------------------- */
 
 struct np_seek_reader {
@@ -336,15 +309,31 @@ int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, siz
     return 0;
 }
 
-const struct np_seek_table *np_seek_writer_table(const struct np_seek_writer *writer)
+uint8_t *np_seek_writer_finish(struct np_seek_writer *writer, size_t *ret_bytes, struct np_err *err)
 {
-    return &writer->table;
-}
+    struct np_seek_table *table = &writer->table;
+    const size_t bytes = 8 + table->nr_frames * 12 + FOOTER_BYTES;
+    uint8_t *whole, *at;
 
-void np_seek_writer_reset(struct np_seek_writer *writer)
-{
-    struct np_seek_frame *frames = writer->table.frames;
-
-    writer->table = (struct np_seek_table){.frames = frames};
+    if (table->nr_frames > MAX_FRAMES) {
+        np_err_set(err, -EFBIG, "too many zstd frames in a file");
+        return NULL;
+    }
+    at = whole = np_try_alloc(bytes, err);
+    if (!whole)
+        return NULL;
+    at = put_u32(at, TABLE_MAGIC);
+    at = put_u32(at, (uint32_t)(bytes - 8));
+    for (uint64_t i = 0; i < table->nr_frames; i++) {
+        at = put_u32(at, table->frames[i].bytes);
+        at = put_u32(at, table->frames[i].content_bytes);
+        at = put_u32(at, table->frames[i].checksum);
+    }
+    at = put_u32(at, (uint32_t)table->nr_frames);
+    *at++ = 0x80; /* with checksums */
+    put_u32(at, FOOTER_MAGIC);
+    *table = (struct np_seek_table){.frames = table->frames};
     writer->offset = 0;
+    *ret_bytes = bytes;
+    return whole;
 }

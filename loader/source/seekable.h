@@ -38,9 +38,6 @@ int np_seek_table_read(
 void np_seek_table_free(struct np_seek_table *table);
 /* The frame that holds byte `content` of the decompressed file; past its end: nr_frames. */
 uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content);
-/* The table's bytes, to append to the frames; np_free. NULL: out of memory, or too many frames. */
-uint8_t *np_seek_table_write(
-    const struct np_seek_table *table, size_t *ret_bytes, struct np_err *err);
 
 /* Reads any part of the decompressed file; keeps the frame decompressed last. One thread. -EFBIG: a
  * frame is larger than NP_SEEK_MAX_CONTENT. */
@@ -60,8 +57,9 @@ void np_seek_writer_free(struct np_seek_writer *writer);
  * valid until the writer's next call. */
 int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, size_t bytes,
     const void **ret_frame, size_t *ret_bytes, struct np_err *err);
-const struct np_seek_table *np_seek_writer_table(const struct np_seek_writer *writer);
-/* Empties the table, for the next file. */
-void np_seek_writer_reset(struct np_seek_writer *writer);
+/* The table's bytes, to append to the frames; np_free. The next frame begins another file. NULL: out
+ * of memory, or too many frames. */
+uint8_t *np_seek_writer_finish(
+    struct np_seek_writer *writer, size_t *ret_bytes, struct np_err *err);
 
 #endif

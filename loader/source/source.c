@@ -70,17 +70,15 @@ static bool has_word(const char *text, const char *word)
 static void report_unknown(const struct np_node *node, const char *name, struct np_report *report)
 {
     const struct np_node *at = np_node_get(node, "source");
-    const char *names[sizeof(np_sources) / sizeof(np_sources[0])], *near;
+    const char *names[sizeof(np_sources) / sizeof(np_sources[0])];
+    char suggestion[200];
     int i;
 
     for (i = 0; np_sources[i]; i++)
         names[i] = np_sources[i]->name;
     names[i] = NULL;
-    near = np_nearest(name, names);
-    np_report_add(report, at->line, at->column,
-        "source: there is no '%s'%s%s%s (there are folder, "
-        "tar, cifar10, idx and synth)",
-        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    np_suggest(name, names, "there are", suggestion, sizeof(suggestion));
+    np_report_add(report, at->line, at->column, "source: there is no '%s'%s", name, suggestion);
 }
 
 static bool is_option(const char *key)

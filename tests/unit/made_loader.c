@@ -105,8 +105,7 @@ struct outcome rig_run(const struct rig *rig, uint64_t skip)
         XXH3_freeState(hash);
         return outcome;
     }
-    for (uint64_t seq = np_sampler_first_seq(loader->sampler);
-         seq < np_sampler_nr_batches(loader->sampler); seq++) {
+    for (uint64_t seq = loader->sampler->first_seq; seq < loader->sampler->nr_batches; seq++) {
         struct np_batch *batch = np_ring_take(loader->ring, block, &outcome.err);
 
         if (!batch)

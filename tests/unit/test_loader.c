@@ -21,7 +21,7 @@ Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
         cr_assert_eq(rig_make(&rig, (enum made_kind)kind, false, 21), 0);
         block = np_stat_join(rig.config.stat, "trainer", NULL);
         cr_assert_eq(np_loader_start(&rig.config, &loader, NULL), 0);
-        for (uint64_t seq = 0; seq < np_sampler_nr_batches(loader->sampler); seq++) {
+        for (uint64_t seq = 0; seq < loader->sampler->nr_batches; seq++) {
             struct np_batch *batch = np_ring_take(loader->ring, block, NULL);
 
             cr_assert_not_null(batch);
@@ -148,7 +148,7 @@ Test(loader, a_run_resumed_at_any_step_gives_the_same_batches, .timeout = 60)
             np_sampler_start(sampler, step, due);
             rig.config.first_step = 0;
             rig.config.eval_due = false;
-            whole = rig_run(&rig, np_sampler_first_seq(sampler));
+            whole = rig_run(&rig, sampler->first_seq);
             np_sampler_free(sampler);
             rig.config.first_step = step;
             rig.config.eval_due = due;

@@ -62,7 +62,7 @@ static void go(struct rig *rig, bool resident, double h2d_gbps, struct run *run)
         if (after.copy_bytes > before.copy_bytes && input.about.kind == NP_BATCH_TRAIN)
             run->last_bytes =
                 (after.copy_bytes - before.copy_bytes) / (after.nr_copies - before.nr_copies);
-        if ((uint64_t)run->nr_batches == np_sampler_nr_batches(loader->sampler))
+        if ((uint64_t)run->nr_batches == loader->sampler->nr_batches)
             break;
     }
     np_feed_free(feed);

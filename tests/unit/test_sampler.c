@@ -172,7 +172,7 @@ static int walk(const struct np_sampler_options *options)
         bool due = step + 1 == options->nr_steps;
 
         np_sampler_start(sampler, step, false);
-        wrong += np_sampler_first_seq(sampler) != seq;
+        wrong += sampler->first_seq != seq;
         np_sampler_ticket(sampler, seq++, 0, &ticket);
         wrong += ticket.kind != NP_BATCH_TRAIN || ticket.step != step;
         for (uint64_t e = 1; period > 0 && (double)(e - 1) * period <= (double)step + 1; e++) {
@@ -189,9 +189,9 @@ static int walk(const struct np_sampler_options *options)
             wrong += ticket.masked != ((part + 1) * (uint64_t)options->batch > options->nr_eval);
         }
     }
-    wrong += seq != np_sampler_nr_batches(sampler);
+    wrong += seq != sampler->nr_batches;
     np_sampler_start(sampler, options->nr_steps, false);
-    wrong += np_sampler_first_seq(sampler) != seq;
+    wrong += sampler->first_seq != seq;
     np_sampler_free(sampler);
     return wrong;
 }
@@ -232,7 +232,7 @@ Test(sampler, resuming_at_any_step_gives_the_same_tickets)
             int row = 0;
 
             np_sampler_start(resumed, step, due);
-            seq = np_sampler_first_seq(resumed);
+            seq = resumed->first_seq;
             if (step < 40 && !(due && np_sampler_eval_after(whole, step))) {
                 np_sampler_ticket(whole, seq, 0, &a);
                 cr_assert(a.kind == NP_BATCH_TRAIN && a.step == step);
@@ -245,7 +245,7 @@ Test(sampler, resuming_at_any_step_gives_the_same_tickets)
                 row = (row + 1) % 8;
                 seq += row == 0;
             }
-            cr_assert_eq(seq, np_sampler_nr_batches(whole));
+            cr_assert_eq(seq, whole->nr_batches);
         }
     np_sampler_free(whole);
     np_sampler_free(resumed);
@@ -344,7 +344,7 @@ Test(sampler, far_positions_are_exact)
         struct np_ticket ticket;
 
         np_sampler_start(sampler, step, false);
-        np_sampler_ticket(sampler, np_sampler_first_seq(sampler), 255, &ticket);
+        np_sampler_ticket(sampler, sampler->first_seq, 255, &ticket);
         cr_assert(ticket.kind == NP_BATCH_TRAIN && ticket.step == step);
         cr_assert_eq(ticket.position, (step * 256 + 255) % 1281167);
     }

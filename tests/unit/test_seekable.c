@@ -32,7 +32,7 @@ static size_t make_file(const char *folder, const size_t *sizes, uint8_t content
         memcpy(whole + used, frame, bytes);
         used += bytes;
     }
-    table = np_seek_table_write(np_seek_writer_table(writer), &bytes, NULL);
+    table = np_seek_writer_finish(writer, &bytes, NULL);
     memcpy(whole + used, table, bytes);
     put_file(folder, "f.zst", whole, used + bytes);
     np_free(table);

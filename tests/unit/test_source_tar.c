@@ -377,7 +377,7 @@ static void put_frames(
         used += bytes;
         at = end;
     }
-    table = np_seek_table_write(np_seek_writer_table(writer), &bytes, NULL);
+    table = np_seek_writer_finish(writer, &bytes, NULL);
     memcpy(whole + used, table, bytes);
     put_file(folder, name, whole, used + bytes);
     np_free(table);
