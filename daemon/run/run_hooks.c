@@ -289,16 +289,6 @@ static int on_eval(void *context, const struct np_eval_report *report)
     return 0;
 }
 
-/* A number of an `eval` line. Older nnpipe wrote test_* for every set. */
-static double number_of_set(const struct np_node *line, const char *what)
-{
-    char val[32], test[32];
-
-    snprintf(val, sizeof(val), "val_%s", what);
-    snprintf(test, sizeof(test), "test_%s", what);
-    return np_node_number(line, val, np_node_number(line, test, NAN));
-}
-
 static void reload_line(struct np_run *run, const char *text, size_t bytes)
 {
     struct np_node *line = NULL;
@@ -313,14 +303,20 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
         np_curve_add(&run->curves.lr, epoch, run->lr);
         np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
     } else if (np_node_is(event, "eval")) {
-        double images = np_node_number(line, "images", 0);
-        run->eval.step = (uint64_t)np_node_number(line, "step", 0);
-        run->eval.images = (uint64_t)images;
-        const double accuracy = number_of_set(line, "accuracy");
+        const double images = np_node_number(line, "images", 0);
+        /* Older nnpipe wrote test_* for every set. */
+        const double accuracy = np_node_number(
+                         line, "val_accuracy", np_node_number(line, "test_accuracy", NAN)),
+                     top5 = np_node_number(line, "val_top5_accuracy",
+                         np_node_number(line, "test_top5_accuracy", NAN));
 
-        run->eval.loss = number_of_set(line, "loss");
-        run->eval.correct = (uint64_t)llround(images * fmax(accuracy, 0));
-        run->eval.top5 = (uint64_t)llround(images * fmax(number_of_set(line, "top5_accuracy"), 0));
+        run->eval = (struct np_eval_report){
+            .step = (uint64_t)np_node_number(line, "step", 0),
+            .images = (uint64_t)images,
+            .loss = np_node_number(line, "val_loss", np_node_number(line, "test_loss", NAN)),
+            .correct = (uint64_t)llround(images * fmax(accuracy, 0)),
+            .top5 = (uint64_t)llround(images * fmax(top5, 0)),
+        };
         np_curve_add(&run->curves.eval_loss, epoch, run->eval.loss);
         np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
     }

@@ -96,15 +96,6 @@ static int holder_of(const char *dir)
 
 /* --- metrics.jsonl ---------------------------------------------------------------------------- */
 
-/* "val_loss" or "test_loss" of a line; fallback if null or missing. */
-static double of_set(const struct np_node *line, const char *set, const char *what, double fallback)
-{
-    char key[40];
-
-    snprintf(key, sizeof(key), "%s_%s", set, what);
-    return np_node_number(line, key, fallback);
-}
-
 static void take_set(struct np_found_run *run, const char *set)
 {
     if (!*run->set)
@@ -114,14 +105,13 @@ static void take_set(struct np_found_run *run, const char *set)
 static void take_eval(struct np_found_run *run, const struct np_node *line)
 {
     const bool val = np_node_get(line, "val_accuracy") != NULL;
-    const char *set = val ? "val" : "test";
-    const double accuracy = of_set(line, set, "accuracy", NAN);
+    const double accuracy = np_node_number(line, val ? "val_accuracy" : "test_accuracy", NAN);
 
     if (isnan(run->accuracy)) {
         run->accuracy = accuracy;
-        run->loss = of_set(line, set, "loss", NAN);
+        run->loss = np_node_number(line, val ? "val_loss" : "test_loss", NAN);
     }
-    take_set(run, set);
+    take_set(run, val ? "val" : "test");
     if (!isnan(accuracy) && !(accuracy < run->best_accuracy)) { /* of equal ones the first */
         run->best_accuracy = accuracy;
         run->best_step = np_node_number(line, "step", NAN);
@@ -223,9 +213,12 @@ static void take_metrics(struct np_found_run *run, bool live)
 
 /* --- result.json, checkpoints, config.yaml --------------------------------------------------------- */
 
-static const struct np_node *a_list(const struct np_node *node)
+static void take_overrides(struct np_found_run *run, const struct np_node *from)
 {
-    return node && node->kind == NP_NODE_LIST ? node : NULL;
+    const struct np_node *list = np_node_get(from, "overrides");
+
+    if (!run->overrides && list && list->kind == NP_NODE_LIST)
+        run->overrides = np_node_copy(list);
 }
 
 static void take_done(struct np_found_run *run, const struct np_node *result)
@@ -240,12 +233,12 @@ static void take_done(struct np_found_run *run, const struct np_node *result)
     run->best_accuracy = np_node_number(result, "best_accuracy", run->best_accuracy);
     run->best_step = np_node_number(result, "best_step", run->best_step);
     run->lr = np_node_number(result, "last_lr", run->lr);
-    run->accuracy = of_set(result, "test", "accuracy", of_set(result, "val", "accuracy", NAN));
-    run->loss = of_set(result, "test", "loss", of_set(result, "val", "loss", NAN));
+    run->accuracy =
+        np_node_number(result, "test_accuracy", np_node_number(result, "val_accuracy", NAN));
+    run->loss = np_node_number(result, "test_loss", np_node_number(result, "val_loss", NAN));
     if (!isnan(run->accuracy))
         take_set(run, name);
-    if (a_list(np_node_get(result, "overrides")))
-        run->overrides = np_node_copy(np_node_get(result, "overrides"));
+    take_overrides(run, result);
 }
 
 /* Ignores the result of a run that has been made longer since: its metrics are newer. */
@@ -273,9 +266,8 @@ static void take_best(struct np_found_run *run)
             run->best_accuracy = manifest.position.best_accuracy;
             run->best_step = (double)manifest.position.best_step;
         }
-        if (!run->overrides && np_json_parse(facts, strlen(facts), &node, NULL) == 0 &&
-            node->kind == NP_NODE_MAP && a_list(np_node_get(node, "overrides")))
-            run->overrides = np_node_copy(np_node_get(node, "overrides"));
+        if (np_json_parse(facts, strlen(facts), &node, NULL) == 0 && node->kind == NP_NODE_MAP)
+            take_overrides(run, node);
     }
     np_node_free(node);
     np_free(facts);
