@@ -42,8 +42,7 @@ static uint64_t best_of(const char *dir, uint64_t newest)
 {
     char *path = np_format("%s/step-%" PRIu64 "/manifest.json", dir, newest), *facts = NULL;
     struct np_manifest manifest = {0};
-    struct np_err err = {0};
-    const int code = np_manifest_read(path, &manifest, &facts, &err);
+    const int code = np_manifest_read(path, &manifest, &facts, NULL);
     const uint64_t best = code == 0 ? manifest.position.best_step : 0;
 
     np_free(path);

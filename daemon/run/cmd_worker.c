@@ -60,12 +60,11 @@ static int redirect_output(struct worker *w, struct np_err *err)
 static void rotate(struct worker *w)
 {
     struct stat stat_;
-    struct np_err unrotated = {0};
 
     if (fstat(STDERR_FILENO, &stat_) < 0 || stat_.st_size < MAX_SEGMENT)
         return;
     w->segment++;
-    if (redirect_output(w, &unrotated) == 0)
+    if (redirect_output(w, NULL) == 0)
         np_output_remove(w->segment - NR_SEGMENTS);
 }
 
