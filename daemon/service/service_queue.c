@@ -94,12 +94,15 @@ int np_service_resume(struct np_service *service, struct np_service_run *run, st
     return np_book_commit(service, run, &to, err);
 }
 
-int np_service_set_priority(
-    struct np_service *service, struct np_service_run *run, int64_t priority, struct np_err *err)
+int np_service_change(struct np_service *service, struct np_service_run *run, int64_t priority,
+    double time_limit_s, struct np_err *err)
 {
     struct np_entry to = run->entry;
 
-    to.priority = priority;
+    if (priority != INT64_MAX)
+        to.priority = priority;
+    if (time_limit_s >= 0)
+        to.time_limit_s = time_limit_s;
     return np_book_commit(service, run, &to, err);
 }
 
@@ -132,15 +135,6 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
         return code;
     np_book_drop(service, run);
     return 0;
-}
-
-int np_service_set_time_limit(
-    struct np_service *service, struct np_service_run *run, double seconds, struct np_err *err)
-{
-    struct np_entry to = run->entry;
-
-    to.time_limit_s = seconds;
-    return np_book_commit(service, run, &to, err);
 }
 
 /* --- retry ------------------------------------------------------------------------------------ */

@@ -23,10 +23,9 @@ int np_service_retry(struct np_service *service, struct np_service_run *run, dou
     struct np_err *err);
 /* Pauses a queued run until np_service_resume(). -EINVAL: it is not queued. */
 int np_service_hold(struct np_service *service, struct np_service_run *run, struct np_err *err);
-int np_service_set_time_limit(
-    struct np_service *service, struct np_service_run *run, double seconds, struct np_err *err);
-int np_service_set_priority(
-    struct np_service *service, struct np_service_run *run, int64_t priority, struct np_err *err);
+/* Changes the priority, unless it is INT64_MAX, and the time limit, unless it is below 0. */
+int np_service_change(struct np_service *service, struct np_service_run *run, int64_t priority,
+    double time_limit_s, struct np_err *err);
 /* Removes a run from the queue; its folder stays. -EBUSY: it is not over, or another run comes
  * after it. */
 int np_service_remove(struct np_service *service, struct np_service_run *run, struct np_err *err);

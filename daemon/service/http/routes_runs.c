@@ -155,7 +155,6 @@ void np_route_patch(struct np_call *call)
     int64_t priority = INT64_MAX;
     double time_limit_s = -1;
     struct np_err err = {0};
-    int code = 0;
 
     if (!body)
         return;
@@ -166,11 +165,9 @@ void np_route_patch(struct np_call *call)
             "expected {\"priority\": -100..100, \"time_limit\": seconds or null}");
     } else if (priority == INT64_MAX ||
                !np_answer_high_priority(call, priority, call->run->entry.priority)) {
-        if (priority != INT64_MAX)
-            code = np_service_set_priority(call->routes->service, call->run, priority, &err);
-        if (code == 0 && time_limit_s >= 0)
-            code = np_service_set_time_limit(call->routes->service, call->run, time_limit_s, &err);
-        answer_changed(call, code, &err);
+        answer_changed(call,
+            np_service_change(call->routes->service, call->run, priority, time_limit_s, &err),
+            &err);
     }
     np_node_free(body);
 }
