@@ -379,6 +379,24 @@ static void stop(struct np_trace *trace)
     trace->running = false;
 }
 
+static void describe(const struct np_trace *trace, struct np_trace_end *end)
+{
+    char missing[128] = "", why[128] = "";
+
+    if (end->dropped)
+        snprintf(missing, sizeof(missing), "; %llu spans dropped: they came faster than written",
+            (unsigned long long)end->dropped);
+    if (end->code < 0)
+        snprintf(why, sizeof(why), "; it ends early, without %llu spans: %s",
+            (unsigned long long)end->left, strerror(-end->code));
+    else if (end->left)
+        snprintf(why, sizeof(why), "; %llu spans left out: it is at its limit of %llu MiB",
+            (unsigned long long)end->left, (unsigned long long)trace->limit >> 20);
+    snprintf(end->text, sizeof(end->text),
+        "trace: %llu spans, %.1f MiB in %s (ui.perfetto.dev opens it)%s%s",
+        (unsigned long long)end->spans, (double)end->bytes / (1 << 20), trace->path, missing, why);
+}
+
 void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
 {
     stop(trace);
@@ -399,24 +417,7 @@ void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
         .left = trace->sums.left,
         .code = trace->code,
     };
-}
-
-void np_trace_text(
-    const struct np_trace *trace, const struct np_trace_end *end, char *text, size_t text_bytes)
-{
-    char missing[128] = "", why[128] = "";
-
-    if (end->dropped)
-        snprintf(missing, sizeof(missing), "; %llu spans dropped: they came faster than written",
-            (unsigned long long)end->dropped);
-    if (end->code < 0)
-        snprintf(why, sizeof(why), "; it ends early, without %llu spans: %s",
-            (unsigned long long)end->left, strerror(-end->code));
-    else if (end->left)
-        snprintf(why, sizeof(why), "; %llu spans left out: it is at its limit of %llu MiB",
-            (unsigned long long)end->left, (unsigned long long)trace->limit >> 20);
-    snprintf(text, text_bytes, "trace: %llu spans, %.1f MiB in %s (ui.perfetto.dev opens it)%s%s",
-        (unsigned long long)end->spans, (double)end->bytes / (1 << 20), trace->path, missing, why);
+    describe(trace, ret_end);
 }
 
 void np_trace_free(struct np_trace *trace)

@@ -1,6 +1,6 @@
 /* `--trace FILE`: writes the spans of a run's threads and of its device's streams while it runs, in
  * Perfetto's format (ui.perfetto.dev opens it). At the size limit or on a full disk the file ends, not the
- * run. Missing spans are counted, in the file and by np_trace_text(). */
+ * run. Missing spans are counted, in the file and in struct np_trace_end. */
 #ifndef NP_TRACE_H
 #define NP_TRACE_H
 
@@ -25,12 +25,10 @@ struct np_trace_end {
     uint64_t spans, bytes;  /* in the file */
     uint64_t dropped, left; /* missing: a ring was full; the file or the disk was full */
     int code;               /* -errno if writing failed, else 0, also at the limit */
+    char text[512];         /* the same in a sentence or two */
 };
 /* Writes the remaining spans and closes the file. No thread may write spans any more. */
 void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end);
-/* Describes the result in a sentence or two. */
-void np_trace_text(
-    const struct np_trace *trace, const struct np_trace_end *end, char *text, size_t text_bytes);
 void np_trace_free(struct np_trace *trace); /* NULL works */
 
 #endif

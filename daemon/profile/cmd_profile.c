@@ -68,12 +68,10 @@ static int traced(struct profiling *p, struct np_err *err)
         .warmup_s = NP_WARMUP_S, .seconds = NP_TRIAL_S, .trace = p->trace};
     struct np_trace_end end;
     struct np_observation seen;
-    char text[400];
     const int code = np_trial_run(&p->rig, &options, &seen, err);
 
     np_trace_finish(p->trace, &end);
-    np_trace_text(p->trace, &end, text, sizeof(text));
-    np_ui_say(&p->ui, "%s", text);
+    np_ui_say(&p->ui, "%s", end.text);
     return code;
 }
 

@@ -14,7 +14,6 @@ static int train_traced(struct np_config *config, struct np_run_options *options
 {
     struct np_trace_end end;
     struct np_err err = {0};
-    char text[512];
     int code = np_trace_open(path, limit_text, &options->trace, &err);
 
     if (code < 0) {
@@ -23,8 +22,7 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     }
     code = np_run_train(config, options);
     np_trace_finish(options->trace, &end);
-    np_trace_text(options->trace, &end, text, sizeof(text));
-    fprintf(options->json || end.code < 0 ? stderr : stdout, "%s\n", text);
+    fprintf(options->json || end.code < 0 ? stderr : stdout, "%s\n", end.text);
     np_trace_free(options->trace);
     return code;
 }
