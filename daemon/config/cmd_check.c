@@ -169,7 +169,7 @@ static void check_space(const struct np_config *config, double each, double seco
             report, line, column, "runs: %s: cannot be written: %s", config->runs, strerror(-code));
     else if (ret_folder->is_full)
         np_report_add(
-            report, line, column, "runs: the disk of %s has no room for more files", config->runs);
+            report, line, column, "runs: the disk of %s has no space for more files", config->runs);
     else if (ret_folder->has_size && ret_folder->bytes_free < needed)
         np_report_add(report, line, column,
             "runs: %s has %.1f MB free, and %d checkpoints of %.1f MB take %.1f", config->runs,

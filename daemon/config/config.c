@@ -403,7 +403,7 @@ static struct np_config *begin(const char *path, struct np_report *report)
     if (!report->file)
         report->file = path;
     config->path = np_strdup(path);
-    config->dir = np_config_folder(path);
+    config->dir = np_config_folder(path, NULL);
     return config;
 }
 

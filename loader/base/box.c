@@ -1,8 +1,7 @@
-/* Reads /proc and /sys: called at start, any thread. A limit of a cgroup holds for all below it,
- * so each is looked up from the process's own group to the top. In a container the path of
- * /proc/self/cgroup may not exist below /sys/fs/cgroup (the container's group is mounted
- * there as the top): its parents are then tried all the same. What is not there or does not
- * parse limits nothing. */
+/* A cgroup's limit holds for all groups below it, so each is read from the process's own group up
+ * to the top. In a container the path of /proc/self/cgroup may not exist below /sys/fs/cgroup (the
+ * container's group is mounted there as the top): its parents are still tried. A missing or strange
+ * file limits nothing. */
 #include "loader/base/box.h"
 
 #include <limits.h>
@@ -29,7 +28,7 @@ static bool read_line(const char *path, char line[MAX_LINE])
     return good;
 }
 
-/* The number a file holds; false for "max", "-1" and none. */
+/* The number in a file; false for "max", "-1" and no number. */
 static bool read_number(const char *folder, const char *name, uint64_t *ret_number)
 {
     char path[PATH_MAX + 64], line[MAX_LINE];
@@ -85,7 +84,7 @@ static void read_v2(struct np_box *box, const char *folder)
         limit_memory(box, bytes);
 }
 
-/* Each controller of v1 has a tree of its own; what a folder lacks limits nothing. */
+/* Each controller of v1 has its own tree. */
 static void read_v1(struct np_box *box, const char *folder)
 {
     uint64_t quota_us, period_us, bytes;
@@ -99,14 +98,14 @@ static void read_v1(struct np_box *box, const char *folder)
         limit_memory(box, bytes);
 }
 
-/* Calls read for mount/group and all above it, mount itself included. */
+/* Calls read() for mount/group and its parents up to mount. */
 static void climb(struct np_box *box, const char *mount, const char *group,
     void (*read)(struct np_box *box, const char *folder))
 {
     char folder[PATH_MAX];
     size_t top = strlen(mount);
 
-    if (strstr(group, "..")) /* outside of this namespace: its own top is all that shows */
+    if (strstr(group, "..")) /* outside of this namespace: only its top is visible */
         group = "";
     if (snprintf(folder, sizeof(folder), "%s%s", mount, group) >= (int)sizeof(folder))
         return;
@@ -186,7 +185,8 @@ void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box)
     *ret_box = box;
 }
 
-/* sched_getaffinity() needs room for all CPUs that the kernel supports, a number that it does not report. */
+/* sched_getaffinity() needs a set for all CPUs that the kernel supports, a number that nothing
+ * reports. */
 static int count_affinity(void)
 {
     for (int nr_cpus = 1024; nr_cpus <= 1 << 20; nr_cpus *= 4) {

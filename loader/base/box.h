@@ -1,5 +1,5 @@
-/* What this box gives the process: cpu.max, cpuset, affinity and memory.max of its
- * cgroup (v1 and v2), so that `auto` never takes more than it has. */
+/* CPUs and memory that this process may use, by affinity and the limits of its cgroup (v1 and v2),
+ * for `auto`. Any thread; reads /proc and /sys. */
 #ifndef NP_BOX_H
 #define NP_BOX_H
 
@@ -8,12 +8,12 @@
 struct np_box {
     int nr_cpus;            /* usable: min(affinity, cpuset, ceil(cpu.max)), at least 1 */
     uint64_t memory_bytes;  /* min(MemTotal, memory.max) */
-    uint64_t free_bytes;    /* MemAvailable, at most memory_bytes: what others leave */
+    uint64_t free_bytes;    /* MemAvailable, at most memory_bytes */
     uint64_t memlock_bytes; /* RLIMIT_MEMLOCK; UINT64_MAX: no limit */
 };
 
 void np_box_read(struct np_box *ret_box);
-/* For tests: the same with /proc and /sys under root, and nr_affine CPUs of its affinity. */
+/* For tests: the same with /proc and /sys below root, and an affinity of nr_affine CPUs. */
 void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box);
 
 #endif

@@ -25,7 +25,7 @@ static int find(const struct np_node *map, const char *key)
     return -1;
 }
 
-/* Mappings that are one choice with its options. */
+/* Mappings that a nearer file replaces whole. */
 static bool is_choice(const char *path, const struct np_node *base, const struct np_node *own)
 {
     static const char *const choices[] = {
@@ -42,7 +42,7 @@ static bool is_choice(const char *path, const struct np_node *base, const struct
     return false;
 }
 
-/* Of two keys that exclude each other the base's gives way. */
+/* Removes keys of the base that exclude a key of own. */
 static void drop_excluded(const char *path, struct np_node *base, const struct np_node *own)
 {
     static const struct {
@@ -64,7 +64,7 @@ static void drop_excluded(const char *path, struct np_node *base, const struct n
     }
 }
 
-/* own into base, both mappings; own is freed. path: of both, "" at the top. */
+/* Merges own into base, both mappings, and frees own. path: of both; "": the top level. */
 static void merge(struct np_node *base, struct np_node *own, const char *path)
 {
     char below[256];
@@ -92,7 +92,7 @@ static void merge(struct np_node *base, struct np_node *own, const char *path)
     np_node_free(own);
 }
 
-/* Is there a `use: name` in it? */
+/* Does node contain `use: name`? */
 static bool uses(const struct np_node *node, const char *name)
 {
     if (node->key && strcmp(node->key, "use") == 0 && np_node_is(node, name))
@@ -111,7 +111,7 @@ static bool is_used(const struct np_node *model, const struct np_node *blocks, c
     return uses(model, name);
 }
 
-/* A model that takes the place of a base's leaves blocks of that base without use, which is a mistake elsewhere. */
+/* Removes the blocks of a base that only the replaced model used: an unused block is a mistake. */
 static void drop_blocks(struct np_node *root)
 {
     const struct np_node *model = np_node_get(root, "model");
@@ -126,14 +126,15 @@ static void drop_blocks(struct np_node *root)
         if (block->line / NP_LINE_FILE > model->line / NP_LINE_FILE &&
             !is_used(model, blocks, block->key)) {
             np_node_remove(blocks, i);
-            i = -1; /* another one may have been used by that alone */
+            i = -1; /* this block may have been the only user of another */
         }
     }
     if (blocks->nr_items == 0)
         np_node_remove(root, at);
 }
 
-/* --- a base's own ---------------------------------------------------------------------------- */
+/* --- places and paths of a base
+ * ---------------------------------------------------------------------------- */
 
 static void add_to_lines(struct np_node *node, int more)
 {
@@ -143,7 +144,7 @@ static void add_to_lines(struct np_node *node, int more)
         add_to_lines(node->items[i], more);
 }
 
-/* Where it cannot be resolved it stays, and is a mistake if it is still there in the end. */
+/* A path that cannot be resolved stays: it is a mistake only if the nearer files keep it. */
 static int resolve(struct np_node *map, const char *key, const char *folder, struct np_err *err)
 {
     const int at = map && map->kind == NP_NODE_MAP ? find(map, key) : -1;
@@ -154,18 +155,13 @@ static int resolve(struct np_node *map, const char *key, const char *folder, str
         return 0;
     char *path = np_resolve_path(node->text, folder, &why);
     if (path) {
-        struct np_node *whole = np_node_scalar(path, node->line, node->column);
-
-        whole->quoted = true;
-        whole->key_line = node->key_line;
-        whole->key_column = node->key_column;
-        whole->key = node->key;
-        node->key = NULL;
-        map->items[at] = whole;
-        np_node_free(node);
+        np_free(node->text);
+        node->text = path;
+        node->quoted = true;
+    } else if (why.code == -ENOMEM) {
+        *err = why;
     }
-    np_free(path);
-    return why.code == -ENOMEM ? np_err_set(err, why.code, "%s", why.text) : 0;
+    return err->code;
 }
 
 static int resolve_paths(struct np_node *root, const char *folder, struct np_err *err)
@@ -187,39 +183,40 @@ static int resolve_paths(struct np_node *root, const char *folder, struct np_err
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* A chain of files, the nearest first. */
+/* A config and its bases, the nearest first. */
 struct chain {
     struct np_config_file *file;
     struct np_report *report;
     struct np_node *roots[NP_MAX_BASES + 1];
-    char *opened[NP_MAX_BASES + 1]; /* without links; NULL: standard input */
+    char *opened[NP_MAX_BASES + 1]; /* real paths; NULL: standard input */
     int nr;
 };
 
-char *np_config_folder(const char *path)
+char *np_config_folder(const char *path, struct np_err *err)
 {
     char whole[PATH_MAX], *slash;
 
     if (strcmp(path, "-") == 0 || !realpath(path, whole))
-        return np_try_strdup(getcwd(whole, sizeof(whole)) ? whole : ".", NULL);
+        return np_try_strdup(getcwd(whole, sizeof(whole)) ? whole : ".", err);
     slash = strrchr(whole, '/');
     *(slash == whole ? slash + 1 : slash) = '\0';
-    return np_try_strdup(whole, NULL);
+    return np_try_strdup(whole, err);
 }
 
-/* For messages: beside the name of the file that names it, where that leads to it; else whole. */
-static char *name_of(const char *from, const char *text, const char *opened)
+/* The name for messages: beside the file with the `base`, if that leads to the opened file, else
+ * absolute. */
+static char *name_of(const char *from, const char *text, const char *opened, struct np_err *err)
 {
     const char *slash = strrchr(from, '/');
     char real[PATH_MAX];
     char *name = *text == '/' || !slash
-                     ? np_try_strdup(text, NULL)
-                     : np_try_format(NULL, "%.*s/%s", (int)(slash - from), from, text);
+                     ? np_try_strdup(text, err)
+                     : np_try_format(err, "%.*s/%s", (int)(slash - from), from, text);
 
     if (!name || (realpath(name, real) && strcmp(real, opened) == 0))
         return name;
     np_free(name);
-    return np_try_strdup(opened, NULL);
+    return np_try_strdup(opened, err);
 }
 
 static int refuse(struct chain *chain, const struct np_node *at, const char *text, const char *why)
@@ -233,7 +230,7 @@ static int no_memory(struct chain *chain, const struct np_err *err)
     return -ENOMEM;
 }
 
-/* The tree of the base called name, with its own places and paths. */
+/* Parses the text of the next base, with its places and paths. */
 static int parse_base(struct chain *chain, const char *text, size_t bytes)
 {
     const int n = chain->nr;
@@ -242,51 +239,43 @@ static int parse_base(struct chain *chain, const char *text, size_t bytes)
 
     chain->report->file = chain->file->bases[n - 1];
     int code = np_yaml_parse(text, bytes, &chain->roots[n], chain->report);
-    if (code == 0 && chain->roots[n]->kind != NP_NODE_MAP) {
-        np_report_add(chain->report, 1, 1, "expected a mapping, as every config is");
-        code = -EINVAL;
-    }
+    if (code == 0 && chain->roots[n]->kind != NP_NODE_MAP)
+        code = np_report_add(chain->report, 1, 1, "expected a mapping, as every config is");
     chain->report->file = file;
     if (code < 0)
         return code;
-    char *folder = np_config_folder(chain->opened[n]);
+    char *folder = np_config_folder(chain->opened[n], &err);
     add_to_lines(chain->roots[n], n * NP_LINE_FILE);
-    code = folder ? resolve_paths(chain->roots[n], folder, &err)
-                  : np_err_set(&err, -ENOMEM, "out of memory");
+    code = folder ? resolve_paths(chain->roots[n], folder, &err) : -ENOMEM;
     np_free(folder);
     chain->nr++;
     return code < 0 ? no_memory(chain, &err) : 0;
 }
 
-/* Reads the file that `base: text` of the last file names. path: that file's name. */
+/* Reads the base that the last file names at `at`. path: the name of that file. */
 static int open_base(struct chain *chain, const struct np_node *at, const char *path)
 {
     const int n = chain->nr;
     char real[PATH_MAX], *text = NULL;
     uint64_t bytes = 0;
     struct np_err err = {0};
-    char *folder = np_config_folder(n == 1 ? path : chain->opened[n - 1]);
+    char *folder = np_config_folder(n == 1 ? path : chain->opened[n - 1], &err);
     char *expanded = np_expand(at->text, &err);
     char *whole = !folder || !expanded ? NULL
                   : *expanded == '/'   ? np_try_strdup(expanded, &err)
                                        : np_try_format(&err, "%s/%s", folder, expanded);
-    int code = 0;
+    int code;
 
-    if (!whole)
-        code = refuse(chain, at, at->text, err.code ? err.text : "out of memory");
-    else if (!realpath(whole, real))
-        code = refuse(chain, at, at->text, strerror(errno));
-    for (int i = 0; code == 0 && i < n; i++)
+    if (whole && !realpath(whole, real))
+        np_err_set(&err, -errno, "%s", strerror(errno));
+    for (int i = 0; !err.code && i < n; i++)
         if (chain->opened[i] && strcmp(chain->opened[i], real) == 0)
-            code = refuse(chain, at, at->text, "it builds on this file itself");
-    if (code == 0 && (chain->opened[n] = np_try_strdup(real, &err)))
-        chain->file->bases[n - 1] = name_of(path, expanded, real);
-    if (code == 0 && (!chain->opened[n] || !chain->file->bases[n - 1]))
-        code = refuse(chain, at, at->text, "out of memory");
-    if (code == 0 && (code = np_read_file(real, MAX_READ, &text, &bytes, &err)) < 0)
-        code = refuse(chain, at, at->text, strerror(-code));
-    if (code == 0)
-        code = parse_base(chain, text, bytes);
+            np_err_set(&err, -ELOOP, "it builds on this file itself");
+    if (!err.code && (chain->opened[n] = np_try_strdup(real, &err)))
+        chain->file->bases[n - 1] = name_of(path, expanded, real, &err);
+    if (!err.code && (code = np_read_file(real, MAX_READ, &text, &bytes, NULL)) < 0)
+        np_err_set(&err, code, "%s", strerror(-code));
+    code = err.code ? refuse(chain, at, at->text, err.text) : parse_base(chain, text, bytes);
     np_free(text);
     np_free(folder);
     np_free(expanded);
@@ -294,7 +283,7 @@ static int open_base(struct chain *chain, const struct np_node *at, const char *
     return code;
 }
 
-/* Follows the key of the last file. 1: there is another one; 0: the chain is whole. */
+/* Reads the base of the last file. 1: read; 0: the last file has no base. */
 static int follow(struct chain *chain, const char *path)
 {
     struct np_node *root = chain->roots[chain->nr - 1];
@@ -372,7 +361,7 @@ void np_config_file_fini(struct np_config_file *file)
 
 /* --- places of a printed tree ----------------------------------------------------------------- */
 
-/* The node of `from`, whose twin in `printed` or its key stands there. */
+/* The node of `from` whose twin in `printed` has its value or key at this place. */
 static const struct np_node *twin_at(
     const struct np_node *from, const struct np_node *printed, int line, int column)
 {

@@ -1,5 +1,5 @@
-/* A config file and the files that it builds on (`base:`), as one tree. Knows where choices and paths stand
- * in a config, and nothing else of what is in it. One thread. */
+/* A config file and its bases (`base:`), merged into one tree. Of the keys it knows only those of
+ * choices and paths. One thread. */
 #ifndef NP_CONFIG_FILE_H
 #define NP_CONFIG_FILE_H
 
@@ -9,29 +9,30 @@
 #define NP_MAX_BASES 16
 
 struct np_config_file {
-    struct np_node *root; /* merged, without the key base; NULL: it cannot be read */
+    struct np_node *root; /* merged, without the key base; NULL: not readable */
     bool has_base;
-    /* Names for messages, NULL-ended; the lines of a node of bases[i] are (i + 1) * NP_LINE_FILE more. */
+    /* Names for messages, NULL-ended. Lines in bases[i] are (i + 1) * NP_LINE_FILE more. */
     char *bases[NP_MAX_BASES + 1];
 };
 
-/* Reads the file ("-": standard input) and its bases. The nearer file wins: mappings are merged, lists and
- * choices (optimizer, schedule, loss, device, shuffle, cache, a set with another source) replaced whole; `epochs` drops
- * the base's `steps`, `split` its `val`, and the other way round. Relative paths of a base's sets become absolute, from its
- * folder; a base's own name starts there too. -EINVAL: mistakes in report, whose bases are set: they are
- * the file's, so it is freed after the last use of report. -errno: the file itself cannot be read. *ret_file
- * is to be freed in any case. */
+/* Reads a file ("-": standard input) and its bases. Keys of the nearer file win: mappings are
+ * merged, lists and choices (optimizer, schedule, loss, device, shuffle, cache, a set with another
+ * source) replaced whole; `epochs` removes the base's `steps`, `split` its `val`, and the other way
+ * round. Relative paths of a base, also of its own base, start at its folder. -EINVAL: report has
+ * the mistakes, and borrows bases from *ret_file; -errno: the file cannot be read. The caller frees
+ * *ret_file in any case, after the last use of report. */
 int np_config_file_read(
     const char *path, struct np_config_file *ret_file, struct np_report *report);
-/* The same of a text that stands in the file `path`. */
+/* The same for the text of the file `path`. */
 int np_config_file_parse(const char *text, size_t bytes, const char *path,
     struct np_config_file *ret_file, struct np_report *report);
-/* Maps a line and column of the printed tree to its place in the files, "FILE:LINE:COLUMN". False if no
- * node stands there. */
+/* Writes the place in the files, "FILE:LINE:COLUMN", of a place in the printed tree. False: no node
+ * is there. */
 bool np_config_file_place(const struct np_config_file *file, const char *path, const char *printed,
     int line, int column, char *place, size_t place_bytes);
 void np_config_file_fini(struct np_config_file *file);
-/* The folder that relative paths of a config start at, absolute. np_free; NULL: no memory. */
-char *np_config_folder(const char *path);
+/* The absolute folder of a config, at which its relative paths start. np_free. NULL: out of memory.
+ * */
+char *np_config_folder(const char *path, struct np_err *err);
 
 #endif

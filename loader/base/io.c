@@ -1,5 +1,4 @@
-/* Reading through the table of backends: asks the page cache, keeps what it had, and hands
- * the rest to the backend. The thread that opened the np_io. */
+/* Reads through the table of backends: from the page cache, else from the backend. */
 #include "loader/base/io.h"
 
 #include <assert.h>
@@ -26,14 +25,14 @@ bool np_io_advance(struct np_io_read *read, int64_t returned)
     return true;
 }
 
-/* What the page cache has of the read, without waiting. True: all of it, or its end. */
+/* Reads from the page cache, without waiting. True: the read is complete. */
 static bool probe_cache(struct np_io_read *read)
 {
     struct iovec part = {read->buffer, read->bytes};
     ssize_t got = preadv2(read->fd, &part, 1, (off_t)read->offset, RWF_NOWAIT);
 
-    /* 0 may be the file's end, or a file system that cannot tell: the backend will know. An
-     * error (EAGAIN: not there; EOPNOTSUPP: cannot tell) is the backend's to find as well. */
+    /* 0 may be the file's end, or a file system that does not know: the backend will find out, as
+     * with an error (EAGAIN: not there; EOPNOTSUPP: not known). */
     return got > 0 && np_io_advance(read, got);
 }
 

@@ -1,6 +1,6 @@
-/* Reading and durable writing through a table of backends: `uring` (one io_uring a thread) and `pread`
- * (the fallback, as in containers that refuse io_uring). Tests bring a third. A np_io belongs to one
- * thread. */
+/* Reading and durable writing through a table of backends: `uring` (one io_uring per thread) and
+ * `pread` (the fallback, for example in containers that refuse io_uring). Tests add a third. A
+ * np_io belongs to one thread. */
 #ifndef NP_IO_H
 #define NP_IO_H
 
@@ -15,9 +15,9 @@ struct np_io_read {
     uint64_t offset;
     uint32_t bytes; /* wanted, at most INT32_MAX */
     void *buffer;
-    void *owner;         /* the caller's own */
+    void *owner;         /* for the caller */
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
-    uint32_t done_bytes; /* of them, so far: np_io's own */
+    uint32_t done_bytes; /* so far; for np_io alone */
 };
 
 struct np_io;
@@ -25,16 +25,16 @@ struct np_io;
 /* The read table. Calls are made by the thread that opened the np_io. */
 struct np_io_ops {
     const char *name;
-    bool no_cache_probe; /* every read goes to the backend, whatever the page cache holds */
+    bool no_cache_probe; /* every read goes to the backend, not to the page cache first */
     /* Required. At most `depth` reads in flight. -ENOSYS: not on this machine. */
     int (*open)(struct np_io *io, int depth, struct np_err *err);
-    /* Required. Never blocks; the read goes on at done_bytes. */
+    /* Required. Never blocks; the read continues at done_bytes. */
     int (*submit)(struct np_io *io, struct np_io_read *read);
     /* Required. The next complete read, or NULL. wait: blocks until there is one. */
     struct np_io_read *(*reap)(struct np_io *io, bool wait);
     /* Required. Nothing is in flight. */
     void (*close)(struct np_io *io);
-    /* Optional: NULL means np_io_posix_write. What must survive is written by these. */
+    /* Optional: NULL means np_io_posix_write. */
     const struct np_io_write_ops *write;
 };
 
@@ -51,62 +51,59 @@ struct np_io_write_ops {
 
 struct np_io {
     const struct np_io_ops *ops;
-    void *state;                  /* backend's own */
+    void *state;                  /* for the backend */
     int depth, nr_in_flight;      /* submitted and not reaped yet */
     struct np_io_read **complete; /* (depth) ring of reads that the page cache had */
     int first_complete, nr_complete;
-    uint64_t nr_reads, nr_cached; /* so far; of them complete at once */
+    uint64_t nr_reads, nr_cached; /* so far; nr_cached: complete at once */
 };
 
 extern const struct np_io_ops np_io_uring, np_io_pread;
 extern const struct np_io_write_ops np_io_posix_write;
 
-/* name: "auto" (uring, or pread where it cannot be set up, whatever the reason), "uring", "pread". io->ops->name tells which it
- * became. Reads and the page cache's ring are allocated here, nothing later. */
+/* name: "uring", "pread", or "auto": uring, or pread if uring cannot be set up for any reason.
+ * io->ops->name is the chosen one. Allocates all memory of the np_io. */
 int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err);
-/* Starts a read; at most io->depth may be in flight. The page cache is asked first (RWF_NOWAIT);
- * what is there completes at once. Does not wait for the disk. */
+/* Starts a read; at most io->depth may be in flight. A read from the page cache (RWF_NOWAIT)
+ * completes at once. Does not wait for the disk. */
 int np_io_submit(struct np_io *io, struct np_io_read *read);
-/* A complete read, in any order; NULL: none (wait: none in flight). A read that failed has its
- * errno in `result`; all that can be retried has been. wait: blocks until there is one. */
+/* A complete read, in any order; NULL: none. wait: blocks until a read is complete; NULL: none is
+ * in flight. A failed read has its errno in `result`, after all retries. */
 struct np_io_read *np_io_reap(struct np_io *io, bool wait);
-/* Waits for what is in flight. Takes an np_io that was zeroed and never opened. */
+/* Waits for the reads in flight. Accepts a zeroed np_io that was never opened. */
 void np_io_close(struct np_io *io);
-/* For backends: takes what one read call returned (bytes, or a negative errno). True: the read is
- * complete, its result set; false: it goes on at done_bytes. */
+/* For backends: adds the result of one read call (bytes, or a negative errno). True: the read is
+ * complete, with its result; false: it continues at done_bytes. */
 bool np_io_advance(struct np_io_read *read, int64_t returned);
 
-/* Durable writing, in the order of a checkpoint. All block. io NULL: the POSIX calls, as with a
- * backend that has none of its own. Errors name the file, and where the disk is full how much is
- * free. A file being created is locked until it is closed: of two processes that create the same
- * one, the second waits. */
+/* Durable writing, in the order of a checkpoint. All calls block. io NULL: the POSIX calls. Errors
+ * name the file, and for a full disk its free space. An open file is locked: a second process that
+ * creates the same file waits for its close. */
 int np_io_create(struct np_io *io, const char *path, int *ret_fd, struct np_err *err);
 int np_io_append(struct np_io *io, int fd, const void *data, uint64_t bytes, struct np_err *err);
 /* Closes fd even when it fails. */
 int np_io_sync_close(struct np_io *io, int fd, struct np_err *err);
 int np_io_rename(struct np_io *io, const char *from, const char *to, struct np_err *err);
-/* path: of the folder. */
-int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err);
-/* create `path.new` + append + sync + rename over path + sync_dir: the file is whole or as
- * before. */
+int np_io_sync_dir(struct np_io *io, const char *folder, struct np_err *err);
+/* Replaces a file: creates, writes and syncs `path.new`, renames it to path, and syncs the folder.
+ * The old or the new file is there at any time. */
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err);
 
 #define NP_WRITE_PRIVATE 1 /* for its owner alone: mode 0600 */
 #define NP_WRITE_DURABLE 2 /* synced, and its folder */
-/* As np_io_replace(), with the POSIX calls and without the lock: of two that write at once, one may fail. What is left
- * at `path.new`, a link too, is removed first. */
+/* The same with the POSIX calls and without the lock: of two writers at the same time, one may
+ * fail. Removes an old `path.new` first, even a link. */
 int np_write_file(
     const char *path, const void *data, uint64_t bytes, int flags, struct np_err *err);
 
-/* Whole file into memory (caller frees with np_free), at most max_bytes; ret_data has a
- * NUL after its last byte. "/dev/stdin" is what this process has open, from where it is, though it may not be
- * allowed to open that. Errors name the file. */
+/* Reads a whole file of at most max_bytes into memory, with a NUL after its last byte; np_free.
+ * "/dev/stdin" reads the open standard input from its current place. Errors name the file. */
 int np_read_file(
     const char *path, uint64_t max_bytes, char **ret_data, uint64_t *ret_bytes, struct np_err *err);
-/* Reads `bytes` bytes at offset. Returns their number, fewer only at the file's end, or -errno. */
+/* Reads `bytes` bytes at offset. Returns their number (fewer only at the file's end), or -errno. */
 int64_t np_read_at(int fd, uint64_t offset, void *buffer, size_t bytes);
-int np_make_dirs(const char *path, struct np_err *err); /* mkdir -p */
+int np_make_dirs(const char *path, struct np_err *err);   /* mkdir -p */
 int np_make_parent(const char *path, struct np_err *err); /* the same for the folder of a file */
 
 #endif

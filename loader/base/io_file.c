@@ -16,7 +16,7 @@
 
 /* --- the POSIX write table --------------------------------------------------------------- */
 
-/* Is fd still what path names? Not when its holder has renamed it away meanwhile. */
+/* Does path still name the open file? Not after its owner has renamed it. */
 static bool is_at(int fd, const char *path)
 {
     struct stat opened, named;
@@ -25,7 +25,7 @@ static bool is_at(int fd, const char *path)
            opened.st_dev == named.st_dev;
 }
 
-/* Emptied only under its lock, so that two processes never write into one file. */
+/* The file is emptied under its lock, so that two processes never write into one file. */
 static int posix_create(struct np_io *io, const char *path)
 {
     for (;;) {
@@ -35,7 +35,7 @@ static int posix_create(struct np_io *io, const char *path)
             continue;
         if (fd < 0)
             return -errno;
-        /* Where locks are not to be had (some network file systems) it goes without. */
+        /* Some network file systems have no locks; then there is none. */
         while (flock(fd, LOCK_EX) < 0 && errno == EINTR)
             ;
         if (is_at(fd, path)) {
@@ -68,7 +68,7 @@ static int posix_append(struct np_io *io, int fd, const void *data, uint64_t byt
 
 static int posix_sync(struct np_io *io, int fd)
 {
-    /* EINVAL: a pipe or device, which has nothing to keep. */
+    /* EINVAL: a pipe or a device. */
     return fsync(fd) == 0 || errno == EINVAL ? 0 : -errno;
 }
 
@@ -96,7 +96,7 @@ static int posix_sync_dir(struct np_io *io, const char *path)
 const struct np_io_write_ops np_io_posix_write = {
     posix_create, posix_append, posix_sync, posix_close, posix_rename, posix_sync_dir};
 
-/* --- with words for what went wrong ------------------------------------------------------ */
+/* --- errors ------------------------------------------------------------------------------ */
 
 static const struct np_io_write_ops *writer(const struct np_io *io)
 {
@@ -112,8 +112,8 @@ static void folder_of(const char *path, char folder[PATH_MAX])
     snprintf(folder, PATH_MAX, "%.*s", slash ? (int)length : 1, slash ? path : ".");
 }
 
-/* Fills err: "DOING PATH: cause"; where room is the cause, with what is free on path's disk.
- * bytes: what was to be written, 0 where that says nothing. Returns status. */
+/* Fills err: "DOING PATH: cause", for a full disk with its free space. bytes: of the write; 0:
+ * none. Returns status. */
 static int failed(
     struct np_err *err, int status, const char *doing, const char *path, uint64_t bytes)
 {
@@ -128,12 +128,12 @@ static int failed(
     if (statvfs(path, &disk) < 0 && statvfs(folder, &disk) < 0)
         return np_err_set(err, status, "%s %s: the disk is full", doing, path);
     if (disk.f_files > 0 && disk.f_favail == 0)
-        return np_err_set(err, status, "%s %s: this disk has no room for more files", doing, path);
+        return np_err_set(err, status, "%s %s: this disk has no space for more files", doing, path);
     return np_err_set(err, status, "%s %s: the disk is full: %llu bytes to write, %llu free", doing,
         path, (unsigned long long)bytes, (unsigned long long)disk.f_bavail * disk.f_frsize);
 }
 
-/* What fd was opened as, for messages. */
+/* The path with which fd was opened, for messages. */
 static void path_of(int fd, char path[PATH_MAX])
 {
     char link[40];
@@ -197,8 +197,8 @@ int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err)
     return status ? failed(err, status, "cannot sync the folder", path, 0) : 0;
 }
 
-/* The new file stays locked until it has its name: who waits to write the same one then finds
- * it gone, and starts with a file of its own. */
+/* The new file stays locked until it has its name: a second writer that waits for the lock then
+ * finds that `path.new` is gone, and creates its own. */
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err)
 {
@@ -255,8 +255,8 @@ int np_write_file(const char *path, const void *data, uint64_t bytes, int flags,
 
 /* --- reading and folders ----------------------------------------------------------------- */
 
-/* Reads fd to its end. A size says how much to expect, not how much will come: files in /proc
- * have none, a pipe has none, and others may grow. */
+/* Reads fd to its end. The file's size is only a hint: files in /proc and pipes have none, and
+ * others may grow. */
 static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes)
 {
     struct stat info;

@@ -29,8 +29,8 @@ int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err
 {
     assert(depth >= 1);
     if (strcmp(name, "auto") == 0) {
-        /* Whatever refuses io_uring (an old kernel or one that is emulated, a seccomp profile or sysctl,
-         * a small RLIMIT_MEMLOCK, no descriptor left for one more ring), reading itself is fine. */
+        /* io_uring may be refused by an old or emulated kernel, a seccomp profile, a sysctl, a
+         * small RLIMIT_MEMLOCK, or for want of a descriptor; pread() works in all these cases. */
         if (open_backend(io, &np_io_uring, depth, NULL) == 0)
             return 0;
         return open_backend(io, &np_io_pread, depth, err);
@@ -38,5 +38,6 @@ int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err
     for (size_t i = 0; i < sizeof(backends) / sizeof(*backends); i++)
         if (strcmp(name, backends[i]->name) == 0)
             return open_backend(io, backends[i], depth, err);
-    return np_err_set(err, -EINVAL, "'%.40s' is no I/O backend: auto, uring or pread", name);
+    return np_err_set(
+        err, -EINVAL, "'%.40s' is not an I/O backend; expected auto, uring or pread", name);
 }

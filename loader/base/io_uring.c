@@ -1,7 +1,7 @@
-/* The io_uring backend: one ring a thread, as many entries as reads may be in flight. Each
- * read is submitted at once, so that the disk works while its thread decodes; short ones go
- * on until they are whole. The ring allows nothing but reads (IORING_RESTRICTION): what is
- * in this process's memory cannot use it to write or to connect. The thread that opened it. */
+/* The io_uring backend: one ring per thread, with an entry for each read in flight. Each read is
+ * submitted at once, so that the disk works while the thread decodes; short reads continue until
+ * they are complete. The ring allows only reads (IORING_RESTRICTION): an attacker in this process
+ * cannot use it to write or to connect. */
 #include <errno.h>
 #include <liburing.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define BUSY_NS 200000 /* the kernel is out of memory for requests: time for others to end */
+#define BUSY_NS 200000 /* pause when the kernel has no memory for requests */
 
 /* liburing 2.3 declares these two and does not export them. */
 static int register_ring(struct io_uring *ring, unsigned op, void *arg, unsigned n)
@@ -31,8 +31,8 @@ static int restrict_to_reads(struct io_uring *ring)
     return status ? status : register_ring(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
-/* The best ring this kernel has: without interrupts of a thread that decodes (5.19), for one
- * thread only (6.0), restricted (5.10); older ones do without. */
+/* Opens the best ring of this kernel: without interrupts of a thread that decodes (5.19), for one
+ * thread only (6.0), restricted (5.10); or a plain one. */
 static int open_ring(struct io_uring *ring, unsigned nr_entries)
 {
     static const unsigned flags[] = {
@@ -56,7 +56,7 @@ static int open_ring(struct io_uring *ring, unsigned nr_entries)
     return status;
 }
 
-/* A call that hands in nothing and waits for nothing: a filter may refuse this call alone. */
+/* An empty call, because a filter may refuse io_uring_enter() alone. */
 static int try_enter(const struct io_uring *ring)
 {
     return syscall(__NR_io_uring_enter, ring->ring_fd, 0, 0, 0, NULL, 0) < 0 ? -errno : 0;
@@ -80,8 +80,8 @@ static int open_state(struct np_io *io, int depth, struct np_err *err)
     return 0;
 }
 
-/* Hands what is queued to the kernel. What it does not take now (it has no memory) stays queued, and
- * goes with the next call; a wait for it has the file's name. */
+/* Gives the queued reads to the kernel. Reads for which it has no memory stay queued for the next
+ * call; the wait for them names the file. */
 static void flush(struct io_uring *ring)
 {
     while (io_uring_submit(ring) == -EINTR)
@@ -93,8 +93,7 @@ static int submit(struct np_io *io, struct np_io_read *read)
     struct io_uring *ring = io->state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 
-    /* Full: the kernel could not take earlier ones. A ring is as long as reads are in flight, so
-     * that room comes with the next flush, or with memory. */
+    /* The ring is full only if the kernel could not take earlier reads: a flush makes space. */
     while (!sqe) {
         const struct timespec pause = {0, BUSY_NS};
 
@@ -109,7 +108,6 @@ static int submit(struct np_io *io, struct np_io_read *read)
     return 0;
 }
 
-/* Sleeps until there is a completion. */
 static void wait_for_one(struct io_uring *ring)
 {
     const int status = io_uring_submit_and_wait(ring, 1);

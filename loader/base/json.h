@@ -1,5 +1,5 @@
-/* JSON for `--json`, metrics.jsonl and a checkpoint's facts: a writer of one object a line,
- * and conversion between JSON and node trees. The only user of jansson in the daemon. */
+/* JSON for `--json`, metrics.jsonl and a checkpoint's facts: a writer of one object per line, and
+ * conversion between JSON and node trees. */
 #ifndef NP_JSON_H
 #define NP_JSON_H
 
@@ -9,7 +9,7 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-/* One object under way, others within it. Reused from line to line, so that the steady state allocates nothing. */
+/* An open object. Reused for the next line, so that the steady state allocates nothing. */
 struct np_json {
     char *text; /* NUL-ended after np_json_end() */
     size_t used, room;
@@ -18,7 +18,7 @@ struct np_json {
 };
 
 void np_json_fini(struct np_json *json);
-/* Starts {"event": event. event NULL: no such field. */
+/* Starts an object with "event": event (NULL: without). In a list, the key of an item is NULL. */
 void np_json_begin(struct np_json *json, const char *event);
 /* In a list the key is NULL. Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
 void np_json_text(struct np_json *json, const char *key, const char *text);
@@ -26,11 +26,12 @@ void np_json_int(struct np_json *json, const char *key, int64_t value);
 void np_json_real(struct np_json *json, const char *key, double value); /* not finite: null */
 void np_json_bool(struct np_json *json, const char *key, bool value);
 void np_json_null(struct np_json *json, const char *key);
-/* Plain scalars that look like JSON numbers or true, false are written bare, an empty one as null. node NULL: null. */
+/* Plain scalars that look like JSON numbers or true, false are written bare, an empty one as null.
+ * node NULL: null. */
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
 /* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
-/* An object or a list within, up to np_json_close() with the same bracket's pair: '{' '}', '[' ']'. */
+/* Opens an inner object ('{') or list ('['), up to np_json_close() with '}' or ']'. */
 void np_json_open(struct np_json *json, const char *key, char bracket);
 void np_json_close(struct np_json *json, char bracket);
 void np_json_line(struct np_json *json); /* the next key begins a new line */
@@ -41,7 +42,8 @@ char *np_json_take(struct np_json *json, struct np_err *err);
 void np_json_print(
     struct np_json *json, FILE *out); /* np_json_end() to out; nothing if it failed */
 
-/* JSON text -> node tree: strings are quoted scalars. -EBADMSG: not JSON, or nested too deep. -ENOMEM. */
+/* Parses JSON into a node tree; strings become quoted scalars. -EBADMSG: not JSON, or nested too
+ * deep. */
 int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err);
 /* Number under key of a mapping, or fallback. */
 double np_node_number(const struct np_node *map, const char *key, double fallback);

@@ -10,7 +10,7 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* put() pairs with take(): a thread that takes a value sees what was stored before it. */
+/* Pairs with take(): a thread that takes a value sees all earlier stores. */
 static void put(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_store_explicit(counter, n, memory_order_release);
@@ -21,7 +21,7 @@ static uint64_t take(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_acquire);
 }
 
-/* A reader who sees one of the values stored here sees the odd version before it, too. */
+/* A reader that sees one of these stores also sees the odd version before it. */
 static void turn(struct np_ledger *ledger, uint64_t state, uint64_t in_flight, uint64_t now_ns)
 {
     const uint64_t version = get(&ledger->version), before = get(&ledger->state);
@@ -62,7 +62,7 @@ int np_ledger_state(const struct np_ledger *ledger)
     return (int)take(&ledger->state);
 }
 
-/* Pairs with the stores in turn(): when the version has not moved, all is of one moment. */
+/* Pairs with the stores in turn(): if the version is unchanged, all values are of one moment. */
 void np_ledger_add(
     const struct np_ledger *ledger, uint64_t state_ns[NP_LEDGER_STATES], uint64_t *in_flight_ns)
 {

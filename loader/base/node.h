@@ -1,6 +1,5 @@
-/* A tree of scalars, lists and mappings with the place each came from: what a
- * config is between its parser (loader/base/yaml.h) and the option tables. Knows
- * nothing of YAML. Immutable once built; one owner, freed whole. */
+/* A tree of scalars, lists and mappings with their places: a config between its parser
+ * (loader/base/yaml.h) and the option tables. One owner, freed whole. */
 #ifndef NP_NODE_H
 #define NP_NODE_H
 
@@ -21,7 +20,7 @@ struct np_node {
     bool real;                /* scalars of JSON: a number with a fraction or an exponent, 1e3 */
     struct np_node **items;   /* owned; lists and mappings, in file order */
     int nr_items;
-    size_t room; /* items that fit */
+    size_t room; /* of items */
 };
 
 /* These end the process where there is no memory (loader/base/mem.h): for what our own code writes

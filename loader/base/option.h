@@ -1,6 +1,5 @@
-/* Option tables: each module describes its keys once, beside the code that uses
- * them; parsing, defaults, error messages, `nnpipe show` and docs/CONFIG.md all
- * come from the table. */
+/* Option tables: a module describes its keys once, beside the code that uses them. Parsing,
+ * defaults, error messages, `nnpipe show` and docs/CONFIG.md come from the table. One thread. */
 #ifndef NP_OPTION_H
 #define NP_OPTION_H
 
@@ -76,7 +75,7 @@ int np_choice_find(const struct np_choice *choices, const struct np_node *node, 
 /* {name: {every option}}. Caller frees. */
 struct np_node *np_choice_node(const struct np_choice *choice, const void *object);
 
-/* "64M", "2.5GiB", "100": bytes; false: it is something else. */
+/* Reads a number of bytes: "64M", "2.5GiB", "100". False: not one. */
 bool np_option_bytes(const char *text, int64_t *ret_value);
 
 #endif

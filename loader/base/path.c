@@ -13,7 +13,7 @@
 
 #include "loader/base/mem.h"
 
-/* Appends n bytes; the text before is freed. NULL stays NULL. */
+/* Returns text with n more bytes, and frees text. NULL stays NULL. */
 static char *append(char *text, const char *more, size_t n, struct np_err *err)
 {
     char *longer = text ? np_try_format(err, "%s%.*s", text, (int)n, more) : NULL;
@@ -22,7 +22,7 @@ static char *append(char *text, const char *more, size_t n, struct np_err *err)
     return longer;
 }
 
-/* The variable at "${": *ret_after is behind its '}'. */
+/* Appends the variable at "${"; *ret_after: after its '}'. */
 static char *append_variable(
     char *text, const char *at, const char **ret_after, const char *whole, struct np_err *err)
 {
@@ -85,7 +85,7 @@ static bool matches_some(const char *pattern)
     return some;
 }
 
-/* The path in the working directory. Takes path over. */
+/* The absolute path in the working directory. Frees path. */
 static char *from_here(char *path, struct np_err *err)
 {
     char folder[PATH_MAX], *whole;

@@ -1,14 +1,15 @@
-/* Paths as configs have them: ${NAME}, ~, relative ones. Any thread. */
+/* Paths of configs: ${NAME}, ~, relative paths. Any thread. The caller frees results with np_free.
+ * */
 #ifndef NP_PATH_H
 #define NP_PATH_H
 
 #include "loader/base/err.h"
 
-/* Expands ${NAME} and ${NAME:-default}, and a first ~ to $HOME; -EINVAL names a variable that is not set.
- * Caller frees. */
+/* Expands ${NAME} and ${NAME:-default}, and a first ~ to $HOME. NULL: err names a variable that is
+ * not set, or -ENOMEM. */
 char *np_expand(const char *text, struct np_err *err);
-/* Expanded; a relative path starts at dir, or at the working directory if only that has it, and comes out
- * absolute where dir is. dir NULL: it stays as it is. Caller frees. */
+/* Expands a path. A relative path starts at dir, or at the working directory if it exists only
+ * there; the result is absolute if dir is. dir NULL: a relative path stays. */
 char *np_resolve_path(const char *text, const char *dir, struct np_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Philox4x32-10 and what is drawn from it. Pure; any thread. */
+/* See rng.h. */
 #include "loader/base/rng.h"
 
 #include <assert.h>
@@ -29,7 +29,7 @@ void np_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_wo
     ret_words[3] = c3;
 }
 
-/* Key of (seed, stream): a Philox block itself, so that nearby seeds share nothing. */
+/* The key of (seed, stream) is a Philox block, so that nearby seeds share nothing. */
 static void mix_key(uint64_t seed, enum np_stream stream, uint32_t ret_key[2])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -101,7 +101,7 @@ static int nr_rounds(unsigned bits)
     return bits < 8 ? 32 : 8;
 }
 
-/* Two multiplications: after one, how two halves differ would still show in what comes out. */
+/* Two multiplications: after one, the result would still show how two halves differ. */
 static inline uint32_t round_function(uint32_t half, uint64_t key)
 {
     uint64_t x = (half ^ key) * 0x9E3779B97F4A7C15ull;

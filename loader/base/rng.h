@@ -1,12 +1,12 @@
-/* Randomness without state: every number is a function of a key and a counter, so
- * that a sample's draws depend on seed and position only.
- * Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11. */
+/* Random numbers without state: every number is a function of a key and a counter, so that a
+ * sample's draws depend on seed and position only. Any thread. Philox4x32-10: Salmon et al.,
+ * "Parallel random numbers: as easy as 1, 2, 3", SC'11. */
 #ifndef NP_RNG_H
 #define NP_RNG_H
 
 #include <stdint.h>
 
-/* What a draw belongs to; goes into the key beside the seed. */
+/* The use of a draw; part of the key, with the seed. */
 enum np_stream {
     NP_STREAM_ORDER,
     NP_STREAM_AUGMENT,

@@ -38,7 +38,7 @@ struct stage {
 
 _Static_assert(NP_LEDGER_STATES == NP_NR_STATES, "a ledger has every state");
 
-/* Something that a thread did, waits inside left out. */
+/* A lap, pass or wait. */
 struct doing {
     uint64_t end_ns, ns;
     int stage;
@@ -277,7 +277,7 @@ static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
         (struct doing){.end_ns = block->now_ns, .ns = ns, .stage = (int)stage};
 }
 
-/* The counter that laps are read from may be some microseconds ahead of the clock, or behind. */
+/* The counter of laps may be some microseconds ahead of the clock, or behind. */
 static void look(struct np_block *block, uint64_t now_ns)
 {
     if (now_ns > block->now_ns)
@@ -362,7 +362,8 @@ void np_stat_leave(struct np_block *block)
         return;
     uint64_t cpu_ns, delay_ns;
     look(block, np_now_ns());
-    if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) { /* before it counts as having left */
+    if (np_sched_read(
+            block->tid, &cpu_ns, &delay_ns)) { /* before the ledger says that it has left */
         put(&block->cpu_ns, cpu_ns);
         put(&block->delay_ns, delay_ns);
     }
@@ -431,7 +432,7 @@ void np_stat_sched(
 
         if (prefix && strncmp(block->thread, prefix, strlen(prefix)) != 0)
             continue;
-        /* One that has left may not have ended yet; one that has ended has left. */
+        /* A thread leaves first and ends later. */
         if (np_ledger_state(&block->ledger) == NP_LEDGER_LEFT ||
             !np_sched_read(block->tid, &cpu_ns, &delay_ns)) {
             cpu_ns = get(&block->cpu_ns);
@@ -442,7 +443,7 @@ void np_stat_sched(
     }
 }
 
-/* The rank the quantile stands for (nearest rank, 1-based) is looked up in the buckets' sum. */
+/* Nearest rank, 1-based. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q)
 {
     uint64_t buckets[NP_HIST_BUCKETS] = {0}, total = 0, below = 0;

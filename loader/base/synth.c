@@ -1,5 +1,6 @@
-/* Drawn shapes. Each is a distance function in its own coordinates (1: its radius); coverage of a
- * pixel is the distance to the outline, which gives soft edges for one evaluation a pixel. */
+/* See synth.h. Each shape is a distance function in its own coordinates (1: its radius); the
+ * coverage of a pixel is its distance to the outline, which gives soft edges with one evaluation
+ * per pixel. */
 #include "loader/base/synth.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 const char *const np_synth_names[NP_SYNTH_CLASSES] = {
     "circle", "cross", "moon", "ring", "rod", "square", "star", "triangle"};
 
-/* One picture's draws, all made before the first pixel. */
+/* The draws of one picture, made before the first pixel. */
 struct scene {
     int label;
     double x, y, radius;                            /* pixels */
@@ -64,7 +65,7 @@ static double between(struct np_draws *draws, double low, double high)
     return low + (high - low) * np_draw_uniform(draws);
 }
 
-/* Two colours that differ enough in brightness to see one on the other. */
+/* Draws two colours that differ enough in brightness. */
 static void draw_colours(struct np_draws *draws, struct scene *scene)
 {
     const double gap = between(draws, 70, 140), low = between(draws, 30, 225 - gap);

@@ -1,6 +1,6 @@
-/* Drawn shapes: a set without files, and what `nnpipe data synth` writes. One shape a picture, in
- * any colour, size, place and turn, on a striped and noisy ground, so that no pixel by itself says
- * anything of the class. */
+/* Drawn shapes, for the source `synth` and `nnpipe data synth`. One shape per picture, in any
+ * colour, size, place and turn, on a striped and noisy ground, so that no single pixel shows the
+ * class. */
 #ifndef NP_SYNTH_H
 #define NP_SYNTH_H
 

@@ -1,5 +1,5 @@
-/* Sets the counter by the clock. A pair of readings counts only where both lie close together: a thread
- * that was interrupted between them tries again. */
+/* Sets the counter by the clock. Two readings count only if they lie close together: a thread that
+ * was interrupted between them tries again. */
 #include "loader/base/tick.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #define LEAST     (1ull << 24) /* apart, for a scale good to some 1e-5 */
 #define CLOSE     2000         /* ticks */
 #define NR_TRIES  3
-#define MAX_DRIFT 0.01 /* of the scale: the counter does not keep its step */
+#define MAX_DRIFT 0.01 /* of the scale; above it the counter is not used */
 
 static int is_invariant(void)
 {

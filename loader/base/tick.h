@@ -1,7 +1,7 @@
-/* The time of np_now_ns(), read from the processor's own counter where that is cheaper: for who looks at
- * the clock several times a row. It is set by the clock twenty times a second, and lies within some
- * microseconds of it in between. Where the counter is not invariant, or has lost its step, and on other
- * processors it is the clock itself. One thread's. */
+/* The time of np_now_ns() from the processor's own counter, which is cheaper to read several times
+ * per row. The clock sets it twenty times a second; in between it differs by some microseconds. If
+ * the counter is not invariant or drifts, and on other processors, it is the clock itself. One
+ * thread. */
 #ifndef NP_TICK_H
 #define NP_TICK_H
 
@@ -14,16 +14,16 @@
 
 struct np_tick {
     uint64_t ticks, ns; /* read together, last */
-    uint64_t period;    /* ticks until the next such reading; 0: the clock is asked */
+    uint64_t period;    /* ticks until the next such reading; 0: use the clock */
     uint64_t scale;     /* ns a tick, times 2^32 */
     int off;
 };
 
 void np_tick_init(struct np_tick *tick);
-/* The clock, and the counter set by it. */
+/* Reads the clock and sets the counter by it. */
 uint64_t np_tick_set(struct np_tick *tick);
 
-/* May lie a little before what was returned last. */
+/* May be a little less than the last result. */
 static inline uint64_t np_tick_ns(struct np_tick *tick)
 {
 #if defined(__x86_64__)

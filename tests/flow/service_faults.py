@@ -125,7 +125,7 @@ def with_few_inodes(folder):
         refused = daemon.run("submit", path)
         for name in taken:
             os.unlink(name)
-        expect(refused.code != 0 and "inodes has no room for more files" in refused.err,
+        expect(refused.code != 0 and "inodes has no space for more files" in refused.err,
                "it is not refused\n%s" % refused)
         expect(begun <= 3 and tries == 0, "%d starts, %d attempts counted" % (begun, tries))
         daemon.works_on(run)
