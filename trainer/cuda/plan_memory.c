@@ -256,18 +256,6 @@ void np_cuda_give_memory(struct np_plan *plan)
 
 /* --- arrays ---------------------------------------------------------------------------------- */
 
-static float *array_of(struct np_plan *plan, int array)
-{
-    switch (array) {
-    case NP_ARRAY_PARAMS: return plan->arrays.params;
-    case NP_ARRAY_BUFFERS: return plan->arrays.buffers;
-    case NP_ARRAY_STATE0: return plan->state[0];
-    case NP_ARRAY_STATE1: return plan->state[1];
-    case NP_ARRAY_GRADS: return plan->summing ? plan->sum : plan->arrays.grads;
-    default: return NULL;
-    }
-}
-
 /* Returns the device's array, and allocates one of its size on the host; buffers have the files'
  * layout. */
 static int begin_copy(struct np_plan *plan, int array, float **ret_device, float **ret_host,
@@ -275,7 +263,12 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
 {
     if (array == NP_ARRAY_STATE1 && plan->train && np_cuda_second_state(plan, err) < 0)
         return -ENOMEM;
-    *ret_device = array_of(plan, array);
+    float *const arrays[] = {[NP_ARRAY_PARAMS] = plan->arrays.params,
+        [NP_ARRAY_BUFFERS] = plan->arrays.buffers,
+        [NP_ARRAY_STATE0] = plan->state[0],
+        [NP_ARRAY_STATE1] = plan->state[1],
+        [NP_ARRAY_GRADS] = plan->summing ? plan->sum : plan->arrays.grads};
+    *ret_device = arrays[array];
     if (!*ret_device)
         return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
     *ret_bytes =
