@@ -1,4 +1,4 @@
-/* `nnpipe data pack`: one or more sets into shards with an index. Main thread. */
+/* `nnpipe data pack`: writes sets into shards with an index. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,15 +11,15 @@
 #include "loader/pack/pack.h"
 
 #define SHARD_BYTES   (256 << 20)
-#define ALIGNED_BYTES (64 << 10) /* mean record from which direct I/O may pay */
-#define PILOT         32         /* samples that tell the mean where all are rewritten */
+#define ALIGNED_BYTES (64 << 10) /* mean record above which direct I/O may be faster */
+#define PILOT         32         /* samples that give the mean of rewritten records */
 
 struct pack {
     struct np_pack_options options;
     struct np_repack repack;
     struct np_ui *ui;
     uint64_t nr_bad, nr_samples, nr_unlabelled;
-    const char *shuffle; /* the seed as it was typed; NULL: samples stay in their order */
+    const char *shuffle; /* the text of the seed; NULL: keep the order */
     int64_t seed;
 };
 
@@ -37,7 +37,7 @@ static void packing_close(struct packing *packing)
     np_index_free(packing->index);
 }
 
-/* As training leaves them out: the shards are then the set that the config describes. */
+/* Leaves out what training leaves out, so that the shards are the set of the config. */
 static int skip_unlabelled(struct pack *pack, const struct np_source_options *options,
     struct np_index *index, struct np_err *err)
 {
@@ -85,7 +85,7 @@ static int make_member(
                       &member->extension, err);
 }
 
-/* Mean bytes of a record, from some spread over the set. */
+/* Mean bytes of a record, from PILOT samples spread over the set. */
 static uint64_t mean_bytes(const struct packing *packing)
 {
     const uint64_t n = np_index_samples(packing->index), some = n < PILOT ? n : PILOT;
@@ -140,7 +140,7 @@ static int add_one(struct pack *pack, const struct packing *packing, struct np_p
         packer, class_name, name, member.extension, member.bytes, member.nr_bytes, err);
 }
 
-/* The samples' numbers in an order of the seed's; np_free. NULL: out of memory. */
+/* The numbers of the samples in the seed's order; np_free. NULL: out of memory. */
 static uint32_t *shuffled(uint64_t n, int64_t seed, struct np_err *err)
 {
     uint32_t *order = np_try_array((size_t)n, sizeof(*order), err);
@@ -228,7 +228,7 @@ static int run(struct pack *pack, const struct np_data_sets *sets)
     return NP_EXIT_DONE;
 }
 
-/* The flags as they were typed. */
+/* The texts of the flags. */
 struct words {
     const char *resize, *quality, *zstd, *shard_size;
 };

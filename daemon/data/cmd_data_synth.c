@@ -38,7 +38,7 @@ static int add_one(
     return code;
 }
 
-/* Samples first..first+n-1 of the one endless sequence of a seed: train and test share none. */
+/* Writes samples first..first+n-1 of the sequence of a seed; train and test share none. */
 static int write_split(const struct synth *synth, const char *name, uint64_t first, uint64_t n,
     struct np_pack_result *result, struct np_err *err)
 {
@@ -75,7 +75,7 @@ static int run(struct synth *synth, struct np_ui *ui)
         np_ui_error(ui, &err);
         return NP_EXIT_FAILED;
     }
-    np_ui_say(ui, "%llu training and %llu test pictures of %lld x %lld pixels, %d classes, in %s",
+    np_ui_say(ui, "%llu training and %llu test images of %lld x %lld pixels, %d classes, in %s",
         (unsigned long long)train.samples, (unsigned long long)test.samples, (long long)synth->size,
         (long long)synth->size, NP_SYNTH_CLASSES, synth->out);
     np_json_begin(&ui->object, "done");

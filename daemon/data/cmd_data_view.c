@@ -1,5 +1,5 @@
-/* `nnpipe data view`: the rows of one training step, made by the loader itself, a PNG each, and how
- * each came about. Main thread; the loader's readers run while it waits for the batch. */
+/* `nnpipe data view`: the rows of one training step from the loader itself, with their geometry, and as
+ * PNG files. Main thread; the loader's readers run while it waits for the batch. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,12 +19,12 @@ struct view {
     struct np_io io;
     const char *out, *sheet, *split; /* NULL: none; split: train */
     uint64_t step;
-    const struct np_index *index; /* of setup: what is shown */
+    const struct np_index *index; /* of setup: the shown set */
     uint8_t *grid;                /* of the sheet: (grid_height, grid_width, channels) */
     int grid_columns, grid_width, grid_height;
 };
 
-/* The rows of an evaluation: in the set's order, through the test chain. */
+/* Changes config to the rows of an evaluation: in the set's order, with the test chain. */
 static int evaluation_config(struct view *view, struct np_loader_config *config, struct np_err *err)
 {
     struct np_setup *setup = &view->setup;
@@ -54,7 +54,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     return 0;
 }
 
-/* As a run has it, but that it ends after the step. */
+/* The config of a run that ends after this step. */
 static int loader_config(struct view *view, struct np_stat *stat,
     struct np_loader_config *ret_config, struct np_err *err)
 {
@@ -111,7 +111,7 @@ static int write_png(
 
 #define GAP 2 /* pixels between the rows of a sheet */
 
-/* All rows in one picture, left to right and then down, as square as may be. */
+/* Makes the sheet, nearly square: rows from left to right, then down. */
 static int begin_sheet(struct view *view, const struct np_batch_shape *shape, struct np_err *err)
 {
     view->grid_columns = (int)ceil(sqrt(shape->rows * (double)shape->height / shape->width));
@@ -137,7 +137,7 @@ static void put_into_sheet(
             pixels + y * line, line);
 }
 
-/* What was done to the picture, in this order; what changed nothing is left out. */
+/* Writes the operations on the picture in their order, without those that change nothing. */
 static void geometry_text(const struct np_row *row, char *text, size_t bytes)
 {
     const struct np_geometry *g = &row->geometry;
@@ -157,7 +157,7 @@ static void geometry_text(const struct np_row *row, char *text, size_t bytes)
         snprintf(text + used, bytes - (size_t)used, ", flipped");
 }
 
-static void tell(struct view *view, const struct np_batch *batch, int r, const char *file)
+static void print_row(struct view *view, const struct np_batch *batch, int r, const char *file)
 {
     const struct np_row *row = &batch->about[r];
     const struct np_geometry *geometry = &row->geometry;
@@ -211,7 +211,7 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
         if (!code && view->grid)
             put_into_sheet(view, &config->shape, r, row.pixels);
         if (!code)
-            tell(view, batch, r, file);
+            print_row(view, batch, r, file);
         np_free(file);
     }
     if (!code && view->grid) {
@@ -261,7 +261,7 @@ static int run(struct view *view)
 
     if (!code && (view->setup.height == 0 || view->setup.width == 0))
         code = np_err_set(&err, -EINVAL,
-            "loader.augment: the rows have no one size; end it with a crop or a resize");
+            "loader.augment: the rows differ in size; end it with a crop or a resize");
     if (!code && view->out)
         code = np_make_dirs(view->out, &err);
     if (!code && !(code = np_io_open(&view->io, "pread", 1, &err))) {

@@ -1,4 +1,4 @@
-/* See json.h. Writing is plain appending; reading is jansson's. */
+/* See json.h. Writing appends text; reading uses jansson. */
 #include "loader/base/json.h"
 
 #include <errno.h>

@@ -19,7 +19,7 @@ static void *page_alloc(void *context, size_t bytes)
     if (memory == MAP_FAILED)
         return NULL;
     if (bytes >= HUGE_PAGE)
-        madvise(memory, bytes, MADV_HUGEPAGE); /* a wish: small pages work too */
+        madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint */
     return memory;
 }
 
@@ -36,7 +36,7 @@ static int no_memory(struct np_err *err, size_t bytes)
     return np_err_set(err, -ENOMEM, "out of memory: %zu bytes asked for", bytes);
 }
 
-/* The one place where a process ends for want of memory. */
+/* The only place where a process ends because it has no memory. */
 static void *must(void *memory, size_t bytes)
 {
     if (!memory) {
@@ -60,7 +60,7 @@ static void *aligned(size_t bytes, size_t from)
     return memory;
 }
 
-/* SIZE_MAX where it is more than can be. */
+/* SIZE_MAX: overflow. */
 static size_t product(size_t n, size_t bytes)
 {
     size_t total;
@@ -132,7 +132,7 @@ char *np_try_format(struct np_err *err, const char *format, ...)
 
 int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err)
 {
-    const size_t held = *room * item_bytes; /* it is there, so this is no overflow */
+    const size_t held = *room * item_bytes; /* allocated, so this does not overflow */
     size_t more = *room ? *room : 8;
     void *old, *larger;
 

@@ -1,4 +1,4 @@
-/* The node tree. One thread at a time. */
+/* See node.h. */
 #include "loader/base/node.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static struct np_node *fill(struct np_node *node, enum np_node_kind kind, int li
     return node;
 }
 
-/* key: owned from now on. There is room. */
+/* Takes key. There is space for the item. */
 static void append(struct np_node *node, char *key, struct np_node *child)
 {
     if (key) {

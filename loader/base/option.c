@@ -1,4 +1,4 @@
-/* Option tables -> structs, and back. Called while a config is read; one thread. */
+/* See option.h. */
 #include "loader/base/option.h"
 
 #include <ctype.h>
@@ -263,7 +263,7 @@ static void parse_value(const struct np_option *option, const struct np_node *no
     }
 }
 
-/* A default, written as it would be in the file; "[1, 2]" for FLOATS. */
+/* Parses the default, as it would be in the file; "[1, 2]" for FLOATS. */
 static void set_fallback(const struct np_option *option, void *object, struct np_report *report)
 {
     struct np_node *node;
