@@ -1,4 +1,4 @@
-/* main(): finds the command in the table and runs it. */
+/* main(): finds the command in the table and runs it, or prints its help. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -9,7 +9,10 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/data/data.h"
-#include "daemon/help.h"
+#include "loader/base/nearest.h"
+
+#define VERSION      "0.1"
+#define MAX_COMMANDS 64
 
 #define JSON     "  --json           print one JSON object per line instead of text\n"
 #define OVERRIDE "  -o KEY=VALUE     change a key of the config; may be repeated\n"
@@ -29,6 +32,16 @@
     "  --weights FILE   a safetensors file, a checkpoint folder, a run folder (its newest\n"       \
     "                   checkpoint), RUN:best, RUN:last or RUN:step-N. The weights of a run\n"     \
     "                   need no CONFIG: it is the run's own\n"
+
+/* One command. The name "data pack" is a command of the group "data", whose own row has no
+ * run(). */
+struct np_command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* NULL: a group */
+    const char *operands;
+    const char *summary; /* NULL: internal, in no list */
+    const char *flags;   /* the rest of its help; begins with one flag per line */
+};
 
 static const struct np_command commands[] = {
     {"train", np_cmd_train, "CONFIG", "train a network",
@@ -249,6 +262,189 @@ static const struct np_command commands[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
+/* --- look-up --------------------------------------------------------------------------------- */
+
+/* Commands of other programs. */
+static const struct hint {
+    const char *word, *answer;
+} hints[] = {
+    {"tune", "`nnpipe profile CONFIG --tune` tries readers, depth, prefetch, cache and io"},
+    {"lr-find", "try several rates with `nnpipe train CONFIG -o optimizer.sgd.lr=0.1`"},
+    {"sweep",
+        "a loop over `nnpipe submit CONFIG -o KEY=VALUE` queues one run per value, `nnpipe runs "
+        "--sort accuracy` compares them"},
+    {"export", "weights are safetensors already: RUN/checkpoints/best/weights.safetensors"},
+    {"serve", "`nnpipe predict` labels images; `nnpipe daemon` keeps a queue of runs"},
+    {"infer", "`nnpipe predict` labels images"},
+    {"inference", "`nnpipe predict` labels images"},
+    {"test", "`nnpipe eval` measures a network on the test set"},
+    {"evaluate", "`nnpipe eval` measures a network on the test set"},
+    {"validate", "`nnpipe eval` measures a network, `nnpipe check` checks a config"},
+    {"fit", "`nnpipe train` trains a network"},
+    {"run", "`nnpipe train` trains here, `nnpipe submit` in the service"},
+    {"summary", "`nnpipe show` prints the layers with shapes, parameters and FLOPs"},
+    {"list", "`nnpipe runs` lists run folders, `nnpipe ls` runs of the service, `nnpipe data ls` "
+             "samples"},
+    {"cancel", "`nnpipe stop` stops runs of the service, with a checkpoint"},
+    {"kill", "`nnpipe stop` stops runs of the service, with a checkpoint"},
+    {"delete", "`nnpipe rm` forgets finished runs, `nnpipe prune` removes old checkpoints"},
+    {NULL, NULL},
+};
+
+/* "pack" for the row "data pack" and the group "data"; NULL: the row is not in the group. */
+static const char *below(const struct np_command *row, const char *group)
+{
+    const size_t bytes = strlen(group);
+
+    return strncmp(row->name, group, bytes) == 0 && row->name[bytes] == ' ' ? row->name + bytes + 1
+                                                                            : NULL;
+}
+
+/* group NULL: searches commands of one word. */
+static const struct np_command *find(const char *group, const char *word)
+{
+    for (const struct np_command *c = commands; c->name; c++) {
+        const char *name = group ? below(c, group) : c->name;
+
+        if (name && strcmp(name, word) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+static const char *nearest(const char *group, const char *word)
+{
+    const char *names[MAX_COMMANDS] = {0};
+    int n = 0;
+
+    for (const struct np_command *c = commands; c->name && n + 1 < MAX_COMMANDS; c++) {
+        const char *name = group ? below(c, group) : strchr(c->name, ' ') ? NULL : c->name;
+
+        if (name && c->summary)
+            names[n++] = name;
+    }
+    return np_nearest(word, names);
+}
+
+/* Prints "nnpipe: there is no command 'trian'; did you mean 'train'?" */
+static void print_unknown(const char *group, const char *word)
+{
+    const char *near = nearest(group, word), *space = group ? " " : "";
+    const struct hint *hint = hints;
+
+    fprintf(stderr, "nnpipe%s%s: there is no command '%s'", space, group ? group : "", word);
+    while (!group && hint->word && strcmp(hint->word, word) != 0)
+        hint++;
+    if (!group && hint->word) {
+        fprintf(stderr, "; %s\n", hint->answer);
+        return;
+    }
+    for (const struct np_command *c = commands; !near && !group && c->name; c++)
+        if (strchr(c->name, ' ') && strcmp(strchr(c->name, ' ') + 1, word) == 0)
+            near = c->name;
+    if (near)
+        fprintf(stderr, "; did you mean '%s'?\n", near);
+    else
+        fprintf(stderr, "; `nnpipe help%s%s` lists them\n", space, group ? group : "");
+}
+
+/* Finds the command that words (at least one) begin with, and how many of them are its name; a group if
+ * no command of it follows. NULL after a message that suggests the nearest one. */
+static const struct np_command *find_command(int nr_words, char **words, int *ret_nr_words)
+{
+    const struct np_command *command = find(NULL, words[0]);
+    const char *second = nr_words > 1 ? words[1] : "-";
+
+    if (!command) {
+        print_unknown(NULL, words[0]);
+        return NULL;
+    }
+    *ret_nr_words = 1;
+    if (command->run || *second == '-')
+        return command;
+    *ret_nr_words = 2;
+    command = find(command->name, second);
+    if (!command)
+        print_unknown(words[0], second);
+    return command;
+}
+
+/* Prints the commands of a group as an error. Returns NP_EXIT_USAGE. */
+static int print_missing(const struct np_command *group)
+{
+    const char *comma = "";
+
+    fprintf(stderr, "nnpipe %s: expected one of ", group->name);
+    for (const struct np_command *c = commands; c->name; c++)
+        if (below(c, group->name)) {
+            fprintf(stderr, "%s%s", comma, below(c, group->name));
+            comma = ", ";
+        }
+    fprintf(stderr, "; see `nnpipe help %s`\n", group->name);
+    return NP_EXIT_USAGE;
+}
+
+/* --- help ------------------------------------------------------------------------------------ */
+
+/* Prints the list of commands. */
+static void print_commands(FILE *out)
+{
+    fputs("usage: nnpipe COMMAND ...\n\n", out);
+    for (const struct np_command *c = commands; c->name; c++)
+        if (c->summary && !strchr(c->name, ' '))
+            fprintf(out, "  %-8s %-32s %s\n", c->name, c->operands, c->summary);
+    fputs("\nnnpipe help COMMAND lists its flags, nnpipe help config-reference the keys of a "
+          "config,\n"
+          "nnpipe help service-reference the settings of the service.\n",
+        out);
+}
+
+static void help_group(const struct np_command *group)
+{
+    printf("usage: nnpipe %s %s\n\n%s.\n\n", group->name, group->operands, group->summary);
+    for (const struct np_command *c = commands; c->name; c++)
+        if (below(c, group->name))
+            printf("  %-8s %-32s %s\n", below(c, group->name), c->operands, c->summary);
+    printf("\nnnpipe help %s COMMAND lists its flags.\n%s%s", group->name,
+        *group->flags ? "\n" : "", group->flags);
+}
+
+static int help_command(int nr_words, char **words)
+{
+    int nr = 0;
+    const struct np_command *c = find_command(nr_words, words, &nr);
+
+    if (!c)
+        return NP_EXIT_USAGE;
+    if (!c->run) {
+        help_group(c);
+        return NP_EXIT_DONE;
+    }
+    printf("usage: nnpipe %s%s%s\n\n", c->name, *c->operands ? " " : "", c->operands);
+    if (c->summary)
+        printf("%s.\n\n", c->summary);
+    fputs(c->flags, stdout);
+    return NP_EXIT_DONE;
+}
+
+/* `nnpipe help WORDS...`: prints the help of a command, a reference, or the list. The exit code. */
+static int help(int nr_words, char **words)
+{
+    if (nr_words == 0 || *words[0] == '-' || strcmp(words[0], "help") == 0)
+        print_commands(stdout);
+    else if (strcmp(words[0], "config-reference") == 0)
+        np_config_reference(stdout);
+    else if (strcmp(words[0], "config-keys") == 0)
+        np_config_keys(stdout);
+    else if (strcmp(words[0], "service-reference") == 0)
+        np_service_reference(stdout);
+    else
+        return help_command(nr_words, words);
+    return NP_EXIT_DONE;
+}
+
+/* --- main() ---------------------------------------------------------------------------------- */
+
 /* If a standard stream is closed at the start, the next file would get its number, and the
  * program would print into that file. */
 static void fill_standard_streams(void)
@@ -271,12 +467,12 @@ static int run_command(int argc, char **argv)
 {
     char name[32];
     int nr_words = 0;
-    const struct np_command *command = np_command_find(commands, argc, argv, &nr_words);
+    const struct np_command *command = find_command(argc, argv, &nr_words);
 
     if (command && asks_for_help(argc - nr_words, argv + nr_words))
-        return np_help(commands, nr_words, argv);
+        return help(nr_words, argv);
     if (!command || !command->run)
-        return command ? np_command_missing(commands, command) : NP_EXIT_USAGE;
+        return command ? print_missing(command) : NP_EXIT_USAGE;
     snprintf(name, sizeof(name), "%s", command->name);
     argv[nr_words - 1] = name; /* for messages: both words */
     return command->run(argc - nr_words + 1, argv + nr_words - 1);
@@ -288,15 +484,15 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a closed pipe does not end a run */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is an error, as a full disk */
     if (argc < 2) {
-        np_help_commands(stderr, commands);
+        print_commands(stderr);
         return NP_EXIT_USAGE;
     }
     const char *word = argv[1];
     int code;
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 || strcmp(word, "version") == 0)
-        return puts("nnpipe " NP_VERSION) < 0;
+        return puts("nnpipe " VERSION) < 0;
     if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-        code = np_help(commands, argc - 2, argv + 2);
+        code = help(argc - 2, argv + 2);
     else
         code = run_command(argc - 1, argv + 1);
     /* Failing to print (a full disk) is an error; a closed pipe is not. */
