@@ -1,5 +1,4 @@
-/* `nnpipe bench WHAT CONFIG`: code shared by the benchmarks. */
-#include <errno.h>
+/* `nnpipe bench WHAT CONFIG`: the four parts with their flags; opens config and training set for them. */
 #include <math.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,7 +19,6 @@
 #include "daemon/service/environment.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
-#include "loader/base/mem.h"
 
 #define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
 #define NR_SEGMENTS 4          /* that are kept */

@@ -7,10 +7,11 @@
 #include "daemon/config/setup.h"
 #include "trainer/device.h"
 
-int np_compute_threads(const struct np_config *config); /* with `auto` resolved */
+int np_compute_threads(const struct np_config *config); /* auto: the CPUs of this process */
 /* The config's precision, or the device's default. */
 enum np_dtype np_compute_precision(const struct np_config *config, const struct np_device *device);
 extern const char *const np_precision_names[]; /* by enum np_dtype; NULL at the end */
+/* By its name; false: there is no such precision. */
 bool np_precision_find(const char *name, enum np_dtype *ret_precision);
 /* Builds both graphs of setup. -ENOEXEC: the model has mistakes, which it prints. */
 int np_compute_graph(const struct np_config *config, enum np_dtype precision,

@@ -2,7 +2,6 @@
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
-#include <math.h>
 #include <string.h>
 #include <sys/statvfs.h>
 

@@ -1,5 +1,4 @@
 /* A run's reports at its start and end, as text and as JSON. */
-#include <math.h>
 #include <string.h>
 
 #include "daemon/cmd.h"
