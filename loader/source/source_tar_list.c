@@ -347,14 +347,6 @@ int np_tar_scan_take(struct np_tar_scan *scan)
     return scan->webdataset ? take_group_member(scan) : take_plain_member(scan);
 }
 
-static void note_torn(struct np_tar_scan *scan)
-{
-    const struct np_tar *tar = &scan->tar;
-
-    np_source_note(scan->progress, "%s is truncated; the last whole member is '%s' at offset %llu",
-        scan->path, tar->last_name, (unsigned long long)tar->last_offset);
-}
-
 /* If not even a header is left of the truncated member, adds a sample of no bytes, so that the loss
  * is counted. */
 static int add_torn(struct np_tar_scan *scan)
@@ -373,12 +365,14 @@ static int add_torn(struct np_tar_scan *scan)
 
 int np_tar_scan_end(struct np_tar_scan *scan)
 {
+    const struct np_tar *tar = &scan->tar;
     int code = scan->webdataset ? end_group(scan) : 0;
 
-    if (code || !scan->tar.torn)
+    if (code || !tar->torn)
         return code;
-    note_torn(scan);
-    return scan->tar.torn_member ? 0 : add_torn(scan);
+    np_source_note(scan->progress, "%s is truncated; the last whole member is '%s' at offset %llu",
+        scan->path, tar->last_name, (unsigned long long)tar->last_offset);
+    return tar->torn_member ? 0 : add_torn(scan);
 }
 
 int np_tar_scan_classes(struct np_tar_scan *scan)
