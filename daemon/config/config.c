@@ -68,16 +68,18 @@ const struct np_option np_train_table[] = {
     {"steps", NP_OPT_INT, AT(steps), "0", 0, 1e12, NULL,
         "Batches to train on, instead of `epochs`."},
     {"eval_every", NP_OPT_STRING, AT(eval_every_text), "1 epoch", 0, 0, NULL,
-        "How often to evaluate while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; "
-        "the end is always evaluated."},
+        "How often to evaluate while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; a "
+        "run "
+        "always evaluates at its end."},
     {"threads", NP_OPT_INT, AT(threads), "auto", 1, 1024, "auto",
-        "Compute threads of the CPU device. Rounding depends on it, so a resumed run keeps it."},
+        "Compute threads of the CPU device. Rounding depends on their number, so a resumed run "
+        "keeps it."},
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
         "Number of batches whose gradients make one update."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
         "Larger gradients are scaled down to this norm; 0: no limit."},
     {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
-        "The same run gives the same weights, bit for bit."},
+        "Two runs of one config give the same weights, bit for bit."},
     {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
         "Lets a GPU in f32 round the factors of products to TF32's 10 bits: faster, less exact."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
@@ -89,7 +91,9 @@ const struct np_option np_train_table[] = {
 #define AT(field) offsetof(struct np_checkpoint_options, field)
 const struct np_option np_checkpoint_table[] = {
     {"every", NP_OPT_STRING, AT(every_text), "1 epoch", 0, 0, NULL,
-        "`1 epoch`, `0.5 epochs`, `500 steps` or `never`; the end always writes one."},
+        "How often to write a checkpoint: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; a run "
+        "always "
+        "writes one at its end."},
     {"keep", NP_OPT_INT, AT(keep), "3", 2, 1e6, NULL,
         "How many of the newest checkpoints are kept, beside the best one. A run's first lines "
         "print their size."},
