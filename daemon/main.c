@@ -348,8 +348,8 @@ static void print_unknown(const char *group, const char *word)
         fprintf(stderr, "; `nnpipe help%s%s` lists them\n", space, group ? group : "");
 }
 
-/* Finds the command that words (at least one) begin with, and how many of them are its name; a group if
- * no command of it follows. NULL after a message that suggests the nearest one. */
+/* Finds the command that words (at least one) begin with, and how many of them are its name; a
+ * group if no command of it follows. NULL after a message that suggests the nearest one. */
 static const struct np_command *find_command(int nr_words, char **words, int *ret_nr_words)
 {
     const struct np_command *command = find(NULL, words[0]);

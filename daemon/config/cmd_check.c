@@ -83,7 +83,8 @@ static int check_all(const struct check *check, int nr, char **paths)
     return code;
 }
 
-/* --- check --whole ---------------------------------------------------------------------------------- */
+/* --- check --whole
+ * ---------------------------------------------------------------------------------- */
 
 /* Bytes of f32 weights and optimizer state, and of the manifest. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
@@ -252,10 +253,10 @@ static void print_config(const struct np_config *config, const char *runs,
 
 /* `nnpipe check --whole`: the service's check of a submission, before it is queued. Checks a config
  * from standard input (called `as` in messages), its data (for at most `seconds`) and the free disk
- * space for checkpoints; 3 s more for the runs folder. Prints one line of JSON: {"ok": true, "name",
- * "runs" (absolute), "device", "config" (resolved), "checkpoint_bytes" (0: unknown), "note" (why the
- * data were not checked, or "")}, or {"ok": false, "problems": [{"file", "line", "column", "place",
- * "text"}]}. Returns the exit code. */
+ * space for checkpoints; 3 s more for the runs folder. Prints one line of JSON: {"ok": true,
+ * "name", "runs" (absolute), "device", "config" (resolved), "checkpoint_bytes" (0: unknown), "note"
+ * (why the data were not checked, or "")}, or {"ok": false, "problems": [{"file", "line", "column",
+ * "place", "text"}]}. Returns the exit code. */
 static int check_whole(
     const char *as, const char *device, double seconds, const struct np_overrides *overrides)
 {

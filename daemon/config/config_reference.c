@@ -1,5 +1,6 @@
-/* `nnpipe help config-reference`: docs/CONFIG.md, and `nnpipe help config-keys`: every key for -o with
- * the words that its value may be, for shell completion. Both are printed from the option tables. */
+/* `nnpipe help config-reference`: docs/CONFIG.md, and `nnpipe help config-keys`: every key for -o
+ * with the words that its value may be, for shell completion. Both are printed from the option
+ * tables. */
 #include <stdio.h>
 #include <string.h>
 

@@ -88,8 +88,8 @@ static int first_size(
         "the network's input size is taken from the first image, %.300s: %.400s", name, first.text);
 }
 
-/* Reads the headers of 32 images spread over the set. -EINVAL: more than budget (the allowed share of bad
- * samples) are not width x height; err names one. */
+/* Reads the headers of 32 images spread over the set. -EINVAL: more than budget (the allowed share
+ * of bad samples) are not width x height; err names one. */
 static int check_sizes(
     const struct np_index *index, int width, int height, double budget, struct np_err *err)
 {

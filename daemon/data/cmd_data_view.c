@@ -1,5 +1,5 @@
-/* `nnpipe data view`: the rows of one training step from the loader itself, with their geometry, and as
- * PNG files. Main thread; the loader's readers run while it waits for the batch. */
+/* `nnpipe data view`: the rows of one training step from the loader itself, with their geometry,
+ * and as PNG files. Main thread; the loader's readers run while it waits for the batch. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Reads the bytes of samples one after another, for packing, checking and statistics. One thread. */
+/* Reads the bytes of samples one after another, for packing, checking and statistics. One thread.
+ * */
 #ifndef NP_FETCH_H
 #define NP_FETCH_H
 

@@ -1,5 +1,5 @@
-/* See pack.h. A shard is written as NAME.part, in blocks of 1 MiB. All shards get their names at the
- * end, so that a killed packing leaves no shard that looks complete. */
+/* See pack.h. A shard is written as NAME.part, in blocks of 1 MiB. All shards get their names at
+ * the end, so that a killed packing leaves no shard that looks complete. */
 #include "loader/pack/pack.h"
 
 #include <errno.h>
@@ -231,7 +231,8 @@ static void put_comment(char *text, size_t n)
     text[n - 1] = '\n';
 }
 
-/* Writes a member's headers into head (MAX_HEAD) and returns their bytes. at: their offset in the archive. */
+/* Writes a member's headers into head (MAX_HEAD) and returns their bytes. at: their offset in the
+ * archive. */
 static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool align, uint8_t *head)
 {
     char records[MAX_HEAD / 2], start[101];

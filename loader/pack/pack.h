@@ -1,7 +1,8 @@
 /* Writes shards, tar archives with members CLASS/NAME.EXT, and their index with the CRC-32C of each
- * record. Either .tar, with large records at multiples of 4096 for direct I/O (a pax comment fills the
- * gap), or .tar.zst of independent frames of whole members (16 KiB, or one larger member) with a seek
- * table. Shards get their names when all of them are synced. One thread; blocks on the disk. */
+ * record. Either .tar, with large records at multiples of 4096 for direct I/O (a pax comment fills
+ * the gap), or .tar.zst of independent frames of whole members (16 KiB, or one larger member) with
+ * a seek table. Shards get their names when all of them are synced. One thread; blocks on the disk.
+ * */
 #ifndef NP_PACK_H
 #define NP_PACK_H
 
@@ -26,12 +27,12 @@ struct np_packer;
 /* -EEXIST: the folder has shards of this name. */
 int np_packer_open(
     const struct np_pack_options *options, struct np_packer **ret_packer, struct np_err *err);
-/* Adds a member to a class (NULL: none), with the last part of `name` (and a number if that is used)
- * and the extension (NULL: the name's). */
+/* Adds a member to a class (NULL: none), with the last part of `name` (and a number if that is
+ * used) and the extension (NULL: the name's). */
 int np_packer_add(struct np_packer *packer, const char *class_name, const char *name,
     const char *extension, const void *bytes, uint32_t nr_bytes, struct np_err *err);
-/* Finishes and renames the shards, and writes the index. Frees the packer; after an error removes its
- * files. */
+/* Finishes and renames the shards, and writes the index. Frees the packer; after an error removes
+ * its files. */
 int np_packer_close(
     struct np_packer *packer, struct np_pack_result *ret_result, struct np_err *err);
 /* Removes the files and frees the packer; NULL: nothing. */
@@ -51,9 +52,9 @@ struct np_repacker;
 int np_repacker_new(const struct np_repack *options, const struct np_raw *raw,
     struct np_repacker **ret_repacker, struct np_err *err);
 void np_repacker_free(struct np_repacker *repacker);
-/* Gives the member's bytes, valid until the next call. JPEG and PNG stay as they are unless an option
- * needs other pixels; pixels without a format become PPM or PGM. *ret_extension NULL: the bytes are
- * unchanged. -EBADMSG: the sample cannot be decoded. */
+/* Gives the member's bytes, valid until the next call. JPEG and PNG stay as they are unless an
+ * option needs other pixels; pixels without a format become PPM or PGM. *ret_extension NULL: the
+ * bytes are unchanged. -EBADMSG: the sample cannot be decoded. */
 int np_repack(struct np_repacker *repacker, const uint8_t *bytes, uint32_t nr_bytes,
     const uint8_t **ret_bytes, uint32_t *ret_nr_bytes, const char **ret_extension,
     struct np_err *err);
