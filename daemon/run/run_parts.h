@@ -194,7 +194,7 @@ void np_run_pipeline_step(
 /* Fills the known fields of *progress and leaves the others as they were. */
 void np_run_progress(const struct np_run *run, struct np_progress *progress);
 
-/* --- run_hooks.c: calls run_data, run_save, run_pipeline ---------------------------------------------- */
+/* --- run_hooks.c: calls run_data, run_model, run_pipeline ------------------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */
