@@ -24,7 +24,8 @@ sh scripts/check_unused.sh build-check || status=1
 echo "tests, with Criterion and for the sanitizers' runner"
 for runner in NP_CRITERION NP_SAN; do
     git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' 'tests/sim/*.c' | xargs -P "$(nproc)" -n 8 \
-        gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$runner -Wall -Wextra -Wno-unused-parameter -Wno-format-truncation -Werror \
+        gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$runner -Wall -Wextra \
+        -Wno-unused-parameter -Wno-format-truncation -Werror \
         -fsyntax-only || status=1
 done
 echo "cppcheck"

@@ -129,7 +129,7 @@ void np_log_flush(struct np_run_log *log)
 
 static void put_le(FILE *file, uint64_t value, int bytes)
 {
-    unsigned char number[8];
+    unsigned char number[8] = {0};
 
     for (int i = 0; i < bytes; i++)
         number[i] = (unsigned char)(value >> (8 * i));

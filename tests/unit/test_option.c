@@ -390,7 +390,8 @@ Test(choice, a_wrong_name_gets_the_nearest_and_the_list)
     cr_assert_eq(np_choice_find(choices, list, "optimizer", "sgd", &args, &report), -EINVAL);
     cr_assert_eq(report.nr_errs, 2);
     cr_assert_eq(report.errs[0].column, 12);
-    cr_assert_not_null(strstr(report.errs[0].text, "expected one of sgd, adamw, not 'sdg'; did you mean 'sgd'?"));
+    cr_assert_not_null(
+        strstr(report.errs[0].text, "expected one of sgd, adamw, not 'sdg'; did you mean 'sgd'?"));
     cr_assert_not_null(strstr(report.errs[1].text, "sgd, adamw"));
     np_report_fini(&report);
     np_node_free(wrong);

@@ -303,7 +303,8 @@ static bool covered(const struct np_field *fields, size_t bytes)
     for (const struct np_field *field = fields; field->key; field++) {
         memset(seen + field->offset, 1, field->size);
         if (field->fields)
-            whole &= covered(field->fields, field->nr ? field->size / (size_t)field->nr : field->size);
+            whole &=
+                covered(field->fields, field->nr ? field->size / (size_t)field->nr : field->size);
     }
     for (size_t i = 0; i < bytes && gap < 8; i++)
         gap = seen[i] ? 0 : gap + 1;

@@ -42,7 +42,8 @@ Test(tuning, a_cache_that_no_trial_filled_is_still_advised)
     two_trials(&tuning, 28, true);
     char *text = said(&tuning);
     cr_expect(strstr(text, "its cache still fills\n"), "%s", text);
-    cr_expect(strstr(text, " TUNED: no setting that could be tried is better beyond noise (2.0%)\n"),
+    cr_expect(
+        strstr(text, " TUNED: no setting that could be tried is better beyond noise (2.0%)\n"),
         "%s", text);
     cr_expect(strstr(text, " NOT TRIED: loader.cache: encoded gains from the second epoch on"),
         "%s", text);
