@@ -72,7 +72,8 @@ static bool fits_device(const struct np_model *model, uint64_t bytes)
            bytes < model->knobs.device_room / 2 && strcmp(model->knobs.cache, "device") != 0;
 }
 
-/* decompress, decode, augment: more threads while cores are idle, then a cache of decoded pictures. */
+/* decompress, decode, augment: more threads while cores are idle, then a cache of decoded
+ * pictures. */
 static void advise_readers(
     const struct np_model *model, enum np_stage limiter, struct np_advice *advice)
 {

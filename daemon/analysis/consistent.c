@@ -1,5 +1,5 @@
-/* Finds figures of a profile that contradict each other. Each rule is one function, and reads the figures
- * that the screen, the page and profile.json show. Pure. */
+/* Finds figures of a profile that contradict each other. Each rule is one function, and reads
+ * the figures that the screen, the page and profile.json show. Pure. */
 #include <stdio.h>
 #include <math.h>
 #include <stdarg.h>

@@ -13,8 +13,8 @@
 #define MAX_STAT 65536 /* the lines of a thousand CPUs */
 #define MAX_LINE 4096
 
-/* Sums the ticks in "cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ..." (proc_stat(5)) that are not
- * idle; USER includes guests. */
+/* Sums the ticks in "cpu3 USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ..." (proc_stat(5))
+ * that are not idle; USER includes guests. */
 static bool busy_ticks(const char *line, int *ret_cpu, unsigned long long *ret_ticks)
 {
     unsigned long long user, nice, system, idle, iowait, irq, softirq, steal;
@@ -80,7 +80,8 @@ static bool read_account(const char *path, const char *word, double scale, doubl
     return false;
 }
 
-/* Tries the group's folder, then the mount's root, which in a container is the container's group. */
+/* Tries the group's folder, then the mount's root, which in a container is the container's
+ * group. */
 static bool read_folder(const char *mount, const char *group, const char *name, const char *word,
     struct np_cores *cores)
 {

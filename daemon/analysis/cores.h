@@ -14,10 +14,10 @@ struct np_cores {
 void np_cores_read(struct np_cores *ret_cores);
 /* For tests: reads /proc and /sys under root; mine() says which CPUs count. */
 void np_cores_read_under(const char *root, bool (*mine)(int cpu), struct np_cores *ret_cores);
-/* The mean number of cores that others used between two moments, out of `usable` (np_box.nr_cpus, within
- * the cgroup's limit). own_s: CPU seconds of this process. With a limit, only use by others that reduces
- * what this process can get counts: by its cgroup, or by the machine beyond what the limit leaves unused.
- * 0 if unknown. */
+/* The mean number of cores that others used between two moments, out of `usable`
+ * (np_box.nr_cpus, within the cgroup's limit). own_s: CPU seconds of this process. With a limit,
+ * only use by others that reduces what this process can get counts: by its cgroup, or by the
+ * machine beyond what the limit leaves unused. 0 if unknown. */
 double np_cores_others(const struct np_cores *start, const struct np_cores *end, double seconds,
     double own_s, double usable);
 

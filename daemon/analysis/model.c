@@ -1,7 +1,8 @@
-/* Costs per image, and the rate they allow. Each resource bounds the rate: its capacity divided by what an
- * image takes of it (the utilisation law: Denning and Buzen, "The Operational Analysis of Queueing Network
- * Models", ACM Computing Surveys 10(3), 1978). The smallest bound is the rate of a pipeline whose queues
- * never run empty; the loss when they do is measured as one factor, `coupling`. Pure arithmetic. */
+/* Costs per image, and the rate they allow. Each resource bounds the rate: its capacity divided
+ * by what an image takes of it (the utilisation law: Denning and Buzen, "The Operational
+ * Analysis of Queueing Network Models", ACM Computing Surveys 10(3), 1978). The smallest bound
+ * is the rate of a pipeline whose queues never run empty; the loss when they do is measured as
+ * one factor, `coupling`. Pure arithmetic. */
 #include <math.h>
 #include <string.h>
 
@@ -27,8 +28,9 @@ static double images_made(const struct np_observation *o)
     return max ? (double)max : fmax((double)o->images, 1);
 }
 
-/* Distributes `seconds` in which readers waited inside a call without a core, as `open` does on a network
- * file system: to `read` first, the rest to the other stages in proportion to their work. */
+/* Distributes `seconds` in which readers waited inside a call without a core, as `open` does on
+ * a network file system: to `read` first, the rest to the other stages in proportion to their
+ * work. */
 static void make_blocked(double seconds, double images, struct np_model *model)
 {
     double *const read_s = &model->blocked_s[NP_STAGE_READ];
@@ -182,7 +184,8 @@ static double factor(const double *faster, enum np_stage stage)
     return faster ? faster[stage] : 1;
 }
 
-/* Seconds per image of a reader's thread in its stages, with or without the calls that need no core. */
+/* Seconds per image of a reader's thread in its stages, with or without the calls that need no
+ * core. */
 static double thread_seconds(const struct np_model *model, const double *faster, bool blocked)
 {
     double sum = 0;
@@ -193,9 +196,10 @@ static double thread_seconds(const struct np_model *model, const double *faster,
     return sum;
 }
 
-/* A checkpoint stops only the trainer. The stages before it continue until the batches ahead of it are
- * full, and the trainer catches up with these afterwards. So a stage loses the time of the checkpoint less
- * the time that filling `ahead` images takes; the step, with nothing ahead, loses all of it. */
+/* A checkpoint stops only the trainer. The stages before it continue until the batches ahead of
+ * it are full, and the trainer catches up with these afterwards. So a stage loses the time of
+ * the checkpoint less the time that filling `ahead` images takes; the step, with nothing ahead,
+ * loses all of it. */
 static double with_saving(double rate, double each_s, double interval, double ahead)
 {
     const double lost = each_s - ahead / rate;
@@ -231,8 +235,8 @@ double np_model_rate(const struct np_model *model, const double faster[NP_NR_STA
     return fmin(rate, fmin(copy, step));
 }
 
-/* The share of the time that `more` slots save. Each further slot saves less than the one before, so linear
- * interpolation between two known numbers never gives too much. */
+/* The share of the time that `more` slots save. Each further slot saves less than the one
+ * before, so linear interpolation between two known numbers never gives too much. */
 static double bridged_by(const struct np_model *model, int more)
 {
     double low = 0;

@@ -1,5 +1,5 @@
-/* Observes a run for some seconds: two snapshots of its counters, and their difference. Trainer thread,
- * between two steps; allocates nothing. */
+/* Observes a run for some seconds: two snapshots of its counters, and their difference. Trainer
+ * thread, between two steps; allocates nothing. */
 #ifndef NP_OBSERVE_H
 #define NP_OBSERVE_H
 

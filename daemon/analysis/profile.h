@@ -7,7 +7,8 @@
  *   consistent.c  finds figures that contradict each other
  *   words.c profile_json.c   struct np_profile as text for people, as JSON for programs
  *
- * daemon/profile/ measures one. Rates are images per second, times seconds, shares 0..1. Main thread. */
+ * daemon/profile/ measures one. Rates are images per second, times seconds, shares 0..1. Main
+ * thread. */
 #ifndef NP_PROFILE_H
 #define NP_PROFILE_H
 
@@ -24,13 +25,15 @@ struct np_observed_stage {
     double p50_s, p99_s;
 };
 
-/* The whole pipeline over some seconds of training: counters at the end less counters at the start. */
+/* The whole pipeline over some seconds of training: counters at the end less counters at the
+ * start. */
 struct np_observation {
     double seconds;
     uint64_t images, steps;
     double images_per_second;
     struct np_observed_stage stages[NP_NR_STAGES];
-    /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within 0.5 %. */
+    /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within
+     * 0.5 %. */
     int nr_readers;
     double reader_s[NP_NR_STATES];
     double reader_cpu_s;   /* on a core */
@@ -54,8 +57,8 @@ struct np_observation {
     double checkpoint_each_s;
 };
 
-/* Rates of parts that run alone and wait for no other part, with the run's readers, depth and prefetch.
- * 0: the run has no such part, or it was not measured. */
+/* Rates of parts that run alone and wait for no other part, with the run's readers, depth and
+ * prefetch. 0: the run has no such part, or it was not measured. */
 struct np_ceilings {
     double read_cold; /* reading alone, the files dropped from the page cache */
     double read_warm; /* not dropped */
@@ -162,24 +165,27 @@ struct np_profile {
     const struct np_profile *before; /* --compare: the older profile; NULL: none */
 };
 
-/* Settles the ceilings and makes model, verdict and curve from observation, ceilings, knobs and noise. */
+/* Settles the ceilings and makes model, verdict and curve from observation, ceilings, knobs and
+ * noise. */
 void np_profile_think(struct np_profile *profile);
 /* Makes the curve of a verdict; if the gain was measured, the curve ends at the measured rate. */
 void np_profile_curve(struct np_profile *profile);
-/* Do two figures contradict each other? Never in a correct profile. If so, text names the two, else it is
- * not changed. */
+/* Do two figures contradict each other? Never in a correct profile. If so, text names the two,
+ * else it is not changed. */
 bool np_profile_contradicts(const struct np_profile *profile, char *text, size_t bytes);
-/* Makes a profile from some seconds of a run, without trials of single parts: the ceiling of the step is
- * its rate in the run. Allocates nothing. */
+/* Makes a profile from some seconds of a run, without trials of single parts: the ceiling of the
+ * step is its rate in the run. Allocates nothing. */
 void np_profile_look(const struct np_observation *observation, const struct np_knobs *knobs,
     struct np_profile *ret_profile);
 
-/* The text of profile.json; docs/PROFILING.md has the schema. The `done` event has its first level. */
+/* The text of profile.json; docs/PROFILING.md has the schema. The `done` event has its first
+ * level. */
 /* NULL: out of memory. np_free. */
 char *np_profile_json(const struct np_profile *profile, struct np_err *err);
 char *np_profile_done(const struct np_profile *profile, struct np_err *err); /* only the event */
 struct np_json;
-/* Writes the verdict and a bar per stage to the open object: a page draws them for a running run. */
+/* Writes the verdict and a bar per stage to the open object: a page draws them for a running
+ * run. */
 void np_profile_write_look(struct np_json *json, const struct np_profile *profile);
 /* Reads profile.json; safe for any bytes. The caller frees the result with np_profile_fini(). */
 int np_profile_read(const char *path, struct np_profile *ret_profile, struct np_err *err);

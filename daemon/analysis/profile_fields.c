@@ -9,7 +9,8 @@
 #include "daemon/analysis/model.h"
 #include "loader/base/text.h"
 
-/* The key, place and kind of a member; then, for some kinds, the names or the table that belong to it. */
+/* The key, place and kind of a member; then, for some kinds, the names or the table that belong
+ * to it. */
 #define FIELD(type, kind_, key_, member, ...)                                                      \
     {                                                                                              \
         .key = key_, .kind = NP_FIELD_##kind_, .offset = offsetof(struct type, member),            \

@@ -1,4 +1,5 @@
-/* Writes structs of numbers as JSON objects and reads them back, with one table for both. Main thread. */
+/* Writes structs of numbers as JSON objects and reads them back, with one table for both. Main
+ * thread. */
 #ifndef NP_PROFILE_FIELDS_H
 #define NP_PROFILE_FIELDS_H
 
@@ -38,8 +39,9 @@ void np_fields_write(struct np_json *json, const struct np_field *fields, const 
  * another kind or out of range; `where` names the object in the error. */
 int np_fields_read(const struct np_node *map, const char *where, const struct np_field *fields,
     void *to, struct np_err *err);
-/* Makes the profile of a `pipeline` line of metrics.jsonl (np_profile_look()). text: the stages without a
- * ceiling, because no part was measured alone: "read, batch". false: the line is not complete. */
+/* Makes the profile of a `pipeline` line of metrics.jsonl (np_profile_look()). text: the stages
+ * without a ceiling, because no part was measured alone: "read, batch". false: the line is not
+ * complete. */
 bool np_fields_read_profile(
     const struct np_node *pipeline, struct np_profile *ret_profile, char *text, size_t bytes);
 /* A scalar as a number; null is INFINITY. false: not a number. */

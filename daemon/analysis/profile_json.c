@@ -1,5 +1,5 @@
-/* profile.json: the fields of the `done` event at the first level, the rest of the profile below it.
- * Reading gives back what was written; null is INFINITY. docs/PROFILING.md has the schema. */
+/* profile.json: the fields of the `done` event at the first level, the rest of the profile below
+ * it. Reading gives back what was written; null is INFINITY. docs/PROFILING.md has the schema. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -117,7 +117,8 @@ static void write_details(struct np_json *json, const struct np_profile *profile
     write_ribbon(json, profile);
 }
 
-/* The rows and parts of words.c, for profile.html: its script draws, and computes nothing itself. */
+/* The rows and parts of words.c, for profile.html: its script draws, and computes nothing
+ * itself. */
 static void write_report(struct np_json *json, const struct np_profile *profile)
 {
     static const char *const where[] = {"compute", "wait", "checkpoints", "else"};

@@ -1,5 +1,6 @@
 /* The drain thread: takes the spans from the tracks' rings forty times a second, encodes them
- * (trace_encode.c) and writes them in whole packets, so that a killed process leaves a valid trace. */
+ * (trace_encode.c) and writes them in whole packets, so that a killed process leaves a valid
+ * trace. */
 #include "daemon/analysis/trace.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* See trace_encode.h. Every encoder writes at a pointer and returns the end of its bytes. The pointer is a
- * local variable everywhere: stored in a struct, it would be read again after each byte, because for the
- * compiler that byte may have changed it. */
+/* See trace_encode.h. Every encoder writes at a pointer and returns the end of its bytes. The
+ * pointer is a local variable everywhere: stored in a struct, it would be read again after each
+ * byte, because for the compiler that byte may have changed it. */
 #include "daemon/analysis/trace_encode.h"
 
 #include <assert.h>
@@ -153,8 +153,9 @@ static uint8_t *intern_names(uint8_t *at)
     return end(at, inside);
 }
 
-/* Begins a sequence (its clock, its track, and for spans its table of names) and the description of the
- * track, which end_both() ends. shown: the sequence whose uuid it has. name NULL: the process. */
+/* Begins a sequence (its clock, its track, and for spans its table of names) and the description
+ * of the track, which end_both() ends. shown: the sequence whose uuid it has. name NULL: the
+ * process. */
 static uint8_t *begin_track(uint8_t *at, const struct np_trace_file *file, int sequence, int shown,
     const char *name, struct open_packet *ret_open)
 {

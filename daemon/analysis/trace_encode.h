@@ -1,7 +1,7 @@
-/* Writes Perfetto's TrackEvent format: each call writes whole TracePackets at `at`, so that its bytes may
- * follow any others of a trace, and returns their end. Each track is a packet sequence of its own (its
- * timestamps ascend), with its own table of names. Times are np_now_ns(). Pure; any thread.
- * Format: protos/perfetto/trace/trace_packet.proto of github.com/google/perfetto. */
+/* Writes Perfetto's TrackEvent format: each call writes whole TracePackets at `at`, so that its
+ * bytes may follow any others of a trace, and returns their end. Each track is a packet sequence
+ * of its own (its timestamps ascend), with its own table of names. Times are np_now_ns(). Pure;
+ * any thread. Format: protos/perfetto/trace/trace_packet.proto of github.com/google/perfetto. */
 #ifndef NP_TRACE_ENCODE_H
 #define NP_TRACE_ENCODE_H
 
@@ -24,7 +24,8 @@ struct np_trace_sums {
 /* Begins a trace: the clocks, the process, the two counters. boot_ns: CLOCK_BOOTTIME at now_ns. */
 uint8_t *np_trace_head(
     uint8_t *at, const struct np_trace_file *file, uint64_t now_ns, uint64_t boot_ns);
-/* Begins a track, before its first span. Tracks with the same `shown` number share a row. tid 0: no thread. */
+/* Begins a track, before its first span. Tracks with the same `shown` number share a row. tid 0:
+ * no thread. */
 uint8_t *np_trace_track(uint8_t *at, const struct np_trace_file *file, int number, int shown,
     const char *name, int tid);
 uint8_t *np_trace_span(uint8_t *at, int number, const struct np_span *span);

@@ -11,8 +11,8 @@
 
 const char *const np_verdict_names[] = {"limited", "balanced", "inconclusive"};
 
-/* The stage whose removal, together with that of `given` (NP_NR_STAGES: none), makes the run fastest. If
- * two gain the same (they share the readers' threads), the busier one. */
+/* The stage whose removal, together with that of `given` (NP_NR_STAGES: none), makes the run
+ * fastest. If two gain the same (they share the readers' threads), the busier one. */
 static enum np_stage best_beside(
     const struct np_model *model, enum np_stage given, double *ret_rate)
 {
@@ -33,8 +33,8 @@ static enum np_stage best_beside(
     return best;
 }
 
-/* The step is the useful work. So if checkpoints or an empty ring interrupt it and removing them gains
- * enough, they are the limiter, even if a step without cost would gain more. */
+/* The step is the useful work. So if checkpoints or an empty ring interrupt it and removing them
+ * gains enough, they are the limiter, even if a step without cost would gain more. */
 static enum np_stage limiter_of(const struct np_model *model, double enough, double *ret_rate)
 {
     static const enum np_stage stops[] = {NP_STAGE_BATCH, NP_STAGE_CHECKPOINT};

@@ -141,8 +141,8 @@ static double queue_of(const struct np_profile *profile, enum np_stage stage)
     }
 }
 
-/* Checkpoints stop everything and hand-over slows everything: neither has a rate of its own. If checkpoints
- * are the limiter, their bar is the run's rate. */
+/* Checkpoints stop everything and hand-over slows everything: neither has a rate of its own. If
+ * checkpoints are the limiter, their bar is the run's rate. */
 static double ceiling_of(const struct np_profile *profile, enum np_stage stage, bool limiter)
 {
     if (stage == NP_STAGE_CHECKPOINT)
@@ -209,7 +209,8 @@ static void sort_parts(struct np_words_part *parts, int n)
         }
 }
 
-/* By the device's clock if it has one, else (a device that uses the host's memory) by the trainer's. */
+/* By the device's clock if it has one, else (a device that uses the host's memory) by the
+ * trainer's. */
 static double compute_s(const struct np_observation *observation)
 {
     if (observation->feed.nr_batches > 0)

@@ -1,5 +1,5 @@
-/* The rows, sentences and formatted numbers of a profile, for the terminal and profile.html. Pure; any
- * thread. */
+/* The rows, sentences and formatted numbers of a profile, for the terminal and profile.html.
+ * Pure; any thread. */
 #ifndef NP_WORDS_H
 #define NP_WORDS_H
 
@@ -16,14 +16,17 @@ struct np_words_row {
     double queue;    /* share that is full; < 0: no queue */
 };
 
-/* Fills the rows of the run's stages, in the pipeline's order; returns their number. The readers' CPU
- * stages have one ceiling: the bar is on the limiter's row, else on the busiest one's. */
+/* Fills the rows of the run's stages, in the pipeline's order; returns their number. The
+ * readers' CPU stages have one ceiling: the bar is on the limiter's row, else on the busiest
+ * one's. */
 int np_words_rows(const struct np_profile *profile, struct np_words_row ret_rows[NP_NR_STAGES]);
-/* The rate of a full bar: the highest ceiling, at most 5 times the run's rate; longer bars are cut. */
+/* The rate of a full bar: the highest ceiling, at most 5 times the run's rate; longer bars are
+ * cut. */
 double np_words_scale(
     const struct np_profile *profile, const struct np_words_row *rows, int nr_rows);
 
-/* The parts of the trainer's time, the largest first: computing, waiting for a stage, checkpoints, rest. */
+/* The parts of the trainer's time, the largest first: computing, waiting for a stage,
+ * checkpoints, rest. */
 enum np_words_where { NP_WHERE_COMPUTE, NP_WHERE_WAIT, NP_WHERE_CHECKPOINT, NP_WHERE_ELSE };
 struct np_words_part {
     enum np_words_where where;
@@ -43,9 +46,10 @@ void np_words_note(
 /* "noise ±1.8% (A/A) · profiler's cost 0.3% · other tenants 0.1 cores". */
 void np_words_trust(const struct np_profile *profile, char *text, size_t bytes);
 
-/* A number or a name as text; `np_words_rate(rate).text` is valid to the end of the full expression. Rate:
- * "1,730", "48.2", "no limit"; time: "148 ms"; share: "0.4%", "63%"; size: "96 MiB"; gain: "1.65x"; spread,
- * the uncertainty of a gain by noise: " ±0.03", or "" if unknown; loud: a stage's name in capitals. */
+/* A number or a name as text; `np_words_rate(rate).text` is valid to the end of the full
+ * expression. Rate: "1,730", "48.2", "no limit"; time: "148 ms"; share: "0.4%", "63%"; size: "96
+ * MiB"; gain: "1.65x"; spread, the uncertainty of a gain by noise: " ±0.03", or "" if unknown;
+ * loud: a stage's name in capitals. */
 struct np_words {
     char text[32];
 };

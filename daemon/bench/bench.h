@@ -24,8 +24,8 @@ int np_bench_io(struct np_bench *bench, struct np_err *err);
 int np_bench_feed(struct np_bench *bench, struct np_err *err);
 int np_bench_step(struct np_bench *bench, struct np_err *err);
 
-/* The options of the training loader, without evaluations, for as many batches as `steps` or `epochs` say,
- * else for more than `seconds` can take: NP_BENCH_ENDLESS. */
+/* The options of the training loader, without evaluations, for as many batches as `steps` or
+ * `epochs` say, else for more than `seconds` can take: NP_BENCH_ENDLESS. */
 #define NP_BENCH_ENDLESS UINT32_MAX
 struct np_loader_config np_bench_loader_config(
     const struct np_bench *bench, const struct np_allocator *allocator);

@@ -1,6 +1,6 @@
-/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also simulates the step, so
- * the stall shows whether this machine can keep a device of that speed busy; any other device releases a
- * batch as soon as it has been copied. Main thread. */
+/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also simulates the
+ * step, so the stall shows whether this machine can keep a device of that speed busy; any other
+ * device releases a batch as soon as it has been copied. Main thread. */
 #include <string.h>
 
 #include "daemon/bench/bench.h"

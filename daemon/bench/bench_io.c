@@ -1,6 +1,7 @@
-/* `nnpipe bench io`: reads the extents of the training set in random order, with the loader's number of
- * threads and reads in flight; decodes nothing. All threads take positions from one counter, so no extent
- * is read twice before all have been read. Main thread; measuring threads share fields marked atomic. */
+/* `nnpipe bench io`: reads the extents of the training set in random order, with the loader's
+ * number of threads and reads in flight; decodes nothing. All threads take positions from one
+ * counter, so no extent is read twice before all have been read. Main thread; measuring threads
+ * share fields marked atomic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

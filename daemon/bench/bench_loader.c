@@ -1,9 +1,10 @@
-/* `nnpipe bench loader`: the training loader with a consumer that takes each batch at once. With --epochs
- * or --steps it measures exactly those, from the first reader's start to the last batch. Otherwise it runs
- * for a time, and the clock starts when each slot of the ring has been used: first use of memory costs page
- * faults. The digest is XXH3-64 of the rows of the first `digest_batches` batches, in order: all batches
- * with --epochs or --steps; else the first DIGEST_BATCHES (at most an epoch), which are always run. So
- * equal settings digest the same rows on any machine. Main thread. */
+/* `nnpipe bench loader`: the training loader with a consumer that takes each batch at once. With
+ * --epochs or --steps it measures exactly those, from the first reader's start to the last
+ * batch. Otherwise it runs for a time, and the clock starts when each slot of the ring has been
+ * used: first use of memory costs page faults. The digest is XXH3-64 of the rows of the first
+ * `digest_batches` batches, in order: all batches with --epochs or --steps; else the first
+ * DIGEST_BATCHES (at most an epoch), which are always run. So equal settings digest the same
+ * rows on any machine. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/resource.h>

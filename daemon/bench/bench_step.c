@@ -1,6 +1,6 @@
-/* `nnpipe bench step`: the training step alone (forward, backward, update), on one batch of random pixels
- * that is already on the device. Without data, picture size and classes come from the config, or are
- * guessed. Main thread. */
+/* `nnpipe bench step`: the training step alone (forward, backward, update), on one batch of
+ * random pixels that is already on the device. Without data, picture size and classes come from
+ * the config, or are guessed. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* `nnpipe bench WHAT CONFIG`: the four parts with their flags; opens config and training set for them. */
+/* `nnpipe bench WHAT CONFIG`: the four parts with their flags; opens config and training set for
+ * them. */
 #include <math.h>
 #include <string.h>
 

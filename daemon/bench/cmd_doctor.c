@@ -1,5 +1,5 @@
-/* `nnpipe doctor`: is this machine set up well? Prints a line per check, advice where it could be better,
- * and the checks that were not made. */
+/* `nnpipe doctor`: is this machine set up well? Prints a line per check, advice where it could
+ * be better, and the checks that were not made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

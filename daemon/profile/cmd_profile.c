@@ -1,4 +1,5 @@
-/* `nnpipe profile CONFIG`: its options, the files it writes and the order of its output. Main thread. */
+/* `nnpipe profile CONFIG`: its options, the files it writes and the order of its output. Main
+ * thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

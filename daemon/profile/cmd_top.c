@@ -1,6 +1,6 @@
-/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every second, or once.
- * The runs come from the service if there is one, else from the folders below `runs`; both as RUN of
- * docs/SERVICE.md. Main thread. */
+/* `nnpipe top [ID | RUN]`: lists the running runs, or shows one run with its stages; every
+ * second, or once. The runs come from the service if there is one, else from the folders below
+ * `runs`; both as RUN of docs/SERVICE.md. Main thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>

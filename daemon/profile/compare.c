@@ -1,4 +1,5 @@
-/* Compares two profiles. A change that equal trials of both also show, their noise, may be chance. */
+/* Compares two profiles. A change that equal trials of both also show, their noise, may be
+ * chance. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -57,7 +58,8 @@ static double rate_with(
     return np_model_rate(&mixed, NULL);
 }
 
-/* The stage whose new cost slows the old run most; if none does, the one whose cost has grown most. */
+/* The stage whose new cost slows the old run most; if none does, the one whose cost has grown
+ * most. */
 static void find_stage(
     const struct np_model *then, const struct np_model *now, struct np_comparison *comparison)
 {

@@ -1,5 +1,5 @@
-/* Measured gains: the rate with a stage replayed / the rate of the unchanged run. The model only finds the
- * next limiter, from the counters of that trial. Pure arithmetic. */
+/* Measured gains: the rate with a stage replayed / the rate of the unchanged run. The model only
+ * finds the next limiter, from the counters of that trial. Pure arithmetic. */
 #include <math.h>
 
 #include "daemon/analysis/model.h"
@@ -27,7 +27,8 @@ static double gain_of(const struct np_deep *deep, double base, int stage)
     return deep->rate[stage] > 0 ? deep->rate[stage] / base : 0;
 }
 
-/* Raises the other stages to the rates they reached without this one. The run's rate does not change. */
+/* Raises the other stages to the rates they reached without this one. The run's rate does not
+ * change. */
 static void reach(const struct np_deep *deep, double base, struct np_model *model)
 {
     const double rate = np_model_rate(model, NULL);

@@ -1,5 +1,6 @@
-/* The order of a profile's measurements: a trial and the parts, then a first verdict; more trials, then the
- * final verdict; then the optional ones. model.c and verdict.c evaluate them. Main thread. */
+/* The order of a profile's measurements: a trial and the parts, then a first verdict; more
+ * trials, then the final verdict; then the optional ones. model.c and verdict.c evaluate them.
+ * Main thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 #define AGAIN_S 3.0 /* each trial after the first */
 #define PART_S  1.0
-/* `bench loader` always makes that many batches: if that takes too long, the loader is not measured. */
+/* `bench loader` always makes that many batches: if that takes too long, the loader is not
+ * measured. */
 #define LOADER_BATCHES 64
 #define MAX_LOADER_S   5.0
 #define NR_TRIALS      3
@@ -67,8 +69,9 @@ static double noise_of(const struct np_observation *trials, int n)
         1 - trials[0].images_per_second / middle, trials[n - 1].images_per_second / middle - 1);
 }
 
-/* Uses all of three trials; of more, the majority that lies closest together, because a disturbance of a
- * single trial is not the run's. Their median is reported; the largest difference from it is the noise. */
+/* Uses all of three trials; of more, the majority that lies closest together, because a
+ * disturbance of a single trial is not the run's. Their median is reported; the largest
+ * difference from it is the noise. */
 static void take_trials(struct measuring *m)
 {
     struct np_profile *profile = m->profile;
@@ -96,8 +99,8 @@ static void think(struct measuring *m)
 #define PRICE_LAPS      200000
 #define PRICE_WARMUP_NS 30000000u
 
-/* Measures the seconds per count. It counts laps as readers do: the counter is set by the clock after some
- * ms, and only read after that. */
+/* Measures the seconds per count. It counts laps as readers do: the counter is set by the clock
+ * after some ms, and only read after that. */
 static double price_of_lap(void)
 {
     struct np_stat *stat = np_stat_new(NULL);
@@ -134,8 +137,8 @@ static int stubbed_trial(
     return np_trial_run(m->rig, &options, ret_seen, err);
 }
 
-/* Leaves out each stage in turn. Measures the unchanged run before and after, so that a machine that slows
- * down in between does not make the gains look smaller. */
+/* Leaves out each stage in turn. Measures the unchanged run before and after, so that a machine
+ * that slows down in between does not make the gains look smaller. */
 static int stubbed(struct measuring *m, struct np_err *err)
 {
     struct np_profile *profile = m->profile;
@@ -164,8 +167,8 @@ static int stubbed(struct measuring *m, struct np_err *err)
     return code;
 }
 
-/* Measures the advice and the unchanged run in turn, twice. Advice on checkpoint.every cannot be tried:
- * a trial is too short to contain checkpoints. */
+/* Measures the advice and the unchanged run in turn, twice. Advice on checkpoint.every cannot be
+ * tried: a trial is too short to contain checkpoints. */
 static int verify(struct measuring *m, struct np_err *err)
 {
     const struct np_advice *advice = &m->profile->verdict.advice;
@@ -215,8 +218,8 @@ static int measure_again(struct measuring *m, struct np_err *err)
     return code;
 }
 
-/* Figures that contradict each other are a bug: the profile gets no verdict. With NNPIPE_PROFILE_STRICT,
- * which tests set, that is an error. */
+/* Figures that contradict each other are a bug: the profile gets no verdict. With
+ * NNPIPE_PROFILE_STRICT, which tests set, that is an error. */
 static int doubt(struct np_profile *profile, struct np_err *err)
 {
     struct np_profile_verdict *verdict = &profile->verdict;

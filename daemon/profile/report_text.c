@@ -1,6 +1,6 @@
-/* Prints a profile on the terminal: the verdict, a bar per stage for its ceiling, a line at the run's rate,
- * where a step's time goes, and how reliable the figures are. Each line is built in memory, counted in
- * columns, and cut at the terminal's width. Words repeat what colours mean. */
+/* Prints a profile on the terminal: the verdict, a bar per stage for its ceiling, a line at the
+ * run's rate, where a step's time goes, and how reliable the figures are. Each line is built in
+ * memory, counted in columns, and cut at the terminal's width. Words repeat what colours mean. */
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -237,8 +237,8 @@ static bool is_beyond(const struct chart *chart, const struct np_words_row *row)
     return isfinite(row->ceiling) && row->ceiling > chart->scale * 1.001;
 }
 
-/* Draws blocks to an eighth of a column, and over them the line at the run's rate; a bar beyond the scale
- * ends in an arrow. */
+/* Draws blocks to an eighth of a column, and over them the line at the run's rate; a bar beyond
+ * the scale ends in an arrow. */
 static void put_bar(
     struct screen *screen, const struct chart *chart, const struct np_words_row *row)
 {
@@ -332,7 +332,8 @@ static void put_part(struct screen *screen, const char *between, const char *tex
     add(screen, text);
 }
 
-/* "step 148 ms: compute 34% | waiting: decode 63%, read 2% | else 1%": shares of all the trainer's time. */
+/* "step 148 ms: compute 34% | waiting: decode 63%, read 2% | else 1%": shares of all the
+ * trainer's time. */
 static void put_step(struct screen *screen)
 {
     static const char *const words[] = {

@@ -1,6 +1,6 @@
-/* Measures the real run for some seconds, in a temporary folder beside the real ones (so that checkpoints go
- * to the same disk), and parts of it, each in a child process. Main thread, which is the run's trainer
- * thread. */
+/* Measures the real run for some seconds, in a temporary folder beside the real ones (so that
+ * checkpoints go to the same disk), and parts of it, each in a child process. Main thread, which
+ * is the run's trainer thread. */
 #include <errno.h>
 #include <ftw.h>
 #include <math.h>

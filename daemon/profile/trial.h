@@ -32,12 +32,12 @@ struct np_trial_options {
     struct np_ribbon *ribbon;
     int *nr_ribbon;
 };
-/* Measures the real run (`np_run_train()` in a temporary folder beside the runs): without evaluations, with
- * checkpoints as configured. -EINTR: stopped by a signal. */
+/* Measures the real run (`np_run_train()` in a temporary folder beside the runs): without
+ * evaluations, with checkpoints as configured. -EINTR: stopped by a signal. */
 int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     struct np_observation *ret_observation, struct np_err *err);
-/* Measures one part alone for about `seconds`: `nnpipe bench io|loader|step` in a child process. Copies need
- * no trial: the device's events time them in every run. */
+/* Measures one part alone for about `seconds`: `nnpipe bench io|loader|step` in a child process.
+ * Copies need no trial: the device's events time them in every run. */
 enum np_part {
     NP_PART_READ_COLD,
     NP_PART_READ_DEEP,
@@ -56,9 +56,9 @@ struct np_deep {
 /* Adds an observation with the stage replayed. ceilings, knobs: of the unchanged run. */
 void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_observation *seen,
     const struct np_ceilings *ceilings, const struct np_knobs *knobs);
-/* Makes the verdict again with measured gains instead of computed ones. base: the rate of the unchanged run
- * in the same measurement. The model's limiter stays unless another stage gains clearly more. Raises the
- * model's ceilings to the rates of those trials. */
+/* Makes the verdict again with measured gains instead of computed ones. base: the rate of the
+ * unchanged run in the same measurement. The model's limiter stays unless another stage gains
+ * clearly more. Raises the model's ceilings to the rates of those trials. */
 void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
     struct np_profile_verdict *verdict);
 
@@ -71,8 +71,8 @@ struct np_measure_options {
     void (*so_far)(void *context, const struct np_profile *profile, double seconds);
     void *context;
 };
-/* Measures a profile, all but its names and files. Returns the run's errors; leaves out a part that cannot
- * be measured. */
+/* Measures a profile, all but its names and files. Returns the run's errors; leaves out a part
+ * that cannot be measured. */
 int np_profile_measure(struct np_rig *rig, const struct np_measure_options *options,
     struct np_profile *profile, struct np_err *err);
 

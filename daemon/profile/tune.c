@@ -1,6 +1,7 @@
-/* See tune.h. The model ranks the settings. The best of each kind of cache is measured; then one knob after
- * the other is moved from the best so far, as long as that gains. Last, the winner and the unchanged config
- * run in turn (A B B A), and the winner is taken only if it is better beyond noise. */
+/* See tune.h. The model ranks the settings. The best of each kind of cache is measured; then one
+ * knob after the other is moved from the best so far, as long as that gains. Last, the winner
+ * and the unchanged config run in turn (A B B A), and the winner is taken only if it is better
+ * beyond noise. */
 #include "daemon/profile/tune.h"
 
 #include <errno.h>
@@ -191,8 +192,8 @@ static int add_trial(struct search *s, const struct np_knobs *knobs)
     return code;
 }
 
-/* Makes one trial of the search, if the knobs are allowed and new, and a trial is left. *ret_better: it is
- * the best so far. */
+/* Makes one trial of the search, if the knobs are allowed and new, and a trial is left.
+ * *ret_better: it is the best so far. */
 static int try_knobs(struct search *s, const struct np_knobs *knobs, bool *ret_better)
 {
     *ret_better = false;
@@ -362,7 +363,8 @@ static int climb(struct search *s, enum move move, bool fine)
     return code;
 }
 
-/* Tries the other kinds of cache with the best numbers found, in case their own numbers slowed them down. */
+/* Tries the other kinds of cache with the best numbers found, in case their own numbers slowed
+ * them down. */
 static int cross(struct search *s)
 {
     const struct np_knobs from = *best_knobs(s);
@@ -419,8 +421,8 @@ static int in_turn(struct search *s, const struct np_knobs *winner, double sum[2
     return code;
 }
 
-/* Runs both in turn, and again if the pairs disagree and trials are left. The winner's trials of the search
- * do not count: they are the luckiest of many. */
+/* Runs both in turn, and again if the pairs disagree and trials are left. The winner's trials of
+ * the search do not count: they are the luckiest of many. */
 static int judge(struct search *s)
 {
     struct np_tuned *tuned = s->tuned;

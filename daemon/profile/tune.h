@@ -1,5 +1,5 @@
-/* `profile --tune`: finds the loader's readers, depth, prefetch, cache and io by trials. tune.c searches;
- * tuning.c makes the trials and prints and writes the result. Main thread. */
+/* `profile --tune`: finds the loader's readers, depth, prefetch, cache and io by trials. tune.c
+ * searches; tuning.c makes the trials and prints and writes the result. Main thread. */
 #ifndef NP_TUNE_H
 #define NP_TUNE_H
 
@@ -12,8 +12,9 @@ struct np_tune_options {
     uint64_t max_memory; /* bytes of cache, batches and reads together; 0: half of what is free */
     int max_cores;       /* limit of readers; 0: the number of cores */
     double noise;        /* of equal trials, relative */
-    /* Measures images per second with these knobs. An error ends the search; but if knobs other than the
-     * config's own are not possible (-EINVAL, -ENOMEM, -EOPNOTSUPP), only these are dropped. */
+    /* Measures images per second with these knobs. An error ends the search; but if knobs other
+     * than the config's own are not possible (-EINVAL, -ENOMEM, -EOPNOTSUPP), only these are
+     * dropped. */
     int (*trial)(void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err);
     void *context;
     const struct np_knobs *advised; /* the verdict's advice, tried first; NULL: none */
@@ -68,12 +69,12 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
 int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     const struct np_tune_options *caps, double seconds, struct np_tuning *ret_tuning,
     struct np_err *err);
-/* Writes NAME.tuned.yaml to dir if a setting changes: `base:` names the config; each setting has its gain in
- * a comment. */
+/* Writes NAME.tuned.yaml to dir if a setting changes: `base:` names the config; each setting has
+ * its gain in a comment. */
 int np_tuning_write(
     struct np_tuning *tuning, const char *config_path, const char *dir, struct np_err *err);
-/* --verify: writes NAME.advised.yaml if the measured gain of the advice is above noise. *ret_path: the file,
- * np_free; unchanged if none was written. */
+/* --verify: writes NAME.advised.yaml if the measured gain of the advice is above noise.
+ * *ret_path: the file, np_free; unchanged if none was written. */
 int np_advice_write(const struct np_profile *profile, const char *config_path, const char *dir,
     char **ret_path, struct np_err *err);
 /* Prints a line per trial, then the result. */

@@ -241,8 +241,8 @@ static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
         fprintf(out, "    not possible\n");
 }
 
-/* Of the trials that ended before their cache was filled, the one with the highest prediction; -1: none is
- * predicted above the result. */
+/* Of the trials that ended before their cache was filled, the one with the highest prediction;
+ * -1: none is predicted above the result. */
 static int untried(const struct np_tuning *tuning)
 {
     const struct np_tuned *tuned = &tuning->tuned;

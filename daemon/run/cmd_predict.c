@@ -1,5 +1,5 @@
-/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: classifies single images. Each passes the
- * same decoder, chain and resizer as a test image of a run. */
+/* `nnpipe predict [CONFIG] --weights FILE IMAGE|FOLDER...`: classifies single images. Each
+ * passes the same decoder, chain and resizer as a test image of a run. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -233,8 +233,8 @@ static bool is_link(const char *path)
     return lstat(path, &stat_) == 0 && S_ISLNK(stat_.st_mode);
 }
 
-/* Adds the images of a folder and those below it in byte order; links to folders are skipped, for they
- * may form a circle. */
+/* Adds the images of a folder and those below it in byte order; links to folders are skipped,
+ * for they may form a circle. */
 static int add_folder(struct images *images, const char *folder, struct np_err *err)
 {
     struct dirent **entries = NULL;

@@ -78,8 +78,8 @@ static int only_final(struct np_checkpoint_name *names, int n)
     return nr;
 }
 
-/* Sums the bytes of all checkpoints, and of those that `keep` would delete. A checkpoint newer than the
- * newest complete one is damaged. */
+/* Sums the bytes of all checkpoints, and of those that `keep` would delete. A checkpoint newer
+ * than the newest complete one is damaged. */
 static int measure(const char *dir, int keep, struct usage *ret_usage, struct np_err *err)
 {
     struct np_checkpoint_name *names = NULL;

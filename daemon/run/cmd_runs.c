@@ -108,7 +108,8 @@ static void put_size(char *cell, uint64_t bytes)
         mib >= 10240 ? mib / 1024 : mib);
 }
 
-/* "lr=0.1 batch=64": the last word of each key that differs; the -o texts if there is no other run. */
+/* "lr=0.1 batch=64": the last word of each key that differs; the -o texts if there is no other
+ * run. */
 static void put_changed(char *cell, const struct np_found_run *run)
 {
     const struct np_node *list = run->differs ? run->differs : run->overrides;

@@ -1,5 +1,6 @@
-/* `nnpipe show CONFIG|RUN`: prints the resolved config, then each layer with its output shape, parameters
- * and FLOPs for one image. The text is a valid config, because the layers are comments. */
+/* `nnpipe show CONFIG|RUN`: prints the resolved config, then each layer with its output shape,
+ * parameters and FLOPs for one image. The text is a valid config, because the layers are
+ * comments. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -20,14 +21,15 @@ static uint64_t node_params(const struct np_graph *graph, const struct np_op_nod
     return n;
 }
 
-/* Not a layer for a reader. A batchnorm is two nodes, its statistics and the rest: the second is shown. */
+/* Not a layer for a reader. A batchnorm is two nodes, its statistics and the rest: the second is
+ * shown. */
 static bool is_hidden(enum np_op op)
 {
     return op == NP_OP_INPUT || op == NP_OP_BN_STATS || op == NP_OP_CROSS_ENTROPY;
 }
 
-/* The output's (channels, height, width), torch's order, or only the features of a linear layer. Returns
- * the number of dimensions. */
+/* The output's (channels, height, width), torch's order, or only the features of a linear layer.
+ * Returns the number of dimensions. */
 static int output_shape(const struct np_graph *graph, const struct np_op_node *node, int shape[3],
     char *text, size_t text_bytes)
 {

@@ -1,6 +1,6 @@
 /* `nnpipe worker`: trains a queued run in a folder of its own. Only the service starts it
- * (daemon/service/worker.c). Reads the job from standard input; the operand is only
- * shown in lists of processes. Writes its log to output/ in segments, progress to the pipe `report`, the
+ * (daemon/service/worker.c). Reads the job from standard input; the operand is only shown in
+ * lists of processes. Writes its log to output/ in segments, progress to the pipe `report`, the
  * result to exit.json. */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +71,8 @@ static bool is_full(int code)
     return code == -ENOSPC || code == -EDQUOT;
 }
 
-/* Writes exit.json of this attempt. Also called while it runs, so that a killed attempt leaves one. */
+/* Writes exit.json of this attempt. Also called while it runs, so that a killed attempt leaves
+ * one. */
 static int write_record(struct worker *w, int code)
 {
     struct np_json *line = &w->line;
@@ -134,8 +135,8 @@ static void open_report(struct worker *w)
     }
 }
 
-/* Makes the run's folder the working directory: its path may get another folder later. For a systemd unit
- * the service, of the same user, has created it. */
+/* Makes the run's folder the working directory: its path may get another folder later. For a
+ * systemd unit the service, of the same user, has created it. */
 static int enter_folder(struct worker *w, struct np_err *err)
 {
     const bool is_unit = w->job.parent == 0;
@@ -159,8 +160,9 @@ static int make_places(struct worker *w, struct np_err *err)
     return redirect_output(w, err);
 }
 
-/* Was the daemon killed between fork() and our lock? It did not record this process, and the next daemon
- * starts the run itself: this process must end. If it is killed later, the next worker finds the lock. */
+/* Was the daemon killed between fork() and our lock? It did not record this process, and the
+ * next daemon starts the run itself: this process must end. If it is killed later, the next
+ * worker finds the lock. */
 static bool is_orphan(const struct np_job *job)
 {
     return job->parent > 0 && getppid() != job->parent;

@@ -27,8 +27,9 @@ struct np_evaluation {
     void *context;
 };
 
-/* Starts a loader, evaluates, stops it. Blocks. If the loss is not finite, evaluates again, checks each
- * image's outputs, and fails with -EDOM; the error names the first such image and output. */
+/* Starts a loader, evaluates, stops it. Blocks. If the loss is not finite, evaluates again,
+ * checks each image's outputs, and fails with -EDOM; the error names the first such image and
+ * output. */
 int np_evaluate(
     const struct np_evaluation *evaluation, struct np_eval_report *ret_report, struct np_err *err);
 /* -EDOM, with the class, if one of the (classes) outputs for an image is not finite. */

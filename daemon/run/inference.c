@@ -117,7 +117,8 @@ static void add_older_facts(const char *checkpoint, struct np_node *facts)
     np_free(run);
 }
 
-/* Uses the share, seed and rule of the run's data.split, so that val samples are those not trained on. */
+/* Uses the share, seed and rule of the run's data.split, so that val samples are those not
+ * trained on. */
 static void take_split(struct np_inference *inference)
 {
     struct np_config *config = inference->config;
@@ -219,7 +220,8 @@ static int open_plan(struct np_inference *inference, struct np_err *err)
 {
     int threads = np_compute_threads(inference->config);
     int lanes = (int)np_node_number(inference->facts, "lanes", threads);
-    /* A GPU's state has engines for training; the CPU's has the kernels that gave correct results. */
+    /* A GPU's state has engines for training; the CPU's has the kernels that gave correct
+     * results. */
     bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;
     const struct np_node *state =
         cpu ? np_node_get(inference->facts, np_state_keys[NP_STATE_CPU]) : NULL;

@@ -9,7 +9,8 @@
 #include "trainer/device.h"
 
 struct np_inference {
-    /* Borrowed; test chain, normalize, pixels and split are replaced by those of the facts, if any. */
+    /* Borrowed; test chain, normalize, pixels and split are replaced by those of the facts, if
+     * any. */
     struct np_config *config;
     const struct np_source_progress *progress; /* borrowed */
     struct np_setup setup; /* classes, size, graph; the sets only if they were needed for these */
@@ -21,21 +22,22 @@ struct np_inference {
     struct np_block *block;
 };
 
-/* The path of config.yaml of the run that weights belong to: RUN, RUN:best, a checkpoint's folder, or a
- * file in one. NULL: there is none. np_free. */
+/* The path of config.yaml of the run that weights belong to: RUN, RUN:best, a checkpoint's
+ * folder, or a file in one. NULL: there is none. np_free. */
 char *np_inference_config(const char *weights);
-/* Is this operand a config? Yes if it is *.yaml, *.yml or "-", or if the weights belong to no run. */
+/* Is this operand a config? Yes if it is *.yaml, *.yml or "-", or if the weights belong to no
+ * run. */
 bool np_inference_names_config(const char *operand, const char *weights);
 /* "in bf16 on cpu, as the run computed" */
 void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes);
 
 /* Finds weights (np_weights_find()), takes classes and row size from their facts, else from the
- * training set, builds the network with config's batch, and loads it: every tensor must be present and
- * fit. Test chain, normalize, pixels and split of the facts replace those of config; progress->note
- * (Required; borrowed until np_inference_close()) reports the differences. If older facts lack the
- * split, it comes from the config.yaml of the checkpoint's run. Uses the facts' precision unless config
- * sets one. The caller calls np_inference_close() even after an error. Prints errors of the model itself
- * and returns -ENOEXEC. */
+ * training set, builds the network with config's batch, and loads it: every tensor must be
+ * present and fit. Test chain, normalize, pixels and split of the facts replace those of config;
+ * progress->note (Required; borrowed until np_inference_close()) reports the differences. If
+ * older facts lack the split, it comes from the config.yaml of the checkpoint's run. Uses the
+ * facts' precision unless config sets one. The caller calls np_inference_close() even after an
+ * error. Prints errors of the model itself and returns -ENOEXEC. */
 int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err);

@@ -63,9 +63,9 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     return code < 0 ? np_device_blame(run->device, err) : 0;
 }
 
-/* Saves checksums that the readers have computed in the index of a set of shards; later runs check them.
- * If saving fails, the next run computes them again. Loose files are left to `data verify`: a user who
- * edits one picture of a folder does not damage it. */
+/* Saves checksums that the readers have computed in the index of a set of shards; later runs
+ * check them. If saving fails, the next run computes them again. Loose files are left to `data
+ * verify`: a user who edits one picture of a folder does not damage it. */
 static void keep_crcs(const struct np_run *run)
 {
     const struct np_data_options *data = &run->config->data;
@@ -143,8 +143,8 @@ static void bad_in_test(void *context, const struct np_bad_sample *bad)
     np_run_write_bad(run, &placed);
 }
 
-/* Evaluates the test set once, if another set was evaluated while training. If it is stopped, the resumed
- * run repeats it from the start. */
+/* Evaluates the test set once, if another set was evaluated while training. If it is stopped,
+ * the resumed run repeats it from the start. */
 static int final_test(struct np_run *run, struct np_err *err)
 {
     struct np_evaluation evaluation = {

@@ -1,5 +1,6 @@
-/* One run: opens loader, trainer and device, trains until it is finished or stopped, closes everything.
- * Only here does the loader meet the device. Main thread. run_parts.h lists the files of this module. */
+/* One run: opens loader, trainer and device, trains until it is finished or stopped, closes
+ * everything. Only here does the loader meet the device. Main thread. run_parts.h lists the
+ * files of this module. */
 #ifndef NP_RUN_H
 #define NP_RUN_H
 
@@ -11,7 +12,8 @@ struct np_run;
 
 /* For a run that is measured: no evaluations, no messages; it runs until step() returns true. */
 struct np_run_probe {
-    /* Called after each step; true ends the run without a checkpoint. `seen` is valid during the call. */
+    /* Called after each step; true ends the run without a checkpoint. `seen` is valid during the
+     * call. */
     bool (*step)(void *context, struct np_run *run, const struct np_observed *seen);
     void *context;
     struct np_err *err; /* receives the run's error; nothing is printed */

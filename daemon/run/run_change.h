@@ -1,7 +1,7 @@
-/* Values that may be changed on purpose when a run is resumed: learning rate, weight decay, schedule,
- * and the run's length. A run's folder keeps the config it began with; its checkpoints keep the list of
- * changes, so a run resumed from one gets the values that were current then. Pure, but for memory; any
- * thread.
+/* Values that may be changed on purpose when a run is resumed: learning rate, weight decay,
+ * schedule, and the run's length. A run's folder keeps the config it began with; its checkpoints
+ * keep the list of changes, so a run resumed from one gets the values that were current then.
+ * Pure, but for memory; any thread.
  *
  * A list of changes is a list of mappings, stored in a checkpoint's facts:
  *   step  number of training steps done before the new value was used
@@ -29,11 +29,11 @@ void np_changes_close(struct np_changes *changes);
 /* Applies the list to a resolved config. -EBADMSG: an entry cannot be read. */
 int np_changes_apply(const struct np_changes *changes, struct np_node *config, struct np_err *err);
 
-/* Compares the config of this start (`now`) with the current one. `began`: the config that the run began
- * with; `in_force`: the same after np_changes_apply(). A differing value becomes a new change if it was
- * given on purpose: by -o, or with `reset` in the config file. A value that `now` has unchanged from
- * `began` is replaced by the one in `in_force`. Other differences are left for np_config_same().
- * Afterwards `now` and `in_force` hold the values of this start. */
+/* Compares the config of this start (`now`) with the current one. `began`: the config that the
+ * run began with; `in_force`: the same after np_changes_apply(). A differing value becomes a new
+ * change if it was given on purpose: by -o, or with `reset` in the config file. A value that
+ * `now` has unchanged from `began` is replaced by the one in `in_force`. Other differences are
+ * left for np_config_same(). Afterwards `now` and `in_force` hold the values of this start. */
 void np_changes_merge(struct np_changes *changes, const struct np_node *began,
     struct np_node *in_force, struct np_node *now, const struct np_overrides *overrides,
     bool reset);
@@ -49,9 +49,10 @@ bool np_changes_text(const struct np_changes *changes, int i, char *text, size_t
 /* Copies rate, decay, schedule and length from a resolved config into a parsed one. */
 int np_changes_take(const struct np_node *resolved, struct np_config *config, struct np_err *err);
 
-/* Do two resolved configs give the same weights? Ignores keys that may change from one start of a run to
- * the next (readers, I/O, evaluation, checkpoints ...). If false, why has a sentence: the first key that
- * differs, with both values. `extends`: the schedule allows now's train.epochs (or steps) to be larger. */
+/* Do two resolved configs give the same weights? Ignores keys that may change from one start of
+ * a run to the next (readers, I/O, evaluation, checkpoints ...). If false, why has a sentence:
+ * the first key that differs, with both values. `extends`: the schedule allows now's
+ * train.epochs (or steps) to be larger. */
 bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
     size_t why_bytes);
 

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Two checksums of the training set. The first depends on neither its place nor how its pictures are
- * stored; the second changes when pictures are rewritten. */
+/* Two checksums of the training set. The first depends on neither its place nor how its pictures
+ * are stored; the second changes when pictures are rewritten. */
 static void sum_train(struct np_run *run)
 {
     if (run->train_names[0])
@@ -97,8 +97,8 @@ static bool same_names(const struct np_node *then, const struct np_node *now)
     return same;
 }
 
-/* If the same classes come in another order (data.classes changed, or an older nnpipe sorted numeric
- * folders otherwise), takes the order that the weights were trained in. */
+/* If the same classes come in another order (data.classes changed, or an older nnpipe sorted
+ * numeric folders otherwise), takes the order that the weights were trained in. */
 static bool restore_order(struct np_run *run, const struct np_node *classes)
 {
     struct np_err err = {0};

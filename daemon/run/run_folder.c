@@ -319,8 +319,8 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
 
 /* --- weights --------------------------------------------------------------------------------- */
 
-/* The newest complete checkpoint of a run; skips damaged ones with a note. NULL: none, or -ENOMEM in
- * err. */
+/* The newest complete checkpoint of a run; skips damaged ones with a note. NULL: none, or
+ * -ENOMEM in err. */
 static char *newest_whole(
     const char *run, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -376,8 +376,8 @@ static char *named_checkpoint(const char *run, const char *name,
     return best;
 }
 
-/* The checkpoint's folder of "RUN:best" and the like. NULL with err empty: a file has that name, or the
- * word has another form. */
+/* The checkpoint's folder of "RUN:best" and the like. NULL with err empty: a file has that name,
+ * or the word has another form. */
 static char *by_name(
     const char *word, const struct np_source_progress *progress, struct np_err *err)
 {
@@ -393,7 +393,8 @@ static char *by_name(
     return path;
 }
 
-/* The checkpoint to take weights from: path itself, or the newest complete one of the run at path. */
+/* The checkpoint to take weights from: path itself, or the newest complete one of the run at
+ * path. */
 static int checkpoint_of(const char *path, const struct np_source_progress *progress,
     char **ret_checkpoint, struct np_err *err)
 {

@@ -385,7 +385,8 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     return code;
 }
 
-/* If the mark is of this step, goes back to it: np_run_save() leaves out the batches accumulated since. */
+/* If the mark is of this step, goes back to it: np_run_save() leaves out the batches accumulated
+ * since. */
 static void go_to_mark(struct np_run *run, uint64_t step)
 {
     run->at_mark = run->mark_buffers && run->mark.step == step;
@@ -393,8 +394,9 @@ static void go_to_mark(struct np_run *run, uint64_t step)
         run->position = run->mark;
 }
 
-/* After a stop, or when a file cannot be read (-EIO, perhaps only now), the run ends with a checkpoint
- * and can be resumed. Bad content would fail again; its checkpoint keeps the training done so far. */
+/* After a stop, or when a file cannot be read (-EIO, perhaps only now), the run ends with a
+ * checkpoint and can be resumed. Bad content would fail again; its checkpoint keeps the training
+ * done so far. */
 static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct np_run *run = context;

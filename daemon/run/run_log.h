@@ -1,6 +1,6 @@
-/* The files to which a run appends: log (text), metrics.jsonl, bad_samples.jsonl, history.bin.
- * A checkpoint stores the length of each, and a resumed run cuts them back to it, so that no line is
- * there twice. The log is for people: it is never cut, and gets a line about the resume.
+/* The files to which a run appends: log (text), metrics.jsonl, bad_samples.jsonl, history.bin. A
+ * checkpoint stores the length of each, and a resumed run cuts them back to it, so that no line
+ * is there twice. The log is for people: it is never cut, and gets a line about the resume.
  *
  *   history.bin: for each step, little-endian: u64 step (before it), u32 rows, u32 sample
  *   index a row (in the training set).

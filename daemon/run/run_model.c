@@ -1,4 +1,5 @@
-/* A run's network, and its checkpoints: precision and lanes, the graph, its weights on host and device. */
+/* A run's network, and its checkpoints: precision and lanes, the graph, its weights on host and
+ * device. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -53,7 +54,8 @@ uint64_t np_run_checkpoint_bytes(const struct np_run *run)
            65536;
 }
 
-/* Adds the checkpoint's size and the free space to err. -EDOM (weights not finite) needs neither. */
+/* Adds the checkpoint's size and the free space to err. -EDOM (weights not finite) needs
+ * neither. */
 static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
 {
     struct statvfs fs;
@@ -99,7 +101,8 @@ static int read_device_state(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* The link `best` is for users: a resumed run reads best_step, so a failure only prints a message. */
+/* The link `best` is for users: a resumed run reads best_step, so a failure only prints a
+ * message. */
 static void link_best(struct np_run *run, const char *dir)
 {
     struct np_err unnamed = {0};

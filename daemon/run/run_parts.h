@@ -57,7 +57,8 @@ struct np_run {
     pthread_mutex_t say_lock; /* of the log: the watchdog also writes to it */
     struct np_run_log log;
     struct np_json line, facts;
-    /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind(); NULL: none */
+    /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind();
+     * NULL: none */
     char *device_state[NP_NR_STATE_KINDS];
     struct np_node
         *resolved; /* config with base, -o and defaults, or with the resumed run's values */
@@ -86,7 +87,8 @@ struct np_run {
     bool old_order;            /* classes are in the checkpoint's order, not the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
-    /* np_run_mark(): position and buffers at the last update; later batches are accumulated only. */
+    /* np_run_mark(): position and buffers at the last update; later batches are accumulated
+     * only. */
     struct np_position mark;
     float *mark_buffers; /* NULL: none */
     bool at_mark;        /* `position` is `mark`: the plan's buffers are ahead of it */
@@ -109,7 +111,8 @@ struct np_run {
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
     bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
-    /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is alive. */
+    /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is
+     * alive. */
     uint64_t nr_done;
     char opening[48]; /* text for np_run_at() while data are listed or unpacked */
 };
@@ -120,20 +123,22 @@ struct np_run {
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void np_run_note(void *run, const char *text);
 void np_run_warn(void *run, const char *text);
-/* Reports the activity to the follower: "opening", "listing 512 files", "training", "evaluating", "saving". */
+/* Reports the activity to the follower: "opening", "listing 512 files", "training",
+ * "evaluating", "saving". */
 void np_run_at(struct np_run *run, const char *doing);
 bool np_run_stopping(void *run); /* has a signal requested a stop? */
 /* The name of dir, this run's folder or another one, for messages. */
 const char *np_run_name(const struct np_run *run, const char *dir);
 double np_run_epoch_at(const struct np_run *run, uint64_t step); /* epochs after that many steps */
-/* Does the run evaluate a val set (data.val or data.split) while it trains? If not: the test set. */
+/* Does the run evaluate a val set (data.val or data.split) while it trains? If not: the test
+ * set. */
 bool np_run_has_val(const struct np_run *run);
 const char *np_run_set_name(const struct np_run *run); /* the set being evaluated: "val", "test" */
 /* "val_loss": value. */
 void np_run_put_of_set(struct np_json *line, const char *set, const char *what, double value);
-/* Writes val_* and test_* loss and accuracy to run->line. eval: of the set evaluated while training;
- * test: of the final test of a run with a val set. NULL or no images: null. test_* are always written,
- * val_* if there is a val set. */
+/* Writes val_* and test_* loss and accuracy to run->line. eval: of the set evaluated while
+ * training; test: of the final test of a run with a val set. NULL or no images: null. test_* are
+ * always written, val_* if there is a val set. */
 void np_run_put_evals(
     struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
 double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */
@@ -143,13 +148,14 @@ double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no i
 int np_run_open_data(struct np_run *run, struct np_err *err); /* opens the sets and their order */
 /* Sets samples, steps and sampler; again after run_place.c has changed the run's length. */
 int np_run_open_order(struct np_run *run, struct np_err *err);
-/* Steps of a run with that many epochs, or, if epochs is 0, steps. For a probe: practically endless. */
+/* Steps of a run with that many epochs, or, if epochs is 0, steps. For a probe: practically
+ * endless. */
 uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
 /* The set evaluated while training: val, the split, or test. */
 struct np_index *np_run_eval_set(const struct np_run *run, const int32_t **ret_labels);
 void np_run_sampler_options(const struct np_run *run, struct np_sampler_options *ret_options);
-/* Reports files that changed since they were listed: the first one when it is read, the number of them
- * at the end. The stored index of that set is deleted. */
+/* Reports files that changed since they were listed: the first one when it is read, the number
+ * of them at the end. The stored index of that set is deleted. */
 void np_run_say_changed(struct np_run *run, bool end);
 
 /* --- run_facts.c ----------------------------------------------------------------------------------- */
@@ -172,11 +178,11 @@ int np_run_new_folder(struct np_run *run, struct np_err *err);
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
-/* With train.accumulate above 1: remembers the position right after an update. Called before the first
- * update, and after each. */
+/* With train.accumulate above 1: remembers the position right after an update. Called before the
+ * first update, and after each. */
 int np_run_mark(struct np_run *run, struct np_err *err);
-/* Sets precision, lanes, graph, weights (random, given, or of the newest complete checkpoint), position
- * and plan. */
+/* Sets precision, lanes, graph, weights (random, given, or of the newest complete checkpoint),
+ * position and plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
 
 /* --- run_report.c ---------------------------------------------------------------------------------- */
@@ -199,8 +205,8 @@ void np_run_progress(const struct np_run *run, struct np_progress *progress);
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
-/* Writes the bad samples of finished steps in the samples' order. The others stay for later, so that a
- * resumed run, which cuts the list back to its checkpoint, writes each exactly once. */
+/* Writes the bad samples of finished steps in the samples' order. The others stay for later, so
+ * that a resumed run, which cuts the list back to its checkpoint, writes each exactly once. */
 void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done);
 void np_run_reload_curves(struct np_run *run); /* from metrics.jsonl */
 

@@ -1,5 +1,5 @@
-/* Reports of the pipeline during a run: the cause of stalls for the live line, and every two seconds a
- * `pipeline` line with all counters of that time. Main thread.
+/* Reports of the pipeline during a run: the cause of stalls for the live line, and every two
+ * seconds a `pipeline` line with all counters of that time. Main thread.
  *
  * Reading all counters takes about a millisecond, so it is not done at each step. */
 #include <math.h>
@@ -122,7 +122,8 @@ static void write_event(
     np_ui_event(&run->ui, text);
 }
 
-/* A window that is still short ends before an evaluation if the last line is more than EVERY_NS old. */
+/* A window that is still short ends before an evaluation if the last line is more than EVERY_NS
+ * old. */
 static bool is_due(
     const struct np_run *run, uint64_t now, const struct np_step_report *report, bool eval_follows)
 {

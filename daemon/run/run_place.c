@@ -139,7 +139,8 @@ static int take_own(
     return 0;
 }
 
-/* Does this start's config give the same weights as the folder's, but for changes made on purpose? */
+/* Does this start's config give the same weights as the folder's, but for changes made on
+ * purpose? */
 static int compare_config(
     struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
@@ -170,7 +171,8 @@ static int compare_config(
     return code;
 }
 
-/* -EINVAL: the run cannot resume in dir; err says why. The caller calls place_fini() in any case. */
+/* -EINVAL: the run cannot resume in dir; err says why. The caller calls place_fini() in any
+ * case. */
 static int check_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
     int code = np_run_newest_facts(dir, &place->facts, err);

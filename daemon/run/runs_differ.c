@@ -99,7 +99,8 @@ static int runs_of(const struct np_found_runs *runs, const uint64_t *networks, u
     return n;
 }
 
-/* The leaves [first, end) have the same key. Do all of the network's runs have it, with one value? */
+/* The leaves [first, end) have the same key. Do all of the network's runs have it, with one
+ * value? */
 static bool same(const struct leaf *first, const struct leaf *end, int nr_runs)
 {
     if (end - first != nr_runs)

@@ -37,7 +37,8 @@ static time_t regular(const char *dir, const char *name)
 
 /* --- its process ------------------------------------------------------------------------------ */
 
-/* Reads at most the last max_bytes of a regular file. NULL: no such file, or out of memory. np_free. */
+/* Reads at most the last max_bytes of a regular file. NULL: no such file, or out of memory.
+ * np_free. */
 static char *read_tail(const char *dir, const char *name, size_t max_bytes, size_t *ret_bytes)
 {
     char *path = np_format("%s/%s", dir, name), *text = NULL;
@@ -78,7 +79,8 @@ static bool has_open(int pid, const char *path)
     return found;
 }
 
-/* The process that holds dir/lock, from /proc: locking it, even briefly, could make a starting run fail. */
+/* The process that holds dir/lock, from /proc: locking it, even briefly, could make a starting
+ * run fail. */
 static int holder_of(const char *dir)
 {
     size_t bytes = 0;

@@ -1,5 +1,5 @@
-/* Finds runs by reading their folders: for `nnpipe runs`, and `nnpipe top` without a service. Writes and
- * locks nothing; skips files that are missing, damaged or not regular. Main thread. */
+/* Finds runs by reading their folders: for `nnpipe runs`, and `nnpipe top` without a service.
+ * Writes and locks nothing; skips files that are missing, damaged or not regular. Main thread. */
 #ifndef NP_RUNS_FOUND_H
 #define NP_RUNS_FOUND_H
 
@@ -37,17 +37,20 @@ struct np_found_runs {
     size_t room;
 };
 
-/* Adds the run in dir, or the runs in the folders directly in it. live: only running ones, without the
- * fields that take long (size, config, the best checkpoint). -ENOENT and the like: dir cannot be read. */
+/* Adds the run in dir, or the runs in the folders directly in it. live: only running ones,
+ * without the fields that take long (size, config, the best checkpoint). -ENOENT and the like:
+ * dir cannot be read. */
 int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err);
 void np_runs_free(struct np_found_runs *runs);
 struct np_json;
-/* Writes the list "runs", sorted by folder: RUN of docs/SERVICE.md, with the fields that a folder has. */
+/* Writes the list "runs", sorted by folder: RUN of docs/SERVICE.md, with the fields that a
+ * folder has. */
 void np_runs_write(struct np_json *json, struct np_found_runs *runs);
-/* The folder of RUN on a command line: a path, a name below `runs`, or the beginning of such names, of which
- * the newest run counts. np_free. */
+/* The folder of RUN on a command line: a path, a name below `runs`, or the beginning of such
+ * names, of which the newest run counts. np_free. */
 char *np_runs_folder(const char *runs, const char *word);
-/* Sets `differs`: compares the configs of runs of the same network key by key, but for name and folder. */
+/* Sets `differs`: compares the configs of runs of the same network key by key, but for name and
+ * folder. */
 void np_runs_differ(struct np_found_runs *runs);
 
 #endif

@@ -35,7 +35,8 @@ struct np_watch {
     int exit_code;
 };
 
-/* Prints to stderr unless that would block, and without the screen's lock: the process is ending. */
+/* Prints to stderr unless that would block, and without the screen's lock: the process is
+ * ending. */
 static void say_at_once(int number, const char *text)
 {
     struct pollfd screen = {STDERR_FILENO, POLLOUT, 0};
@@ -74,7 +75,8 @@ static void take_signal(struct np_watch *watch)
         if (watch->ring)
             np_ring_interrupt(watch->ring);
     }
-    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one request. */
+    /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one
+     * request. */
     bool echo = !first && armed && np_now_ns() - watch->stopping_ns < ECHO_NS;
     pthread_mutex_unlock(&watch->lock);
     if (echo)

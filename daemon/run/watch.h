@@ -1,5 +1,5 @@
-/* The watchdog thread of a run: handles SIGINT, SIGTERM and SIGHUP, and reports each wait before it has
- * lasted 5 s, and every 5 s after that. The effect of a signal depends on the state:
+/* The watchdog thread of a run: handles SIGINT, SIGTERM and SIGHUP, and reports each wait before
+ * it has lasted 5 s, and every 5 s after that. The effect of a signal depends on the state:
  *
  *   nothing to save yet   prints a line; the signal kills the process
  *   armed, first signal   asks the run to stop at the next step's end, with a checkpoint
@@ -18,20 +18,22 @@
 
 struct np_ring;
 struct np_watch;
-/* Blocks the signals in the calling thread and in every thread it starts later: call this before any
- * other thread starts. Calls say, from its own thread, with a line for each long wait and signal. */
+/* Blocks the signals in the calling thread and in every thread it starts later: call this before
+ * any other thread starts. Calls say, from its own thread, with a line for each long wait and
+ * signal. */
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
     void *context, struct np_watch **ret_watch, struct np_err *err);
 void np_watch_arm(struct np_watch *watch);
 /* Everything is saved: from now on a signal may end the process without loss. */
 void np_watch_settle(struct np_watch *watch, int exit_code);
-/* Sets the ring that the first stop signal interrupts, or this call if the signal has come: so the trainer
- * does not wait for a batch. NULL: none; the watchdog thread does not use the former ring any more. */
+/* Sets the ring that the first stop signal interrupts, or this call if the signal has come: so
+ * the trainer does not wait for a batch. NULL: none; the watchdog thread does not use the former
+ * ring any more. */
 void np_watch_ring(struct np_watch *watch, struct np_ring *ring);
 /* The signal that requested the stop, or 0. Any thread. */
 int np_watch_stopping(struct np_watch *watch);
-/* Joins the thread. The signals stay blocked: the process is about to end, and a late signal must not
- * change its exit code. NULL works. */
+/* Joins the thread. The signals stay blocked: the process is about to end, and a late signal
+ * must not change its exit code. NULL works. */
 void np_watch_stop(struct np_watch *watch);
 
 #endif

@@ -24,8 +24,8 @@ int np_checker_start(
  * yet; -EBADMSG: it gave no readable answer; -ETIMEDOUT: it took longer than a minute. */
 int np_checker_turn(struct np_child *child, struct np_node **ret_answer);
 
-/* Writes {"file", "line", "column", "place", "text"} to the open list `problems`: a mistake in a config,
- * as the check prints it and the service answers it. line 0: the whole file. */
+/* Writes {"file", "line", "column", "place", "text"} to the open list `problems`: a mistake in a
+ * config, as the check prints it and the service answers it. line 0: the whole file. */
 void np_problem_write(struct np_json *json, const char *file, int line, int column,
     const char *place, const char *text);
 

@@ -65,8 +65,8 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* The range from the smallest to the largest value. Ignores the first few of many (a loss begins with a
- * spike that would flatten the rest), and the upper 2 % if they are far above all others. */
+/* The range from the smallest to the largest value. Ignores the first few of many (a loss begins
+ * with a spike that would flatten the rest), and the upper 2 % if they are far above all others. */
 static void fit_y(struct panel *panel)
 {
     static double values[2 * NP_CURVE_POINTS]; /* main thread */
@@ -128,8 +128,9 @@ static void draw_line(FILE *out, const struct panel *panel, const struct np_curv
     fputs("\"/>\n", out);
 }
 
-/* Draws a line and its legend, "train 0.52". A training curve of many points is faint, with a smoothed one over
- * it; the few values of an evaluation are dots, too. A value above the panel is a triangle at the upper edge. */
+/* Draws a line and its legend, "train 0.52". A training curve of many points is faint, with a
+ * smoothed one over it; the few values of an evaluation are dots, too. A value above the panel
+ * is a triangle at the upper edge. */
 static void draw_series(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, const char *name)
 {
@@ -176,7 +177,8 @@ static void draw_panel(FILE *out, struct panel *panel, const char *evaluated)
     draw_series(out, panel, panel->eval, "test", evaluated);
 }
 
-/* Draws the learning rate in the loss panel, thin, from 0 at the bottom to its maximum at the top. */
+/* Draws the learning rate in the loss panel, thin, from 0 at the bottom to its maximum at the
+ * top. */
 static void draw_lr(FILE *out, struct panel panel, const struct np_curve *lr)
 {
     panel.min_y = panel.max_y = 0;

@@ -1,5 +1,5 @@
-/* curves.svg: loss and accuracy of a run in one self-contained picture, light or dark like the viewer.
- * Memory is fixed: in a long run neighbouring points are merged. */
+/* curves.svg: loss and accuracy of a run in one self-contained picture, light or dark like the
+ * viewer. Memory is fixed: in a long run neighbouring points are merged. */
 #ifndef NP_CURVES_H
 #define NP_CURVES_H
 
@@ -26,8 +26,8 @@ struct np_curves {
 };
 
 void np_curve_add(struct np_curve *curve, double x, double y);
-/* Writes the picture and replaces path by rename. A few losses far above all others are marked at the upper
- * edge, so that they do not stretch the axis. */
+/* Writes the picture and replaces path by rename. A few losses far above all others are marked
+ * at the upper edge, so that they do not stretch the axis. */
 int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* The output of a run: a live line on a terminal, plain lines in a pipe. With --json standard output has
- * only JSON lines, and text goes to standard error. A closed pipe ends the output, never the run. Main
- * thread; np_ui_say() and np_ui_warn() any. */
+/* The output of a run: a live line on a terminal, plain lines in a pipe. With --json standard
+ * output has only JSON lines, and text goes to standard error. A closed pipe ends the output,
+ * never the run. Main thread; np_ui_say() and np_ui_warn() any. */
 #ifndef NP_PROGRESS_H
 #define NP_PROGRESS_H
 
@@ -32,8 +32,8 @@ void np_ui_note(void *ui, const char *text); /* np_ui_say() as a function for no
 void np_ui_warn(struct np_ui *ui, const char *text);
 /* Redraws the live line at most ten times a second; in a pipe, prints a line every ten seconds. */
 void np_ui_progress(struct np_ui *ui, const struct np_progress *progress);
-/* Shows the number of samples found so far while a set is listed: like np_ui_progress(); in a pipe only
- * after ten seconds. context: the np_ui. */
+/* Shows the number of samples found so far while a set is listed: like np_ui_progress(); in a
+ * pipe only after ten seconds. context: the np_ui. */
 void np_ui_listing(void *context, const char *path, uint64_t samples);
 /* Prints a finished JSON line, with --json only. */
 void np_ui_event(struct np_ui *ui, const char *line);

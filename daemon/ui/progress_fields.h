@@ -1,5 +1,5 @@
-/* A run's progress: one struct for the live line, a worker's report, the service's responses, metrics.jsonl,
- * `ls`, `top` and the page; and one table to write and read its JSON. Any thread. */
+/* A run's progress: one struct for the live line, a worker's report, the service's responses,
+ * metrics.jsonl, `ls`, `top` and the page; and one table to write and read its JSON. Any thread. */
 #ifndef NP_PROGRESS_FIELDS_H
 #define NP_PROGRESS_FIELDS_H
 
@@ -21,8 +21,8 @@ extern const struct np_progress np_progress_unknown;
 
 /* Writes the fields to the open object. Unknown fields are null, or left out with `known_only`. */
 void np_progress_write(struct np_json *json, const struct np_progress *progress, bool known_only);
-/* Reads the fields of map, which may be NULL. A missing key leaves its field unchanged; null makes it
- * unknown. Removes control characters from texts. */
+/* Reads the fields of map, which may be NULL. A missing key leaves its field unchanged; null
+ * makes it unknown. Removes control characters from texts. */
 void np_progress_read(const struct np_node *map, struct np_progress *progress);
 
 #endif

@@ -1,5 +1,5 @@
-/* Prints a table of texts that fits a terminal: each column as wide as its cells. If the table is too wide,
- * the least needed columns are left out, then one is cut. Main thread. */
+/* Prints a table of texts that fits a terminal: each column as wide as its cells. If the table
+ * is too wide, the least needed columns are left out, then one is cut. Main thread. */
 #ifndef NP_TABLE_H
 #define NP_TABLE_H
 
@@ -33,7 +33,8 @@ struct np_table {
     size_t room;
 };
 void np_table_fini(struct np_table *table);
-/* Adds a row of empty cells at the end; valid until the next call. NULL: out of memory, with err set. */
+/* Adds a row of empty cells at the end; valid until the next call. NULL: out of memory, with err
+ * set. */
 struct np_table_row *np_table_add(struct np_table *table, struct np_err *err);
 
 struct np_table_look {

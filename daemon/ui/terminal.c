@@ -91,7 +91,8 @@ FILE *np_terminal_begin(struct np_terminal *screen)
     return screen->frame;
 }
 
-/* Clears each line before writing it: after a line of full width the cursor is not on that line any more. */
+/* Clears each line before writing it: after a line of full width the cursor is not on that line
+ * any more. */
 int np_terminal_show(struct np_terminal *screen, const char *bottom)
 {
     const char *at;

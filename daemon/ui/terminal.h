@@ -29,12 +29,13 @@ struct np_terminal {
 /* Takes over the terminal of standard output, and SIGINT, SIGTERM, SIGHUP and SIGWINCH. */
 int np_terminal_open(struct np_terminal *screen, struct np_err *err);
 void np_terminal_close(struct np_terminal *screen); /* restores terminal and signals */
-/* Begins a frame: the caller writes it to the returned file (NULL: out of memory), then shows it; lines and
- * columns beyond the terminal's are cut. bottom: the last line. -EPIPE: the terminal is closed. */
+/* Begins a frame: the caller writes it to the returned file (NULL: out of memory), then shows
+ * it; lines and columns beyond the terminal's are cut. bottom: the last line. -EPIPE: the
+ * terminal is closed. */
 FILE *np_terminal_begin(struct np_terminal *screen);
 int np_terminal_show(struct np_terminal *screen, const char *bottom);
-/* Waits that many ms for a key: a character or an np_key. NP_KEY_END: a signal asks to end; NP_KEY_SIZE: the
- * terminal's size has changed. */
+/* Waits that many ms for a key: a character or an np_key. NP_KEY_END: a signal asks to end;
+ * NP_KEY_SIZE: the terminal's size has changed. */
 int np_terminal_key(struct np_terminal *screen, int ms);
 
 #endif

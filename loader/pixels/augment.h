@@ -24,8 +24,8 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
-/* For options that are one length, or [height, width]: are they whole numbers? The height (which: 0)
- * or the width (1). */
+/* For options that are one length, or [height, width]: are they whole numbers? The height
+ * (which: 0) or the width (1). */
 bool np_sides_are_whole(const struct np_floats *sides);
 int np_side(const struct np_floats *sides, int which);
 

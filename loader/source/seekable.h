@@ -57,8 +57,8 @@ void np_seek_writer_free(struct np_seek_writer *writer);
  * valid until the writer's next call. */
 int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, size_t bytes,
     const void **ret_frame, size_t *ret_bytes, struct np_err *err);
-/* The table's bytes, to append to the frames; np_free. The next frame begins another file. NULL: out
- * of memory, or too many frames. */
+/* The table's bytes, to append to the frames; np_free. The next frame begins another file. NULL:
+ * out of memory, or too many frames. */
 uint8_t *np_seek_writer_finish(
     struct np_seek_writer *writer, size_t *ret_bytes, struct np_err *err);
 

@@ -11,8 +11,9 @@
 
 struct np_call;
 struct np_wait;
-/* Continues a request that is answered later, in each turn of the loop; returns true once it is answered.
- * The call's run is there if the request names one: the loop answers for a run that was removed. */
+/* Continues a request that is answered later, in each turn of the loop; returns true once it is
+ * answered. The call's run is there if the request names one: the loop answers for a run that
+ * was removed. */
 typedef bool np_turn_fn(struct np_call *call, struct np_wait *wait);
 
 struct np_wait { /* a request that is answered later */
@@ -71,8 +72,8 @@ void np_answer_error(struct np_call *call, unsigned status, const char *code, co
     ...) __attribute__((format(printf, 4, 5)));
 /* If code is an -errno of the service's calls: answers with its status and returns true. */
 bool np_answer_failed(struct np_call *call, int code, const struct np_err *err);
-/* If a limit of service.yaml is exceeded: answer that and return true. what: "the config", its text.
- * before: the run's priority until now, which stays allowed. */
+/* If a limit of service.yaml is exceeded: answer that and return true. what: "the config", its
+ * text. before: the run's priority until now, which stays allowed. */
 bool np_answer_too_large(struct np_call *call, const char *what, const char *text);
 bool np_answer_high_priority(struct np_call *call, int64_t priority, int64_t before);
 /* Keeps the request for later. NULL: too many are waiting, and the call was answered with 503. */

@@ -1,11 +1,12 @@
-/* Connections and their callers: who sends a request, how much each caller may have, and how long a
- * connection may take. Knows sockets, not HTTP: it only shuts a connection down; its reader sees the end.
+/* Connections and their callers: who sends a request, how much each caller may have, and how
+ * long a connection may take. Knows sockets, not HTTP: it only shuts a connection down; its
+ * reader sees the end.
  *
  * Connections, held requests and bytes of bodies are shared by one rule. Of the total of each,
  * half is reserved for root and the service's own user; of the other half each caller may have a
- * quarter. A caller is a user; all of TCP without a token is one caller. So no caller can keep others
- * out. A new connection above its share replaces the connection that has been idle longest; a
- * connection whose request is being answered stays. */
+ * quarter. A caller is a user; all of TCP without a token is one caller. So no caller can keep
+ * others out. A new connection above its share replaces the connection that has been idle
+ * longest; a connection whose request is being answered stays. */
 #ifndef NP_HTTP_PEERS_H
 #define NP_HTTP_PEERS_H
 

@@ -115,8 +115,8 @@ static bool is_method(const char *method, const char *asked)
     return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
 }
 
-/* Fills the call from its path. NULL: no such path, or no such method: then allowed (of so many bytes)
- * lists the path's methods. */
+/* Fills the call from its path. NULL: no such path, or no such method: then allowed (of so many
+ * bytes) lists the path's methods. */
 static const struct route *find_route(struct np_call *call, char *allowed, size_t bytes)
 {
     *allowed = '\0';
