@@ -1,6 +1,6 @@
 /* Queues the kernels of each operation: one function per family, and the table that names them.
  * Operands were looked up when the program was bound. */
-#include "trainer/cuda/program_cuda.h"
+#include "trainer/cuda/calls_cuda.h"
 
 static const struct np_tensor *tensor(const struct np_cuda_program *program, int t)
 {

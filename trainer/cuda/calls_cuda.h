@@ -1,0 +1,86 @@
+/* A program's calls: one for each node of its graph, queued on the compute stream. Trainer thread. */
+#ifndef NP_CALLS_CUDA_H
+#define NP_CALLS_CUDA_H
+
+#include "trainer/cuda/conv_cuda.h"
+#include "trainer/cuda/kernels_cuda.h"
+#include "trainer/cuda/layout_cuda.h"
+#include "trainer/cuda/linear_cuda.h"
+#include "trainer/plan.h"
+
+/* Memory that the programs of a plan share, on the device unless noted; flat arrays have the
+ * device's layout. */
+struct np_cuda_arrays {
+    const struct np_cuda_layout *layout;
+    float *params, *grads;   /* grads: NULL when there is no training */
+    void *half, *half_grads; /* (nr_params), (nr_convs) in the graph's precision; NULL for f32 */
+    float *buffers;          /* as in the files */
+    struct np_cuda_step *step;
+    struct np_cuda_scaler *scaler;
+    struct np_cuda_numbers *numbers; /* of the host, mapped */
+};
+
+struct np_cuda_call { /* of a node */
+    const struct np_op_node *node;
+    struct np_cuda_conv *conv;
+    struct np_cuda_linear *linear;
+    void *p[2 * NP_MAX_OPERANDS]; /* operands: ins, then outs */
+    uint64_t scratch_bytes;       /* in the workspace, of our own kernels */
+
+    /* A convolution whose output a batchnorm normalises: */
+    struct np_cuda_conv *summing; /* also sums the channels; NULL: cuDNN has no such plan */
+    bool sums;                    /* summing runs, not conv */
+    struct np_cuda_call *reader;  /* the BN_STATS */
+    uint64_t sums_at;             /* offset in the workspace of the sums, bytes */
+    float *sum, *square_sum;      /* there, (c) each */
+    float *spare[2];              /* there, for timing */
+    /* That BN_STATS: */
+    const struct np_cuda_call *source; /* the convolution; or NULL */
+};
+
+struct np_cuda_program {
+    struct np_cuda *cuda;
+    struct np_graph *graph; /* fused, the device's shapes */
+    struct np_cuda_arrays arrays;
+    struct np_dnn_rules rules;
+    struct np_memory memory;    /* of the arena */
+    struct np_cuda_call *calls; /* (nr_nodes) */
+    enum np_cuda_dtype dtype;
+    void *arena, *workspace;
+    uint64_t workspace_bytes; /* of one call at a time; set by np_cuda_program_bind() */
+    uint64_t sums_bytes;      /* behind that, of all summing convolutions */
+};
+
+/* An operation's own kernels; run NULL: a library's call. */
+struct np_cuda_lowering {
+    const char *name;
+    void (*run)(struct np_cuda_program *program, const struct np_cuda_call *call);
+};
+extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
+
+/* Names what a node became: "conv + stats", "own bn_apply". */
+const char *np_cuda_call_name(const struct np_cuda_call *call);
+/* Queues a node on the compute stream, by kernel or library. */
+int np_cuda_call_queue(
+    struct np_cuda_program *program, const struct np_cuda_call *call, struct np_err *err);
+
+/* Elements of (c) floats, padded to the 16 byte alignment that cuDNN is promised. */
+static inline int np_cuda_pitch(int c)
+{
+    return (c + 3) / 4 * 4;
+}
+
+/* Channels are the last dimension of an activation; rows are the product of the others. */
+static inline int np_cuda_channels(const struct np_cuda_program *program, int t)
+{
+    const struct np_tensor *x = &program->graph->tensors[t];
+
+    return x->dims[x->nr_dims - 1];
+}
+
+static inline uint64_t np_cuda_rows(const struct np_cuda_program *program, int t)
+{
+    return np_tensor_elements(&program->graph->tensors[t]) / (uint64_t)np_cuda_channels(program, t);
+}
+
+#endif
