@@ -238,7 +238,7 @@ install: all
 	install -Dm644 docs/nnpipe-daemon.8 $(DESTDIR)$(PREFIX)/share/man/man8/nnpipe-daemon.8
 	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
 	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
-	for d in README.md docs/*.md docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done
+	for d in README.md docs/*.md docs/*.png docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done
 	for u in nnpipe-box.service nnpipe-box.socket; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/system/$$u; done
 	for u in nnpipe.service nnpipe.socket nnpipe-worker@.service nnpipe-ended@.service; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/user/$$u; done
 	sh scripts/systemd/put.sh $(PREFIX) sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/nnpipe.conf

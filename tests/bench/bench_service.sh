@@ -1,7 +1,6 @@
 #!/bin/sh
 # How long the service takes to answer while a thousand connections are idle, in turn with none: `nnpipe status` from
-# exec
-# to exit, and its request alone on a connection of its own. The goal is 50 ms at p99.
+# exec to exit, and its request alone on a connection of its own. The goal is 50 ms at p99.
 set -eu
 cd "$(dirname "$0")/../.."
 NNPIPE=${NNPIPE:-$PWD/nnpipe} exec python3 - <<'P'
