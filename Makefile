@@ -98,7 +98,7 @@ endif
 # GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn dnn_plan)
+EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
 EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
 EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))

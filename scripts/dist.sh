@@ -49,7 +49,7 @@ x86-64 Linux with glibc 2.36 or newer (Debian 12, Ubuntu 24.04) and needs /proc.
 A GPU needs NVIDIA's driver 580 or newer, and cuDNN 9 and cuBLAS 13 from the toolkit, the system, or
 `pip install nvidia-cudnn-cu13 nvidia-cublas`.
 TEXT
-cp docs/*.md docs/nnpipe.1 "$out/docs/"
+cp docs/*.md docs/*.png docs/nnpipe.1 "$out/docs/"
 cp -r scripts/bench_gpu* scripts/check_gpu* scripts/nnpipe.bash-completion "$out/scripts/"
 cp -r tests/cuda/gpus "$out/scripts/"
 rm -rf "$out"/scripts/*/__pycache__
