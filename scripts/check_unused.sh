@@ -17,7 +17,6 @@ np_box_read_under: tests bring their own /proc and /sys
 np_cores_read_under: tests bring their own /sys
 np_devices_take: a test changes the devices of a service without a GPU
 np_crc32c_plain: a test compares it with the instruction, which the product prefers
-np_resize_set_simd: a test compares the scalar code with the vector code
 np_ref_prepare: a planted kernel, which the check must find, prepares as the reference does
 np_checked_usable: a test gives the check one kernel of its own
 np_checked_say: a test reads the message

@@ -4,14 +4,12 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/vectors.h"
 #include "loader/pixels/axis.h"
 #include "loader/pixels/resize_kernels.h"
-
-enum { SIMD_NONE, SIMD_AVX2 };
 
 /* Weights of one axis, kept while samples need the same. */
 struct table {
@@ -25,7 +23,7 @@ struct table {
 };
 
 struct np_resizer {
-    int simd;
+    enum np_vectors vectors;
     struct table across, down;
     uint8_t *middle;  /* rows after the first pass */
     uint8_t *lines;   /* rows of one block after the pass across, if that is the second pass */
@@ -42,26 +40,6 @@ struct picture {
     ptrdiff_t stride;
     int x, y, width, channels;
 };
-
-/* Written only by tests, before threads start. */
-static _Atomic int simd_wanted = -1;
-
-static int simd_level(void)
-{
-    int best = SIMD_NONE, wanted = atomic_load_explicit(&simd_wanted, memory_order_relaxed);
-
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        best = SIMD_AVX2;
-#endif
-    return wanted >= 0 && wanted < best ? wanted : best;
-}
-
-int np_resize_set_simd(int level)
-{
-    atomic_store_explicit(&simd_wanted, level, memory_order_relaxed);
-    return simd_level();
-}
 
 struct np_resizer *np_resizer_new(struct np_err *err)
 {
@@ -212,14 +190,15 @@ static void down_c(
 }
 
 /* Copies n pixels, in order or reversed. */
-static void copy_pixels(int simd, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
+static void copy_pixels(
+    enum np_vectors vectors, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
 {
     if (!flip) {
         memcpy(dst, src, (size_t)n * channels);
         return;
     }
 #if defined(__x86_64__)
-    if (simd >= SIMD_AVX2 && channels == 3) {
+    if (vectors >= NP_AVX2 && channels == 3) {
         np_flip3_avx2(src, n, dst);
         return;
     }
@@ -280,7 +259,7 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
 {
     if (!resizes) {
         for (int y = 0; y < rows; y++)
-            copy_pixels(resizer->simd,
+            copy_pixels(resizer->vectors,
                 source->data + y * source->stride + (ptrdiff_t)lo * source->channels, n,
                 source->channels, flip, out + y * stride);
         return;
@@ -326,7 +305,7 @@ static void down(struct np_resizer *resizer, const struct rows *source, int n, b
         }
         src = source->data + (taps->start[y] - source->first) * source->stride;
 #if defined(__x86_64__)
-        if (resizer->simd >= SIMD_AVX2 && (source->padded || bytes >= NP_RESIZE_MIN)) {
+        if (resizer->vectors >= NP_AVX2 && (source->padded || bytes >= NP_RESIZE_MIN)) {
             np_down_avx2(src, source->stride, weight, taps->count[y], bytes, out);
             continue;
         }
@@ -408,7 +387,7 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
                   (ptrdiff_t)(g->left - pixels->origin_x) * channels;
     source.width = pixels->origin_x + pixels->width - g->left;
     if ((x->resizes && table_set(&resizer->across, x->axis, x->lo, x->hi, flip,
-                           resizer->simd >= SIMD_AVX2 && channels == 3)) ||
+                           resizer->vectors >= NP_AVX2 && channels == 3)) ||
         (y->resizes && table_set(&resizer->down, y->axis, y->lo, y->hi, false, false)) ||
         hold(&resizer->spare, &resizer->spare_bytes,
             NP_RESIZE_ROWS * ((size_t)source.width * channels + NP_RESIZE_PAD), 1))
@@ -474,7 +453,7 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
         src = picture->data +
               ((nearest ? resizer->nearest_y[at] : at) - picture->y) * picture->stride;
         if (end > first)
-            copy_pixels(resizer->simd, src + (x->window + first - picture->x) * channels,
+            copy_pixels(resizer->vectors, src + (x->window + first - picture->x) * channels,
                 end - first, channels, flip, out + (flip ? n - end : first) * channels);
         place_pixels(resizer->map, 0, first, n, flip, src, channels, out);
         place_pixels(resizer->map, end, n, n, flip, src, channels, out);
@@ -515,7 +494,7 @@ int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     int code = 0;
 
     assert(x.box > 0 && y.box > 0 && x.scaled > 0 && y.scaled > 0);
-    resizer->simd = simd_level();
+    resizer->vectors = np_vectors_used();
     resizes = x.box != x.scaled || y.box != y.scaled;
     nearest = resizes && geometry->filter == NP_FILTER_NEAREST;
     picture = (struct picture){.data = pixels->data,

@@ -13,8 +13,5 @@ void np_resizer_free(struct np_resizer *resizer);
 /* pixels must cover the geometry's box. out: u8 (window_h, window_w, channels), dense. */
 int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *geometry, uint8_t *out, struct np_err *err);
-/* For tests: chooses plain C (0), AVX2 (1) or the best available (-1). Returns the choice in
- * effect. */
-int np_resize_set_simd(int level);
 
 #endif

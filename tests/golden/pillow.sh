@@ -25,6 +25,7 @@ for file in rows-*.txt; do
     pillow=$(sed -n '1s/^# \(Pillow [^,]*\).*/\1/p' "$file")
     t "$(nr_rows "$file") rows are $pillow's, in plain C" same "$file" 0
     t "$(nr_rows "$file") rows are $pillow's, with AVX2 where it is" same "$file" 1
+    t "$(nr_rows "$file") rows are $pillow's, with all this CPU has" same "$file" 3
 done
 crcs() { sed -n '/^#/!s/.* //p' "rows-$1.txt"; }
 differ() { crcs 12 >"$TMP/12.txt" && crcs 13 >"$TMP/13.txt" && ! cmp -s "$TMP/12.txt" "$TMP/13.txt"; }

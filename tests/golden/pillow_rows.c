@@ -15,6 +15,7 @@
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"
 #include "loader/pixels/geometry.h"
+#include "loader/base/vectors.h"
 #include "loader/pixels/resize.h"
 
 struct file {
@@ -96,7 +97,8 @@ int main(int argc, char **argv)
 
     if (argc != 2 || !resizer || np_decoder_new(&decoder, NULL))
         return 2;
-    np_resize_set_simd(atoi(argv[1]));
+    if (atoi(argv[1]) >= 0)
+        np_vectors_limit((enum np_vectors)atoi(argv[1]));
     while (fgets(line, sizeof(line), stdin)) {
         int channels, flip, border, filter, rule, at = 0;
         struct np_geometry g = {0};

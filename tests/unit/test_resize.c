@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "loader/pixels/geometry.h"
+#include "loader/base/vectors.h"
 #include "loader/pixels/resize.h"
 #include "tests/test.h"
 #include "tests/unit/made_images.h"
@@ -134,9 +135,9 @@ Test(resize, avx2_gives_the_bytes_of_plain_c)
                     geometry.filter = (uint8_t)filter;
                     geometry.flip = flip % 2;
                     geometry.down_first = flip / 2;
-                    np_resize_set_simd(0);
+                    np_vectors_limit(NP_SSE2);
                     a = resized(&pixels, &geometry);
-                    np_resize_set_simd(-1);
+                    np_vectors_limit(NP_AVX512_BF16);
                     b = resized(&pixels, &geometry);
                     equal = a && b && memcmp(a, b, (size_t)s[2] * s[3] * channels) == 0;
                     free(a);
@@ -144,12 +145,6 @@ Test(resize, avx2_gives_the_bytes_of_plain_c)
                     free(data);
                     cr_assert(equal);
                 }
-}
-
-Test(resize, simd_level_can_be_lowered_for_tests)
-{
-    cr_assert_eq(np_resize_set_simd(0), 0);
-    cr_assert_geq(np_resize_set_simd(-1), 0);
 }
 
 static bool window_is_a_part(bool down_first)

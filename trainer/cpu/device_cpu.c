@@ -24,7 +24,7 @@ void np_cpu_describe(struct np_device_info *info)
 
     np_onednn_version(version);
     np_device_add_library(info, "oneDNN", version, "");
-    np_device_add_library(info, "vectors", np_cpu_vectors(), "");
+    np_device_add_library(info, "vectors", np_vectors_name(), "");
 }
 
 static void cpu_close(struct np_device *device)

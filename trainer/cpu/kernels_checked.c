@@ -31,7 +31,7 @@ static void write_with(char *text, size_t bytes)
 
     np_onednn_version(version);
     snprintf(text, bytes, "checked with oneDNN %s, instructions %x, %s", version, np_onednn_isa(),
-        np_cpu_vectors());
+        np_vectors_name());
 }
 
 /* Writes a kernel and its shape, without the rows. */

@@ -7,18 +7,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "loader/base/vectors.h"
+
 typedef float np_v8 __attribute__((vector_size(32)));
 typedef uint32_t np_v8u __attribute__((vector_size(32)));
 typedef int32_t np_v8i __attribute__((vector_size(32)));
 typedef uint16_t np_v8h __attribute__((vector_size(16)));
 typedef int16_t np_v8s __attribute__((vector_size(16)));
 typedef uint8_t np_v8b __attribute__((vector_size(8)));
-
-/* The CPU's vectors, or fewer with NNPIPE_CPU (sse2, avx2 or avx512) in the environment, so that
- * tests can run the plain code on any machine. oneDNN has ONEDNN_MAX_CPU_ISA. */
-enum np_vectors { NP_SSE2, NP_AVX2, NP_AVX512, NP_AVX512_BF16 };
-enum np_vectors np_vectors_used(void);
-const char *np_cpu_vectors(void); /* by name: rounding depends on it too */
 
 #define NP_INLINE  static inline __attribute__((always_inline, unused))
 #define NP_AS_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))

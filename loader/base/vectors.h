@@ -1,0 +1,14 @@
+/* The vector instructions of this CPU, or fewer with NNPIPE_CPU (sse2, avx2 or avx512) in the
+ * environment, so that tests can run all code on any machine. Any thread. */
+#ifndef NP_VECTORS_H
+#define NP_VECTORS_H
+
+/* NP_AVX2: with FMA and BMI2; NP_AVX512: F, BW. Each has those before it. */
+enum np_vectors { NP_SSE2, NP_AVX2, NP_AVX512, NP_AVX512_BF16 };
+
+enum np_vectors np_vectors_used(void);
+const char *np_vectors_name(void); /* of those in use: rounding depends on them too */
+/* For tests, before threads start: uses none above `max`. Returns those in use. */
+enum np_vectors np_vectors_limit(enum np_vectors max);
+
+#endif
