@@ -7,6 +7,8 @@ build=${1:-build}
 
 # Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
+np_jpeg_use_plain: tests compare plain C with the vector code
+np_vectors_limit: tests compare the instruction sets of one CPU
 np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
 np_profile_parse: fuzz_profile gives bytes
 np_profile_html_to: fuzz_profile takes the page without a file

@@ -1,6 +1,8 @@
 /* JPEG -> pixels. Decodes only the part that a geometry needs; its pixels are those of Pillow,
- * which uses libjpeg-turbo with ISLOW and fancy upsampling. Reader threads, a state each; the
- * decompressor and the buffers are kept from image to image, but never a table.
+ * which uses libjpeg-turbo with ISLOW and fancy upsampling. Our own decoder (jpeg.h) does so for
+ * most files; libjpeg-turbo decodes those that it refuses, and is the judge of what is bad. Reader
+ * threads, a state each; the decompressor and the buffers are kept from image to image, but never
+ * a table.
  *
  * Whether a file is bad depends on its bytes alone, not on the part decoded: it is bad if Pillow
  * cannot load it (docs/PIXELS.md). Pillow ignores libjpeg's warnings, so a file of one Huffman scan
@@ -20,6 +22,7 @@
 #include <jerror.h>
 
 #include "loader/base/mem.h"
+#include "loader/pixels/jpeg.h"
 
 #define MAX_SCANS  500   /* of a progressive file; more would take too long */
 #define SMALL_SIDE 64    /* up to here a crop costs more than it saves */
@@ -45,6 +48,8 @@ struct jpeg_state {
         *limit;      /* of the file; of the bytes that the source gives before it stops */
     uint8_t *pixels; /* from libjpeg */
     size_t pixels_bytes;
+    struct np_jpeg *own;      /* our decoder */
+    const uint8_t *own_bytes; /* of the file that it opened; NULL: none */
 };
 
 /* --- libjpeg's callbacks ------------------------------------------------------------------- */
@@ -139,6 +144,7 @@ static void jpeg_fini(void *memory)
     if (!state)
         return;
     jpeg_destroy_decompress(&state->cinfo);
+    np_jpeg_free(state->own);
     np_free(state->pixels);
     np_free(state);
 }
@@ -159,6 +165,11 @@ static int jpeg_init(void **ret_state, struct np_err *err)
         .resync_to_restart = jpeg_resync_to_restart,
         .term_source = nothing};
     state->progress.progress_monitor = limit_scans;
+    state->own = np_jpeg_new(err);
+    if (!state->own) {
+        np_free(state);
+        return -ENOMEM;
+    }
     *ret_state = state;
     return 0;
 }
@@ -283,6 +294,11 @@ static int jpeg_info(void *memory, const uint8_t *bytes, size_t nr_bytes,
 {
     struct jpeg_state *state = memory;
 
+    state->own_bytes = NULL;
+    if (np_jpeg_open(state->own, bytes, nr_bytes, ret_info)) {
+        state->own_bytes = bytes;
+        return 0;
+    }
     if (setjmp(state->failed))
         return failed(state, err);
     read_header(state, bytes, nr_bytes);
@@ -460,25 +476,37 @@ static void decode_checked(
         decode_all(state, ret_pixels);
 }
 
+static int decode_by_libjpeg(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes,
+    const struct np_rect *need, int channels, struct np_pixels *ret_pixels, struct np_err *err)
+{
+    if (setjmp(state->failed))
+        return failed(state, err);
+    if (state->bytes != bytes || state->nr_bytes != nr_bytes)
+        read_header(state, bytes, nr_bytes);
+    assert(need->left >= 0 && need->right <= (int)state->cinfo.image_width);
+    assert(need->top >= 0 && need->bottom <= (int)state->cinfo.image_height);
+    choose_output(&state->cinfo, channels);
+    decode_checked(state, need, ret_pixels);
+    jpeg_abort_decompress(&state->cinfo);
+    state->bytes = NULL;
+    return 0;
+}
+
 static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
     struct np_err *err)
 {
     struct jpeg_state *state = memory;
     struct np_rect need;
+    int code = -EBADMSG;
 
-    if (setjmp(state->failed))
-        return failed(state, err);
-    if (state->bytes != bytes || state->nr_bytes != nr_bytes)
-        read_header(state, bytes, nr_bytes);
     np_geometry_need(geometry, &need);
-    assert(need.left >= 0 && need.right <= (int)state->cinfo.image_width);
-    assert(need.top >= 0 && need.bottom <= (int)state->cinfo.image_height);
-    choose_output(&state->cinfo, channels);
-    decode_checked(state, &need, ret_pixels);
-    jpeg_abort_decompress(&state->cinfo);
-    state->bytes = NULL;
-    return 0;
+    if (state->own_bytes == bytes)
+        code = np_jpeg_decode(state->own, &need, channels, ret_pixels, err);
+    state->own_bytes = NULL;
+    if (code != -EBADMSG)
+        return code;
+    return decode_by_libjpeg(state, bytes, nr_bytes, &need, channels, ret_pixels, err);
 }
 
 /* --- encoding ------------------------------------------------------------------------------ */

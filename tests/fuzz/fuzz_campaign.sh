@@ -26,6 +26,7 @@ for target in "$ROOT"/tests/fuzz/fuzz_*.c; do
     case $name in
     fuzz_driver) ;;
     fuzz_http) campaign "$name" 60 ;; # an hour: it is what strangers talk to
+    fuzz_jpeg) campaign "$name" 30 ;; # half an hour: beside libjpeg-turbo, for each instruction set
     *) campaign "$name" 1 ;;
     esac
 done

@@ -41,6 +41,10 @@ static void set_kind(j_compress_ptr cinfo, const struct made_jpeg *made)
     jpeg_set_quality(cinfo, made->quality ? made->quality : 85, TRUE);
     for (int c = 0; c < cinfo->num_components; c++)
         cinfo->comp_info[c].h_samp_factor = cinfo->comp_info[c].v_samp_factor = 1;
+    for (int c = 1; c < 3 && cinfo->num_components == 3; c++) {
+        cinfo->comp_info[c].h_samp_factor = made->chroma_h ? made->chroma_h : 1;
+        cinfo->comp_info[c].v_samp_factor = made->chroma_v ? made->chroma_v : 1;
+    }
     cinfo->comp_info[0].h_samp_factor = made->h ? made->h : 1;
     cinfo->comp_info[0].v_samp_factor = made->v ? made->v : 1;
     if (made->components == 4) {
@@ -60,7 +64,12 @@ uint8_t *made_jpeg(const struct made_jpeg *made, size_t *ret_nr_bytes)
     unsigned char *bytes = NULL;
     unsigned long nr_bytes = 0;
     uint8_t *pixels = made_pixels(made->width, made->height, made->components, 1);
+    uint32_t noise = 1;
 
+    for (int i = 0; made->noise && i < made->width * made->height * made->components; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        pixels[i] = (uint8_t)(noise >> 24);
+    }
     cinfo.err = jpeg_std_error(&errors); /* exits on error */
     jpeg_create_compress(&cinfo);
     jpeg_mem_dest(&cinfo, &bytes, &nr_bytes);

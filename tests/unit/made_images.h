@@ -8,10 +8,12 @@
 
 struct made_jpeg {
     int width, height;
-    int components; /* 1, 3 or 4 */
-    int h, v;       /* sampling factors of the first component; the others have 1 */
+    int components;         /* 1, 3 or 4 */
+    int h, v;               /* sampling factors of the first component */
+    int chroma_h, chroma_v; /* of the second and third; 0: 1 */
     bool progressive, arithmetic, rgb, ycck;
     bool own_codes; /* Huffman tables made for it, not the usual ones */
+    bool noise;     /* pixels of noise: many large coefficients */
     int restart;    /* MCUs; 0: none */
     int quality;
 };

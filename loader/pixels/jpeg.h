@@ -1,0 +1,30 @@
+/* Our own decoder of baseline JPEG files: the pixels of any part of a picture, equal to those that
+ * libjpeg-turbo makes of the whole (ISLOW, fancy upsampling). It decodes a file only if everything
+ * in it is in order, and refuses the others: those are libjpeg-turbo's, and its verdict counts.
+ * Hostile bytes are refused. One thread a decoder.
+ *
+ * Numbers in parentheses, (B.2.4.2), are sections of ITU-T T.81. */
+#ifndef NP_JPEG_H
+#define NP_JPEG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/pixels/codec.h"
+
+struct np_jpeg;
+struct np_jpeg *np_jpeg_new(struct np_err *err); /* NULL: no memory */
+void np_jpeg_free(struct np_jpeg *jpeg);
+/* Reads the header; false: refused. The bytes must stay valid until np_jpeg_decode() returns. */
+bool np_jpeg_open(
+    struct np_jpeg *jpeg, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info);
+/* Decodes the part `need` of the open picture: RGB for colour; for grey as many channels as asked (1
+ * or 3). *ret_pixels is valid until the next call. -EBADMSG: refused (err is not set); -ENOMEM. */
+int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channels,
+    struct np_pixels *ret_pixels, struct np_err *err);
+/* For tests: decodes with plain C, not with the CPU's vectors. Without AVX2, and without this, all
+ * files are refused: libjpeg-turbo is faster there. */
+void np_jpeg_use_plain(struct np_jpeg *jpeg);
+
+#endif

@@ -1,0 +1,135 @@
+/* The parts of the JPEG decoder (jpeg.h): header, tables and entropy decoding, kernels. Private. */
+#ifndef NP_JPEG_PARTS_H
+#define NP_JPEG_PARTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/pixels/jpeg.h"
+
+/* --- header (jpeg_header.c) ---------------------------------------------------------------- */
+
+#define NP_JPEG_COMPONENTS 3
+#define NP_JPEG_MCU_BLOCKS 10 /* maximum (B.2.3) */
+
+struct np_jpeg_component {
+    int id;
+    int h, v;          /* sampling factors: blocks of an MCU */
+    int quant, dc, ac; /* numbers of its tables */
+    int first;         /* of its blocks in an MCU */
+    int width, height; /* samples that the picture covers */
+    int across, down;  /* pixels a sample: 1 or 2 */
+};
+
+/* A Huffman table as it stands in the file: 16 counts, then the symbols. */
+struct np_jpeg_huff {
+    const uint8_t *counts; /* NULL: none */
+    int nr_symbols;
+};
+
+struct np_jpeg_frame {
+    int width, height, nr_components;
+    int mcu_width, mcu_height; /* pixels */
+    int mcu_blocks;
+    int mcus_across, mcus_down;
+    int restart; /* MCUs of a restart interval; 0: none */
+    struct np_jpeg_component component[NP_JPEG_COMPONENTS];
+    uint16_t quant[4][64]; /* natural order */
+    bool has_quant[4];
+    struct np_jpeg_huff dc[4], ac[4];
+    const uint8_t *scan, *end; /* entropy-coded data up to the file's end */
+};
+
+/* Zigzag position -> natural position (A.3.6). Only bad codes reach those past 63; these stand for
+ * the first coefficient of the next block, which overwrites what is put there. */
+#define NP_JPEG_PAST ((int)(sizeof(struct np_jpeg_block) / sizeof(int16_t)))
+extern const uint8_t np_jpeg_natural[64 + 32];
+
+bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *ret_frame);
+
+/* --- entropy decoding (jpeg_entropy.c) ----------------------------------------------------- */
+
+#define NP_JPEG_LOOK 10 /* bits that index a table */
+
+/* What the bits of a code stand for; length 0: the code is longer than NP_JPEG_LOOK. */
+struct np_jpeg_code {
+    uint8_t length, run, size;
+    uint8_t advance; /* coefficients; 128: the end of the block */
+};
+
+/* A pair of DC and AC tables (F.2.2.3), made for speed. */
+struct np_jpeg_tables {
+    uint64_t dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* see struct entry */
+    struct np_jpeg_code dc_code[1 << NP_JPEG_LOOK], ac_code[1 << NP_JPEG_LOOK];
+    uint32_t dc_limit[17], ac_limit[17]; /* by length: first 16-bit value past its codes */
+    int dc_offset[17], ac_offset[17];    /* by length: index of a symbol less its code */
+    uint8_t dc_source[16 + 256], ac_source[16 + 256]; /* counts and symbols, as in the file */
+    int dc_source_bytes, ac_source_bytes;
+};
+
+bool np_jpeg_make_tables(
+    const struct np_jpeg_huff *dc, const struct np_jpeg_huff *ac, struct np_jpeg_tables *tables);
+bool np_jpeg_has_tables(const struct np_jpeg_tables *tables, const struct np_jpeg_huff *dc,
+    const struct np_jpeg_huff *ac);
+
+/* A place in a stream of bits without stuffed bytes. */
+struct np_jpeg_bits {
+    const uint8_t *at; /* the next byte to load */
+    uint64_t window;   /* the next bits, at the top */
+    int64_t count;     /* of them, at least */
+};
+
+#define NP_JPEG_SLACK 256 /* readable bytes past a stream, for each block of a lane */
+
+struct np_jpeg_block {
+    int16_t coef[64];     /* natural order; DC as a difference */
+    const uint64_t *ac;   /* of its np_jpeg_tables */
+    const uint64_t *next; /* the dc of the next block's, or a table that stops the lane */
+};
+
+/* Decodes a sequence of blocks. */
+struct np_jpeg_lane {
+    struct np_jpeg_bits bits;
+    const uint64_t *table;
+    uint64_t k; /* the next coefficient of block, in zigzag order */
+    struct np_jpeg_block *block, *end;
+    uint64_t bad; /* not 0: bad codes */
+};
+
+void np_jpeg_seek(struct np_jpeg_bits *bits, const uint8_t *stream, uint64_t bit);
+/* Bits from stream to the next bit. */
+uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream);
+/* Sets a lane to decode nr blocks. Their coefficients must be zero, ac set, and next
+ * (but the last one's). */
+void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr);
+/* Decodes with nr lanes (1 or 2), a symbol of each in turn, until one of them is at its end or finds
+ * bad codes (then bad is set); returns which. */
+int np_jpeg_run(struct np_jpeg_lane *lanes, int nr);
+/* Copies entropy-coded data without stuffed bytes (B.1.1.5), up to a marker or the end. Returns
+ * where it stopped. */
+const uint8_t *np_jpeg_unstuff(const uint8_t *at, const uint8_t *end, uint8_t **out);
+
+/* --- kernels (jpeg_kernels.c, jpeg_avx2.c, jpeg_avx512.c) ---------------------------------- */
+
+#define NP_JPEG_PAD 64 /* bytes past a row that kernels may read and write */
+
+struct np_jpeg_kernels {
+    int blocks; /* of one call of idct */
+    /* Inverse DCT (A.3.3) of `blocks` blocks side by side, coefficients and quant in natural order,
+     * to 8 rows. false: a coefficient is beyond what 8-bit samples give. */
+    bool (*idct)(
+        const int16_t *const *block, const uint16_t *quant, uint8_t *out, ptrdiff_t stride);
+    /* t[i] = 3 * near[i] + far[i], or near[i] if far is NULL, for i in 0..n-1. */
+    void (*blend)(const uint8_t *near, const uint8_t *far, int n, int16_t *t);
+    /* Two samples of each t[0..n-1], with t[-1] and t[n]. */
+    void (*widen)(const int16_t *t, int n, bool blended, uint8_t *out);
+    /* out[i] = (t[i] + bias) / 4 */
+    void (*narrow)(const int16_t *t, int n, int bias, uint8_t *out);
+    void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, uint8_t *out);
+    void (*grey)(const uint8_t *y, int n, uint8_t *out); /* to RGB */
+};
+
+extern const struct np_jpeg_kernels np_jpeg_plain, np_jpeg_avx2, np_jpeg_avx512;
+
+#endif
