@@ -2,15 +2,14 @@
  * and as PNG files. Main thread; the loader's readers run while it waits for the batch. */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/data/data.h"
+#include "daemon/data/sheet.h"
 #include "daemon/config/setup.h"
 #include "loader/base/mem.h"
 #include "loader/loader.h"
-#include "loader/pixels/codec.h"
 
 struct view {
     struct np_config *config;
@@ -20,8 +19,7 @@ struct view {
     const char *out, *sheet, *split; /* NULL: none; split: train */
     uint64_t step;
     const struct np_index *index; /* of setup: the shown set */
-    uint8_t *grid;                /* of the sheet: (grid_height, grid_width, channels) */
-    int grid_columns, grid_width, grid_height;
+    struct np_sheet grid;         /* pixels NULL: none */
 };
 
 /* Changes config to the rows of an evaluation: in the set's order, with the test chain. */
@@ -90,88 +88,15 @@ static int loader_config(struct view *view, struct np_stat *stat,
     return 0;
 }
 
-struct picture {
-    const uint8_t *pixels; /* (height, width, channels) */
-    int height, width, channels;
-};
-
-static int write_png(
-    struct view *view, const struct picture *picture, const char *path, struct np_err *err)
-{
-    uint8_t *png = NULL;
-    size_t bytes;
-    int code = np_codec_png.encode(
-        picture->pixels, picture->width, picture->height, picture->channels, 0, &png, &bytes, err);
-
-    if (!code)
-        code = np_io_replace(&view->io, path, png, bytes, err);
-    np_free(png);
-    return code;
-}
-
-#define GAP 2 /* pixels between the rows of a sheet */
-
-/* Makes the sheet, nearly square: rows from left to right, then down. */
-static int begin_sheet(struct view *view, const struct np_batch_shape *shape, struct np_err *err)
-{
-    view->grid_columns = (int)ceil(sqrt(shape->rows * (double)shape->height / shape->width));
-    if (view->grid_columns > shape->rows)
-        view->grid_columns = shape->rows;
-    view->grid_width = view->grid_columns * (shape->width + GAP) - GAP;
-    view->grid_height =
-        (shape->rows + view->grid_columns - 1) / view->grid_columns * (shape->height + GAP) - GAP;
-    view->grid = np_try_array(
-        (size_t)view->grid_height * (size_t)view->grid_width, (size_t)shape->channels, err);
-    return view->grid ? 0 : -ENOMEM;
-}
-
-static void put_into_sheet(
-    struct view *view, const struct np_batch_shape *shape, int r, const uint8_t *pixels)
-{
-    const size_t line = (size_t)shape->width * (size_t)shape->channels;
-    const size_t top = (size_t)(r / view->grid_columns) * (size_t)(shape->height + GAP);
-    const size_t left = (size_t)(r % view->grid_columns) * (size_t)(shape->width + GAP);
-
-    for (size_t y = 0; y < (size_t)shape->height; y++)
-        memcpy(view->grid + ((top + y) * (size_t)view->grid_width + left) * (size_t)shape->channels,
-            pixels + y * line, line);
-}
-
-/* Writes the operations on the picture in their order, without those that change nothing. */
-static void geometry_text(const struct np_row *row, char *text, size_t bytes)
-{
-    const struct np_geometry *g = &row->geometry;
-    const int width = g->right - g->left, height = g->bottom - g->top;
-    int used = snprintf(text, bytes, "%dx%d", row->source_w, row->source_h);
-
-    if (width != row->source_w || height != row->source_h)
-        used += snprintf(text + used, bytes - (size_t)used, ", cut %dx%d at %d,%d", width, height,
-            g->left, g->top);
-    if (g->scaled_w != width || g->scaled_h != height)
-        used += snprintf(
-            text + used, bytes - (size_t)used, ", resized to %dx%d", g->scaled_w, g->scaled_h);
-    if (g->window_w != g->scaled_w || g->window_h != g->scaled_h || g->window_x || g->window_y)
-        used += snprintf(text + used, bytes - (size_t)used, ", window %dx%d at %d,%d", g->window_w,
-            g->window_h, g->window_x, g->window_y);
-    if (g->flip)
-        snprintf(text + used, bytes - (size_t)used, ", flipped");
-}
-
 static void print_row(struct view *view, const struct np_batch *batch, int r, const char *file)
 {
     const struct np_row *row = &batch->about[r];
-    const struct np_geometry *geometry = &row->geometry;
-    const int box[4] = {geometry->left, geometry->top, geometry->right, geometry->bottom};
-    const int size[2] = {geometry->scaled_w, geometry->scaled_h};
-    const int window[4] = {
-        geometry->window_x, geometry->window_y, geometry->window_w, geometry->window_h};
-    const int source[2] = {row->source_w, row->source_h};
     const char *class_name = view->setup.classes->items[batch->labels[r]]->text;
     struct np_json *json = &view->ui->object;
     char name[NP_MAX_NAME + 1], how[256];
 
     np_index_name(view->index, row->sample, name, sizeof(name));
-    geometry_text(row, how, sizeof(how));
+    np_geometry_text(row, how, sizeof(how));
     np_ui_say(view->ui, "row %d: %s (%s): %s%s%s", r, name, class_name, how, file ? ": " : "",
         file ? file : "");
     np_json_begin(json, "row");
@@ -180,11 +105,7 @@ static void print_row(struct view *view, const struct np_batch *batch, int r, co
     np_json_text(json, "path", name);
     np_json_int(json, "label", batch->labels[r]);
     np_json_text(json, "class", class_name);
-    np_json_ints(json, "box", box, 4);
-    np_json_ints(json, "size", size, 2);
-    np_json_ints(json, "window", window, 4);
-    np_json_bool(json, "flip", geometry->flip);
-    np_json_ints(json, "source_size", source, 2);
+    np_geometry_json(json, row);
     np_json_int(json, "sample", (int64_t)row->sample);
     np_json_int(json, "epoch", row->epoch);
     np_json_int(json, "replaced", row->attempts);
@@ -197,31 +118,27 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
 {
     const size_t row_bytes =
         (size_t)config->shape.height * (size_t)config->shape.width * (size_t)config->shape.channels;
-    int code = view->sheet ? begin_sheet(view, &config->shape, err) : 0;
+    int code = view->sheet ? np_sheet_init(&view->grid, &config->shape, err) : 0;
 
     for (int r = 0; !code && r < config->shape.rows; r++) {
-        const struct picture row = {batch->images + (size_t)r * row_bytes, config->shape.height,
+        const struct np_picture row = {batch->images + (size_t)r * row_bytes, config->shape.height,
             config->shape.width, config->shape.channels};
         char *file = view->out
                          ? np_format("%s/step%06" PRIu64 "-row%04d.png", view->out, view->step, r)
                          : NULL;
 
         if (file)
-            code = write_png(view, &row, file, err);
-        if (!code && view->grid)
-            put_into_sheet(view, &config->shape, r, row.pixels);
+            code = np_picture_write(&view->io, &row, file, err);
+        if (!code && view->grid.pixels)
+            np_sheet_put(&view->grid, r, row.pixels);
         if (!code)
             print_row(view, batch, r, file);
         np_free(file);
     }
-    if (!code && view->grid) {
-        const struct picture sheet = {
-            view->grid, view->grid_height, view->grid_width, config->shape.channels};
-
-        code = write_png(view, &sheet, view->sheet, err);
-        if (!code)
-            np_ui_say(view->ui, "sheet: %d columns: %s", view->grid_columns, view->sheet);
-    }
+    if (!code && view->grid.pixels)
+        code = np_sheet_write(&view->io, &view->grid, view->sheet, err);
+    if (!code && view->grid.pixels)
+        np_ui_say(view->ui, "sheet: %d columns: %s", view->grid.columns, view->sheet);
     return code;
 }
 
@@ -270,7 +187,7 @@ static int run(struct view *view)
     }
     if (code)
         np_ui_error(view->ui, &err);
-    np_free(view->grid);
+    np_free(view->grid.pixels);
     np_setup_fini(&view->setup);
     np_stat_free(stat);
     return code ? NP_EXIT_FAILED : NP_EXIT_DONE;

@@ -5,6 +5,7 @@
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
  *   run_pipeline.c  pipeline counters          run_say.c     messages, names
+ *   replay.c     rows of a past run; calls run_data, run_facts, run_place
  * and below them, without struct np_run:
  *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
  *   run_log.c    log files                     watch.c       signals and long waits */
@@ -173,6 +174,9 @@ int np_run_load_facts(struct np_run *run, struct np_err *err);
  * run->dir stays NULL if a new run begins. */
 int np_run_find_folder(struct np_run *run, struct np_err *err);
 int np_run_new_folder(struct np_run *run, struct np_err *err);
+/* Takes pixels rule and split from a run's resolved config; dir: for messages. */
+int np_run_take_own(
+    const struct np_node *resolved, const char *dir, struct np_config *config, struct np_err *err);
 
 /* --- run_model.c ----------------------------------------------------------------------------------- */
 

@@ -121,7 +121,7 @@ static void keep_own(const struct np_node *written, const struct np_node *began,
     }
 }
 
-static int take_own(
+int np_run_take_own(
     const struct np_node *resolved, const char *dir, struct np_config *config, struct np_err *err)
 {
     const struct np_node *name = np_node_get(np_node_get(resolved, "loader"), "pixels");
@@ -185,7 +185,7 @@ static int check_place(struct np_run *run, const char *dir, struct place *place,
 /* Resumes in dir: the folder's current values replace the config's. */
 static int use_place(struct np_run *run, const char *dir, struct place *place, struct np_err *err)
 {
-    int code = take_own(place->resolved, np_run_name(run, dir), run->config, err);
+    int code = np_run_take_own(place->resolved, np_run_name(run, dir), run->config, err);
 
     if (code == 0)
         code = np_changes_take(place->resolved, run->config, err);

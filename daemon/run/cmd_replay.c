@@ -1,0 +1,302 @@
+/* `nnpipe replay RUN --step N [--row R]`: the rows of a training step of a run again, as PNG files
+ * and JSON. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cmd.h"
+#include "daemon/data/data.h"
+#include "daemon/data/sheet.h"
+#include "daemon/run/replay.h"
+#include "daemon/run/run_change.h"
+#include "daemon/run/runs_found.h"
+#include "daemon/ui/table.h"
+#include "daemon/ui/terminal.h"
+#include "loader/base/crc32c.h"
+#include "loader/base/text.h"
+
+struct request {
+    const char *word;  /* RUN */
+    int64_t step, row; /* -1: not given */
+    const char *out;   /* NULL: a folder in the run's */
+    bool json;
+};
+
+/* A replay under way. */
+struct show {
+    const struct request *request;
+    struct np_replay replay;
+    struct np_ui ui;
+    struct np_io io;
+    struct np_table table;
+    char *folder; /* of the files */
+    FILE *lines;  /* of the rows' JSON */
+    char *text;   /* the same as text, once `lines` is closed; free() */
+    size_t text_bytes;
+    int nr_replaced;
+};
+
+/* --- one row --------------------------------------------------------------------------------- */
+
+enum { ROW, EPOCH, SAMPLE, CLASS, MADE, PATH, REPLACED };
+static const struct np_column columns[] = {
+    [ROW] = {"row", .right = true},
+    [EPOCH] = {"epoch", .right = true, .spare = 3},
+    [SAMPLE] = {"sample", .right = true, .spare = 2},
+    [CLASS] = {"class"},
+    [MADE] = {"made by", .cuts = true, .spare = 1},
+    [PATH] = {"path", .cuts = true},
+    [REPLACED] = {"replaced", .right = true, .if_any = true},
+    {0},
+};
+
+static const char *class_of(const struct show *show, const struct np_remade *row)
+{
+    return show->replay.setup->classes->items[row->label]->text;
+}
+
+static int add_to_table(struct show *show, const struct np_remade *row, struct np_err *err)
+{
+    const struct np_row *about = row->about;
+    struct np_table_row *line = np_table_add(&show->table, err);
+    char name[NP_MAX_NAME + 1], made[256];
+
+    if (!line)
+        return err->code;
+    np_index_name(show->replay.setup->train, about->sample, name, sizeof(name));
+    np_geometry_text(about, made, sizeof(made));
+    snprintf(
+        line->cells[ROW], NP_TABLE_CELL, "%" PRIu64, row->number % (uint64_t)show->replay.batch);
+    snprintf(line->cells[EPOCH], NP_TABLE_CELL, "%" PRIu32, about->epoch);
+    snprintf(line->cells[SAMPLE], NP_TABLE_CELL, "%" PRIu64, about->sample);
+    snprintf(line->cells[CLASS], NP_TABLE_CELL, "%s", class_of(show, row));
+    snprintf(line->cells[MADE], NP_TABLE_CELL, "%s", made);
+    snprintf(line->cells[PATH], NP_TABLE_CELL, "%s", name);
+    if (about->attempts)
+        snprintf(line->cells[REPLACED], NP_TABLE_CELL, "%u", about->attempts);
+    return 0;
+}
+
+/* The bad samples in whose place this sample came. */
+static void put_bad(struct np_json *json, const struct np_remade *row)
+{
+    np_json_open(json, "bad", '[');
+    for (int i = 0; i < row->nr_bad; i++) {
+        np_json_open(json, NULL, '{');
+        np_json_int(json, "sample", (int64_t)row->bad[i].sample);
+        np_json_text(json, "path", row->bad[i].path);
+        np_json_text(json, "reason", row->bad[i].reason);
+        np_json_close(json, '}');
+    }
+    np_json_close(json, ']');
+}
+
+static void put_row(struct show *show, const struct np_remade *row, const char *file)
+{
+    const struct np_row *about = row->about;
+    const uint64_t batch = (uint64_t)show->replay.batch;
+    struct np_batch_shape shape = show->replay.loader.shape;
+    struct np_json *json = &show->ui.object;
+    char path[2 * NP_MAX_NAME], crc[9];
+
+    np_data_place(show->replay.setup->train, about->sample, path, sizeof(path));
+    snprintf(crc, sizeof(crc), "%08x", np_crc32c(0, row->pixels, np_batch_row_bytes(&shape)));
+    np_json_begin(json, "row");
+    np_json_int(json, "step", (int64_t)(row->number / batch));
+    np_json_int(json, "epoch", about->epoch);
+    np_json_int(json, "row", (int64_t)(row->number % batch));
+    np_json_int(json, "position", about->position);
+    np_json_int(json, "sample", (int64_t)about->sample);
+    np_json_text(json, "path", path);
+    np_json_int(json, "label", row->label);
+    np_json_text(json, "class", class_of(show, row));
+    np_geometry_json(json, about);
+    np_json_text(json, "crc32c", crc);
+    np_json_int(json, "replaced", about->attempts);
+    if (row->nr_bad)
+        put_bad(json, row);
+    np_json_text(json, "file", file);
+    const char *line = np_json_end(json);
+    np_ui_event(&show->ui, line);
+    if (line)
+        fputs(line, show->lines);
+}
+
+static int take(void *context, const struct np_remade *row, struct np_err *err)
+{
+    struct show *show = context;
+    const struct np_batch_shape *shape = &show->replay.loader.shape;
+    const struct np_picture picture = {row->pixels, shape->height, shape->width, shape->channels};
+    char *file = np_format(
+        "%s/row%04" PRIu64 ".png", show->folder, row->number % (uint64_t)show->replay.batch);
+    int code = np_picture_write(&show->io, &picture, file, err);
+
+    if (code == 0)
+        put_row(show, row, file);
+    if (code == 0)
+        code = add_to_table(show, row, err);
+    show->nr_replaced += row->about->attempts > 0;
+    np_free(file);
+    return code;
+}
+
+/* --- a step ---------------------------------------------------------------------------------- */
+
+static int open_folder(struct show *show, const char *dir, struct np_err *err)
+{
+    const struct request *request = show->request;
+
+    show->folder = request->out ? np_strdup(request->out)
+                                : np_format("%s/replay-step%" PRId64, dir, request->step);
+    int code = np_make_dirs(show->folder, err);
+    if (code == 0)
+        code = np_io_open(&show->io, "pread", 1, err);
+    if (code == 0 && !(show->lines = open_memstream(&show->text, &show->text_bytes)))
+        code = np_err_set(err, -errno, "the rows' JSON: %s", strerror(errno));
+    return code;
+}
+
+/* Writes rows.jsonl, or rowNNNN.json of a single row. */
+static int write_lines(struct show *show, struct np_err *err)
+{
+    const int64_t row = show->request->row;
+    char *path = row < 0 ? np_format("%s/rows.jsonl", show->folder)
+                         : np_format("%s/row%04" PRId64 ".json", show->folder, row);
+    int code = fclose(show->lines) ? np_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
+
+    show->lines = NULL;
+    if (code == 0)
+        code = np_io_replace(&show->io, path, show->text, show->text_bytes, err);
+    np_free(path);
+    return code;
+}
+
+static void print_table(struct show *show)
+{
+    const struct np_table_look look = {.chosen = -1,
+        .width = np_terminal_columns(STDOUT_FILENO),
+        .colour = np_terminal_colour(STDOUT_FILENO)};
+
+    if (!show->ui.json)
+        np_table_print(&show->table, &look, stdout);
+}
+
+static int replay_step(struct show *show, struct np_err *err)
+{
+    const struct request *request = show->request;
+    int code =
+        np_replay_step(&show->replay, (uint64_t)request->step, (int)request->row, take, show, err);
+
+    if (code == 0)
+        code = write_lines(show, err);
+    if (code < 0)
+        return code;
+    print_table(show);
+    if (show->replay.changed[0])
+        np_ui_say(&show->ui,
+            "%s has changed since it was listed, perhaps since the run: rows of changed files "
+            "differ",
+            show->replay.changed);
+    np_ui_say(&show->ui,
+        "step %" PRId64 " of %" PRIu64 " (%" PRId64 " in metrics.jsonl): %d row%s, %d of them in "
+        "place of bad samples, in %s",
+        request->step, show->replay.nr_steps, request->step + 1, show->table.nr_rows,
+        show->table.nr_rows == 1 ? "" : "s", show->nr_replaced, show->folder);
+    return 0;
+}
+
+/* --- the command ----------------------------------------------------------------------------- */
+
+/* A row depends on most keys: -o may change only those that a resumed run may change. */
+static int check_overrides(
+    const char *path, const struct np_overrides *overrides, const struct np_config *config)
+{
+    const struct np_overrides none = {0};
+    struct np_config *plain = NULL;
+    char why[512];
+    int code = overrides->nr_texts ? np_cmd_config(path, &none, NULL, &plain) : 0;
+
+    if (code == 0 && plain) {
+        struct np_node *then = np_config_node(plain), *now = np_config_node(config);
+
+        if (!np_config_same(then, now, true, why, sizeof(why)))
+            code = np_usage("replay", "-o: the run's rows would be others: %s", why);
+        np_node_free(then);
+        np_node_free(now);
+    }
+    np_config_free(plain);
+    return code;
+}
+
+static int replay(const struct request *request, const char *dir, struct np_config *config)
+{
+    struct show show = {.request = request, .table = {.columns = columns, .coloured = -1}};
+    struct np_source_progress progress = {
+        .note = np_ui_note, .count = np_ui_listing, .context = &show.ui};
+    struct np_err err = {0};
+
+    np_ui_init(&show.ui, request->json);
+    int code = np_replay_open(&show.replay, config, dir, &progress, &err);
+    if (code == 0)
+        code = open_folder(&show, dir, &err);
+    if (code == 0)
+        code = replay_step(&show, &err);
+    if (code < 0)
+        np_ui_error(&show.ui, &err);
+    const bool usage = show.replay.usage;
+    if (show.lines)
+        fclose(show.lines);
+    free(show.text);
+    np_free(show.folder);
+    np_io_close(&show.io);
+    np_table_fini(&show.table);
+    np_replay_close(&show.replay);
+    np_ui_fini(&show.ui);
+    return code == 0 ? NP_EXIT_DONE : usage ? NP_EXIT_USAGE : NP_EXIT_FAILED;
+}
+
+static int parse(const char *step, const char *row, struct request *request)
+{
+    request->step = request->row = -1;
+    if (!step)
+        return np_usage("replay", "expected RUN --step N");
+    if (!np_text_int(step, 0, INT64_MAX / 2, &request->step))
+        return np_usage("replay", "--step takes a number, 0 for the first step, not %s", step);
+    if (row && !np_text_int(row, 0, INT32_MAX, &request->row))
+        return np_usage("replay", "--row takes a number, 0 for the first row, not %s", row);
+    return 0;
+}
+
+int np_cmd_replay(int argc, char **argv)
+{
+    const char *step = NULL, *row = NULL;
+    struct request request = {0};
+    const struct np_flag flags[] = {{"--step", &step, NULL, NULL}, {"--row", &row, NULL, NULL},
+        {"--out", &request.out, NULL, NULL}, {"--json", NULL, &request.json, NULL},
+        {NULL, NULL, NULL, NULL}};
+    struct np_overrides overrides = {0};
+    struct np_config *config = NULL;
+    int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
+
+    if (code == 0)
+        code = nr == 1 ? parse(step, row, &request) : np_usage("replay", "expected one RUN");
+    if (code)
+        return code;
+    char *dir = np_runs_folder("runs", argv[1]), *path = np_format("%s/config.yaml", dir);
+
+    if (access(path, F_OK) < 0)
+        code = np_usage("replay", "%s: no run: %s: %s", dir, path, strerror(errno));
+    if (code == 0)
+        code = np_cmd_config(path, &overrides, NULL, &config);
+    if (code == 0)
+        code = check_overrides(path, &overrides, config);
+    if (code == 0)
+        code = replay(&request, dir, config);
+    np_config_free(config);
+    np_free(path);
+    np_free(dir);
+    return code;
+}
