@@ -4,48 +4,39 @@
 #include "loader/pixels/jpeg_parts.h"
 
 #define LOOK     NP_JPEG_LOOK
-#define MAX_BITS 18  /* of an entry: three of them are in a window of 56 bits */
-#define END      128 /* added to an entry's advance: the block ends */
-#define SLOW     (255ull << 16)
+#define MAX_BITS 18   /* of an entry: three of them are in a window of 56 bits */
+#define ENDS     0x80 /* added to an entry's bits: the block ends */
+#define SLOW     0xff00
 #define BMI2     __attribute__((target("bmi2")))
 #define INLINE   static inline __attribute__((always_inline)) BMI2
 
-#define PAST     NP_JPEG_PAST
-#define PAST_BIT 64 /* set in PAST alone */
-
-const uint8_t np_jpeg_natural[64 + 32] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5,
-    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36,
-    29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-    [64 ... 95] = PAST};
+const uint8_t np_jpeg_natural[64] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19,
+    26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22,
+    15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
 /* An entry is what the next bits of a stream stand for: `bits` bits are one symbol with its value,
  * or two. Its fields, from bit 0:
- *     bits     8
- *     advance  8   coefficients, plus END
- *     first    8   where the first value stands, less where the entry begins; 255: a code or a
- *                  value does not fit, it must be decoded slowly
+ *     bits     8   plus ENDS
+ *     reach    8   the last coefficient of the entry, less where it begins; 255 (SLOW): a code or
+ *                  a value does not fit, it must be decoded slowly
+ *     first    8   where the first value stands, less where the entry begins
  *     second   8   where the second value stands
  *     value1  16   the first value
  *     value2  16   the second one, less the entry's bits taken as a number, modulo 2^16
  * A single symbol is the second; its first value, 0, is stored before it at the same place. Because
  * of the way in which value2 is kept, the lower bits of a value need not be known: its sign is
  * enough (F.2.2.1, EXTEND). */
-static uint64_t make_entry(int bits, int advance, int first, int second, int value1, int value2)
+static uint64_t make_entry(int bits, int reach, int first, int second, int value1, int value2)
 {
-    return (uint64_t)bits | (uint64_t)advance << 8 | (uint64_t)first << 16 |
-           (uint64_t)second << 24 | (uint64_t)(uint16_t)value1 << 32 |
-           (uint64_t)(uint16_t)value2 << 48;
-}
-
-/* A value's part that depends on its sign alone. */
-static int base_of(int size, bool positive)
-{
-    return positive || size == 0 ? 0 : 1 - (1 << size);
+    return (uint64_t)bits | (uint64_t)reach << 8 | (uint64_t)first << 16 | (uint64_t)second << 24 |
+           (uint64_t)(uint16_t)value1 << 32 | (uint64_t)(uint16_t)value2 << 48;
 }
 
 /* --- tables ------------------------------------------------------------------------------------ */
 
-static struct np_jpeg_code code_of(int symbol, int length, bool is_dc)
+/* A code with the bits `code`, whose value's sign is known. Added to the code's and the value's bits
+ * taken as a number, `part` gives the value. */
+static struct np_jpeg_code code_of(int symbol, int length, bool is_dc, uint32_t code, bool positive)
 {
     const int size = symbol & 15, run = is_dc ? 0 : symbol >> 4;
     const bool ends = !is_dc && size == 0 && run != 15;
@@ -53,7 +44,25 @@ static struct np_jpeg_code code_of(int symbol, int length, bool is_dc)
     return (struct np_jpeg_code){.length = (uint8_t)length,
         .run = (uint8_t)(ends ? 0 : run),
         .size = (uint8_t)size,
-        .advance = (uint8_t)(ends ? END : run + 1)};
+        .ends = ends,
+        .part = (int16_t)((positive || size == 0 ? 0 : 1 - (1 << size)) - (int)(code << size))};
+}
+
+/* Fills the indexes that begin with a code: first those whose value is negative. */
+static uint32_t fill_codes(
+    struct np_jpeg_code *codes, uint32_t at, int symbol, int length, bool is_dc, uint32_t code)
+{
+    const uint32_t nr = 1u << (LOOK - length);
+
+    for (int positive = 0; positive < 2; positive++) {
+        const struct np_jpeg_code filled = code_of(symbol, length, is_dc, code, positive);
+
+        for (const uint32_t end = at + nr / 2; at < end; at++)
+            codes[at] = filled;
+    }
+    if (nr == 1) /* its sign is not known */
+        codes[at++] = code_of(symbol, length, is_dc, code, false);
+    return at;
 }
 
 /* Reads a table (C.2); false if it has too many codes of a length, or a symbol without meaning. */
@@ -73,10 +82,8 @@ static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jp
         for (int i = 0; i < nr; i++, k++, code++) {
             if (is_dc && symbols[k] > 15)
                 return false;
-            if (length > LOOK)
-                continue;
-            for (const uint32_t end = (code + 1) << (LOOK - length); filled < end; filled++)
-                codes[filled] = code_of(symbols[k], length, is_dc);
+            if (length <= LOOK)
+                filled = fill_codes(codes, filled, symbols[k], length, is_dc, code);
         }
         limits[length] = code << (16 - length);
     }
@@ -84,42 +91,30 @@ static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jp
     return true;
 }
 
-/* The entry of the first symbol alone. */
-static uint64_t single_entry(const struct np_jpeg_code *code, uint32_t index)
+/* Does a code fit `known` bits, with the sign of its value? */
+static bool fits(const struct np_jpeg_code *code, int known)
 {
-    const int length = code->length, size = code->size, known = LOOK - length;
-    const int bits = length + size;
-
-    if (length == 0 || (size > 0 && known == 0) || bits > MAX_BITS)
-        return SLOW;
-    const bool positive = size > 0 && (index >> (known - 1) & 1);
-
-    return make_entry(bits, code->advance, code->run, code->run, 0,
-        base_of(size, positive) - (int)((index >> known) << size));
+    return code->length > 0 && code->length + (code->size > 0) <= known;
 }
 
-/* The entry of two symbols, or of one where the second does not fit. */
-static uint64_t pair_entry(
-    const struct np_jpeg_code *code, const struct np_jpeg_code *ac_codes, uint32_t index)
+/* The entry of the index's first two symbols, or of the first alone if the second does not fit. */
+static uint64_t entry_of(
+    const struct np_jpeg_code *codes, const struct np_jpeg_code *ac_codes, uint32_t index)
 {
+    const struct np_jpeg_code *code = &codes[index];
     const int bits1 = code->length + code->size, known = LOOK - bits1;
-
-    if (code->length == 0 || known <= 0 || code->advance >= END)
-        return single_entry(code, index);
-    const uint32_t rest = index << bits1 & ((1u << LOOK) - 1), first = index >> known;
-    const struct np_jpeg_code *next = &ac_codes[rest];
+    const struct np_jpeg_code *next = &ac_codes[index << bits1 & ((1u << LOOK) - 1)];
     const int bits2 = next->length + next->size;
 
-    if (next->length == 0 || next->length + (next->size > 0) > known || bits1 + bits2 > MAX_BITS)
-        return single_entry(code, index);
-    const bool positive1 = code->size > 0 && (first >> (code->size - 1) & 1);
-    const bool positive2 = next->size > 0 && (rest >> (LOOK - next->length - 1) & 1);
-    const int value1 = (int)(first & ((1u << code->size) - 1)) + base_of(code->size, positive1);
-    const uint32_t code2 = rest >> (LOOK - next->length);
+    if (!fits(code, LOOK) || bits1 > MAX_BITS)
+        return SLOW;
+    if (code->ends || !fits(next, known) || bits1 + bits2 > MAX_BITS)
+        return make_entry(
+            bits1 | (code->ends ? ENDS : 0), code->run, code->run, code->run, 0, code->part);
+    const int first = (int)(index >> known), second = code->run + 1 + next->run;
 
-    return make_entry(bits1 + bits2, code->advance + next->advance, code->run,
-        code->advance + next->run, value1,
-        base_of(next->size, positive2) - (int)(code2 << next->size) - (int)(first << bits2));
+    return make_entry((bits1 + bits2) | (next->ends ? ENDS : 0), next->ends ? code->run : second,
+        code->run, second, code->part + first, next->part - (first << bits2));
 }
 
 static int keep_source(const struct np_jpeg_huff *huff, uint8_t *source)
@@ -136,8 +131,8 @@ bool np_jpeg_make_tables(
         !read_codes(ac, false, tables->ac_code, tables->ac_limit, tables->ac_offset))
         return false;
     for (uint32_t i = 0; i < 1u << LOOK; i++) {
-        tables->dc[i] = pair_entry(&tables->dc_code[i], tables->ac_code, i);
-        tables->ac[i] = pair_entry(&tables->ac_code[i], tables->ac_code, i);
+        tables->dc[i] = entry_of(tables->dc_code, tables->ac_code, i);
+        tables->ac[i] = entry_of(tables->ac_code, tables->ac_code, i);
     }
     tables->dc_source_bytes = keep_source(dc, tables->dc_source);
     tables->ac_source_bytes = keep_source(ac, tables->ac_source);
@@ -215,28 +210,33 @@ void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr
     lane->k = 0;
 }
 
-/* Goes to the next block if this one is at its end. Without a branch: none could predict that. */
-INLINE void next_block(struct np_jpeg_lane *lane)
+/* Goes to coefficient k, or to the next block if the entry ends this one. Without a branch: none could
+ * predict the end of a block. */
+INLINE void advance(struct np_jpeg_lane *lane, uint64_t entry, uint64_t k)
 {
-    const uint64_t *table = lane->block->next;
-    struct np_jpeg_block *block = lane->block + 1;
+    const uint64_t *table = lane->block->ac;
+    struct np_jpeg_block *block = lane->block;
 
 #if defined(__x86_64__)
     /* gcc would branch. */
-    __asm__("cmp $63, %[k]\n\t"
-            "cmova %[next_table], %[table]\n\t"
-            "cmova %[next_block], %[block]\n\t"
-            "cmova %[zero], %[k]"
-            : [k] "+&r"(lane->k), [table] "+&r"(lane->table), [block] "+&r"(lane->block)
-            : [next_table] "rm"(table), [next_block] "r"(block), [zero] "r"(0ull)
+    __asm__("testb %b[entry], %b[entry]\n\t"
+            "cmovs %[next_table], %[table]\n\t"
+            "cmovs %[next_block], %[block]\n\t"
+            "cmovs %[zero], %[k]"
+            : [k] "+&r"(k), [table] "+&r"(table), [block] "+&r"(block)
+            : [entry] "q"(entry), [next_table] "m"(lane->block->next),
+            [next_block] "r"(lane->block + 1), [zero] "r"(0ull)
             : "cc");
 #else
-    const bool ends = lane->k > 63;
-
-    lane->table = ends ? table : lane->table;
-    lane->block = ends ? block : lane->block;
-    lane->k = ends ? 0 : lane->k;
+    if (entry & ENDS) {
+        table = block->next;
+        block++;
+        k = 0;
+    }
 #endif
+    lane->table = table;
+    lane->block = block;
+    lane->k = k;
 }
 
 /* The code of any length at the top of window; its length is 0 if there is none. */
@@ -254,7 +254,8 @@ static struct np_jpeg_code find_code(
         return short_code;
     for (int length = LOOK + 1; length <= 16; length++)
         if (ahead < limits[length])
-            return code_of(symbols[(int)(ahead >> (16 - length)) + offsets[length]], length, is_dc);
+            return code_of(
+                symbols[(int)(ahead >> (16 - length)) + offsets[length]], length, is_dc, 0, false);
     return (struct np_jpeg_code){0};
 }
 
@@ -272,19 +273,17 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
     const struct np_jpeg_code code = find_code(tables, is_dc, window);
     const uint64_t value = window << code.length;
 
-    if (code.length == 0 || lane->k + code.run > 63) {
-        lane->bad |= PAST_BIT;
+    lane->bad = code.length == 0 || lane->k + code.run > 63;
+    if (lane->bad)
         return false;
-    }
     if (code.size > 0)
         block->coef[np_jpeg_natural[lane->k + code.run]] =
-            (int16_t)((int)(value >> (64 - code.size)) + base_of(code.size, value >> 63));
+            (int16_t)((int)(value >> (64 - code.size)) + (value >> 63 ? 0 : 1 - (1 << code.size)));
     else if (is_dc)
         block->coef[0] = 0;
     np_jpeg_seek(&lane->bits, start, bit + code.length + code.size);
-    lane->k += code.advance;
-    lane->table = block->ac;
-    next_block(lane);
+    lane->k += code.run;
+    advance(lane, code.ends || lane->k == 63 ? ENDS : 0, lane->k + 1);
     return true;
 }
 
@@ -296,14 +295,14 @@ INLINE void refill(struct np_jpeg_bits *bits)
     bits->count |= 56;
 }
 
-/* Decodes a symbol or two. If the first one is the block's last coefficient, it stands alone: no
- * end of block follows. `home` holds the lane for slow_step(). */
+/* Decodes a symbol or two. An entry that reaches the block's last coefficient is decoded slowly, a
+ * symbol at a time, since no end of block follows that. `home` holds the lane for slow_step(). */
 INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
 {
     const uint64_t entry = lane->table[lane->bits.window >> (64 - LOOK)];
-    const uint64_t first = lane->k + (uint8_t)(entry >> 16);
+    const uint64_t reach = lane->k + (uint8_t)(entry >> 8);
 
-    if (__builtin_expect(first >= 63, 0)) {
+    if (__builtin_expect(reach >= 63, 0)) {
         bool continues;
 
         *home = *lane;
@@ -312,16 +311,13 @@ INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
         return continues;
     }
     const uint64_t top = lane->bits.window >> (-entry & 63);
-    const uint64_t second = np_jpeg_natural[lane->k + (uint8_t)(entry >> 24)];
+    const uint8_t *place = np_jpeg_natural + lane->k;
 
     lane->bits.window <<= entry & 63;
-    lane->bits.count -= (uint8_t)entry;
-    lane->block->coef[np_jpeg_natural[first]] = (int16_t)(entry >> 32);
-    lane->block->coef[second] = (int16_t)((entry >> 48) + top);
-    lane->bad |= second;
-    lane->k += (uint8_t)(entry >> 8);
-    lane->table = lane->block->ac;
-    next_block(lane);
+    lane->bits.count -= (int64_t)(entry & 63);
+    lane->block->coef[place[(uint8_t)(entry >> 16)]] = (int16_t)(entry >> 32);
+    lane->block->coef[place[(uint8_t)(entry >> 24)]] = (int16_t)((entry >> 48) + top);
+    advance(lane, entry, reach + 1);
     return true;
 }
 
@@ -333,7 +329,6 @@ BMI2 static int run_one(struct np_jpeg_lane *lanes)
         refill(&a.bits);
     while (step(&a, &lanes[0]) && step(&a, &lanes[0]) && step(&a, &lanes[0]));
     lanes[0] = a;
-    lanes[0].bad &= PAST_BIT;
     return 0;
 }
 
@@ -357,8 +352,6 @@ BMI2 static int run_two(struct np_jpeg_lane *lanes)
 out:
     lanes[0] = a;
     lanes[1] = b;
-    lanes[0].bad &= PAST_BIT;
-    lanes[1].bad &= PAST_BIT;
     return stopped;
 }
 

@@ -41,10 +41,7 @@ struct np_jpeg_frame {
     const uint8_t *scan, *end; /* entropy-coded data up to the file's end */
 };
 
-/* Zigzag position -> natural position (A.3.6). Only bad codes reach those past 63; these stand for
- * the first coefficient of the next block, which overwrites what is put there. */
-#define NP_JPEG_PAST ((int)(sizeof(struct np_jpeg_block) / sizeof(int16_t)))
-extern const uint8_t np_jpeg_natural[64 + 32];
+extern const uint8_t np_jpeg_natural[64]; /* zigzag position -> natural position (A.3.6) */
 
 bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *ret_frame);
 
@@ -52,15 +49,16 @@ bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *
 
 #define NP_JPEG_LOOK 10 /* bits that index a table */
 
-/* What the bits of a code stand for; length 0: the code is longer than NP_JPEG_LOOK. */
+/* A symbol's code. The bits of an index begin with it; length 0: it is longer than the index. */
 struct np_jpeg_code {
     uint8_t length, run, size;
-    uint8_t advance; /* coefficients; 128: the end of the block */
+    bool ends;    /* the block */
+    int16_t part; /* of the value, see code_of() */
 };
 
 /* A pair of DC and AC tables (F.2.2.3), made for speed. */
 struct np_jpeg_tables {
-    uint64_t dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* see struct entry */
+    uint64_t dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* see make_entry() */
     struct np_jpeg_code dc_code[1 << NP_JPEG_LOOK], ac_code[1 << NP_JPEG_LOOK];
     uint32_t dc_limit[17], ac_limit[17]; /* by length: first 16-bit value past its codes */
     int dc_offset[17], ac_offset[17];    /* by length: index of a symbol less its code */
@@ -94,7 +92,7 @@ struct np_jpeg_lane {
     const uint64_t *table;
     uint64_t k; /* the next coefficient of block, in zigzag order */
     struct np_jpeg_block *block, *end;
-    uint64_t bad; /* not 0: bad codes */
+    bool bad; /* bad codes */
 };
 
 void np_jpeg_seek(struct np_jpeg_bits *bits, const uint8_t *stream, uint64_t bit);

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                 np_jpeg_use_plain(decoders[vectors]);
         }
         if (!np_jpeg_open(decoders[vectors], data, n, &info) ||
-            info.width * info.height > MAX_PIXELS)
+            (int64_t)info.width * info.height > MAX_PIXELS)
             break;
         if (nr++ == 0)
             judged = judge(data, n, &whole);

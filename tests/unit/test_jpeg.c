@@ -203,7 +203,7 @@ static bool damaged_is_exact(
     memcpy(copy, bytes, nr_bytes);
     nr_bytes = damage(copy, nr_bytes);
     tally->nr++;
-    if (np_jpeg_open(jpeg, copy, nr_bytes, &info) && info.width * info.height < 100000) {
+    if (np_jpeg_open(jpeg, copy, nr_bytes, &info) && (int64_t)info.width * info.height < 100000) {
         const struct np_rect need = tally->nr % 2 ? (struct np_rect){0, 0, info.width, info.height}
                                                   : some_box(info.width, info.height);
 
