@@ -23,6 +23,26 @@ bool np_jpeg_open(
  * or 3). *ret_pixels is valid until the next call. -EBADMSG: refused (err is not set); -ENOMEM. */
 int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
+#define NP_JPEG_STEP 16 /* MCUs from entry to entry in a row of MCUs */
+
+/* An entry is the decoder's state before an MCU: what it takes to begin there. */
+struct np_jpeg_entry {
+    uint64_t bit;  /* of the file: 8 * byte + bit, from the top */
+    int16_t dc[3]; /* predictors */
+};
+/* Entries of the first nr_rows rows of MCUs, (nr_rows, per_row). */
+struct np_jpeg_entries {
+    int nr_rows, per_row;
+    struct np_jpeg_entry *at;
+};
+/* Call between np_jpeg_open() and np_jpeg_decode(): gives the entries that were noted for the same
+ * bytes. Wrong entries are refused by np_jpeg_decode(), or give wrong pixels, but do no harm. */
+int np_jpeg_set_entries(
+    struct np_jpeg *jpeg, const struct np_jpeg_entry *at, int nr_rows, struct np_err *err);
+/* The entries after np_jpeg_decode(): those given, and those of further rows that it passed. Valid
+ * until the next call of np_jpeg_open(). Files with restart markers have none. */
+const struct np_jpeg_entries *np_jpeg_entries(const struct np_jpeg *jpeg);
+
 /* For tests: decodes with plain C, not with the CPU's vectors. Without AVX2, and without this, all
  * files are refused: libjpeg-turbo is faster there. */
 void np_jpeg_use_plain(struct np_jpeg *jpeg);

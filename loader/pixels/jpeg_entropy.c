@@ -171,23 +171,21 @@ uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream
     return (uint64_t)(bits->at - stream) * 8 - (uint64_t)bits->count;
 }
 
-const uint8_t *np_jpeg_unstuff(const uint8_t *at, const uint8_t *end, uint8_t **out)
+const uint8_t *np_jpeg_unstuff(struct np_jpeg_stream *stream, const uint8_t *at, const uint8_t *end)
 {
-    uint8_t *to = *out;
-
     while (at < end) {
         const uint8_t *found = memchr(at, 0xff, (size_t)(end - at));
         const size_t nr = (size_t)((found ? found : end) - at);
 
-        memcpy(to, at, nr);
-        to += nr;
+        memcpy(stream->bytes + stream->nr_bytes, at, nr);
+        stream->nr_bytes += nr;
         at += nr;
         if (!found || end - at < 2 || at[1] != 0)
             break;
-        *to++ = 0xff;
+        stream->stuffed[stream->nr_stuffed++] = (uint32_t)stream->nr_bytes;
+        stream->bytes[stream->nr_bytes++] = 0xff;
         at += 2;
     }
-    *out = to;
     return at;
 }
 

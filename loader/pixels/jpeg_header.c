@@ -228,6 +228,7 @@ bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *
             return false;
         at += 2 + length;
     }
+    ret_frame->bytes = bytes;
     ret_frame->scan = at;
     ret_frame->end = end;
     return is_ycc(ret_frame, &colour) && lay_out(ret_frame);

@@ -38,7 +38,7 @@ struct np_jpeg_frame {
     uint16_t quant[4][64]; /* natural order */
     bool has_quant[4];
     struct np_jpeg_huff dc[4], ac[4];
-    const uint8_t *scan, *end; /* entropy-coded data up to the file's end */
+    const uint8_t *bytes, *scan, *end; /* the file, its entropy-coded data, its end */
 };
 
 extern const uint8_t np_jpeg_natural[64]; /* zigzag position -> natural position (A.3.6) */
@@ -104,9 +104,18 @@ void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr
 /* Decodes with nr lanes (1 or 2), a symbol of each in turn, until one of them is at its end or finds
  * bad codes (then bad is set); returns which. */
 int np_jpeg_run(struct np_jpeg_lane *lanes, int nr);
-/* Copies entropy-coded data without stuffed bytes (B.1.1.5), up to a marker or the end. Returns
- * where it stopped. */
-const uint8_t *np_jpeg_unstuff(const uint8_t *at, const uint8_t *end, uint8_t **out);
+/* Entropy-coded data without stuffed bytes (B.1.1.5). */
+struct np_jpeg_stream {
+    uint8_t *bytes;
+    size_t nr_bytes;
+    uint32_t *stuffed; /* places in it of the bytes (ff) after which one was left out */
+    size_t nr_stuffed;
+};
+
+/* Appends the data from `at` up to a marker or the end; returns where it stopped. The stream has
+ * room. */
+const uint8_t *np_jpeg_unstuff(
+    struct np_jpeg_stream *stream, const uint8_t *at, const uint8_t *end);
 
 /* --- kernels (jpeg_kernels.c, jpeg_avx2.c, jpeg_avx512.c) ---------------------------------- */
 
@@ -129,5 +138,52 @@ struct np_jpeg_kernels {
 };
 
 extern const struct np_jpeg_kernels np_jpeg_plain, np_jpeg_avx2, np_jpeg_avx512;
+
+/* --- rows of pixels (jpeg_rows.c) ---------------------------------------------------------- */
+
+/* Samples of one component: the last two rows of MCUs, of the columns that the crop needs. */
+struct np_jpeg_plane {
+    uint8_t *samples;
+    size_t bytes;
+    ptrdiff_t stride;
+    int rows; /* of the ring: a power of two */
+    int left; /* column of the first sample */
+};
+
+/* The part of the picture to decode. */
+struct np_jpeg_area {
+    struct np_rect need;          /* pixels */
+    int left, top, right, bottom; /* MCUs; right and bottom are outside */
+    bool blends;                  /* rows of pixels depend on the next row of MCUs */
+};
+
+struct np_jpeg_rows {
+    const struct np_jpeg_kernels *kernels; /* set by the owner */
+    const struct np_jpeg_frame *frame;
+    struct np_jpeg_area area;
+    int channels, next_y; /* of pixels: the next row to write */
+    struct np_jpeg_plane plane[NP_JPEG_COMPONENTS];
+    int16_t *lines[NP_JPEG_COMPONENTS];   /* blended samples of one row */
+    uint8_t *widened[NP_JPEG_COMPONENTS]; /* and at the picture's width */
+    uint8_t *pixels;                      /* of area.need */
+    ptrdiff_t stride;
+    size_t lines_bytes[NP_JPEG_COMPONENTS], widened_bytes[NP_JPEG_COMPONENTS], pixels_bytes;
+};
+
+/* Decoded blocks of MCUs mcu..mcu+nr-1 of a row. */
+struct np_jpeg_segment {
+    const struct np_jpeg_block *blocks;
+    int row, mcu, nr;
+};
+
+/* Sets the area, and takes memory for it. 0 or -ENOMEM. */
+int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
+    const struct np_rect *need, int channels, struct np_err *err);
+void np_jpeg_rows_fini(struct np_jpeg_rows *rows);
+/* Transforms what the area needs of a segment. Segments come in order within a row. false: a
+ * coefficient is beyond what 8-bit samples give. */
+bool np_jpeg_rows_transform(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment);
+/* Writes the rows of pixels that are complete with row `row` of MCUs; rows come in order. */
+void np_jpeg_rows_write(struct np_jpeg_rows *rows, int row);
 
 #endif

@@ -299,6 +299,143 @@ Test(jpeg, a_code_of_all_ones_is_refused)
     np_jpeg_free(jpeg);
 }
 
+/* --- entries ------------------------------------------------------------------------------- */
+
+/* Entries as a loader keeps them. */
+struct kept {
+    struct np_jpeg_entry at[64 * 64];
+    int nr_rows, per_row;
+};
+
+static void keep(struct kept *kept, const struct np_jpeg *jpeg)
+{
+    const struct np_jpeg_entries *entries = np_jpeg_entries(jpeg);
+
+    kept->nr_rows = entries->nr_rows;
+    kept->per_row = entries->per_row;
+    memcpy(kept->at, entries->at,
+        (size_t)entries->nr_rows * (size_t)entries->per_row * sizeof(*kept->at));
+}
+
+static int decode_with(struct np_jpeg *jpeg, const uint8_t *bytes, size_t nr_bytes,
+    const struct kept *kept, const struct np_rect *need, struct np_pixels *ret_pixels)
+{
+    struct np_image_info info;
+    struct np_err err;
+
+    if (!np_jpeg_open(jpeg, bytes, nr_bytes, &info))
+        return -EINVAL;
+    if (np_jpeg_set_entries(jpeg, kept->at, kept->nr_rows, &err))
+        return -ENOMEM;
+    return np_jpeg_decode(jpeg, need, info.channels, ret_pixels, &err);
+}
+
+/* Crops of one picture, each with the entries that were noted up to it: the judge's pixels, and in the
+ * end the entries that decoding the whole notes. */
+static bool crops_enter(struct np_jpeg *jpeg, const uint8_t *bytes, size_t nr_bytes)
+{
+    static struct kept kept, of_whole;
+    struct np_pixels pixels;
+    struct picture whole;
+    bool good = judge(bytes, nr_bytes, &whole);
+    const struct np_rect all = {0, 0, whole.width, whole.height};
+
+    kept.nr_rows = 0;
+    for (int i = 0; good && i < 12; i++) {
+        const struct np_rect need = i == 11 ? all : some_box(whole.width, whole.height);
+        const int nr_rows = kept.nr_rows;
+
+        good = decode_with(jpeg, bytes, nr_bytes, &kept, &need, &pixels) == 0 &&
+               equal(&whole, &need, &pixels);
+        keep(&kept, jpeg);
+        good = good && kept.nr_rows >= nr_rows;
+    }
+    good = good && decode(jpeg, bytes, nr_bytes, &all, &pixels) == 0;
+    keep(&of_whole, jpeg);
+    for (int i = 0; good && i < of_whole.nr_rows * of_whole.per_row; i++)
+        good = kept.at[i].bit == of_whole.at[i].bit &&
+               memcmp(kept.at[i].dc, of_whole.at[i].dc, sizeof(kept.at[i].dc)) == 0;
+    free(whole.pixels);
+    return good && kept.nr_rows == of_whole.nr_rows;
+}
+
+static bool entries(struct np_jpeg *jpeg)
+{
+    bool good = true;
+
+    for (int i = 0; good && i < 60; i++) {
+        const struct made_jpeg made = {.width = 8 + below(500),
+            .height = 8 + below(300),
+            .components = i % 7 == 0 ? 1 : 3,
+            .h = 1 + i % 2,
+            .v = 1 + i / 2 % 2,
+            .own_codes = i % 3 == 0,
+            .noise = i % 4 == 0,
+            .restart = i % 10 == 9 ? 5 : 0,
+            .quality = 30 + i};
+        size_t n;
+        uint8_t *bytes = made_jpeg(&made, &n);
+
+        good = crops_enter(jpeg, bytes, n);
+        if (!good)
+            fprintf(stderr, "picture %d, %d x %d\n", i, made.width, made.height);
+        free(bytes);
+    }
+    return good;
+}
+
+Test(jpeg, crops_with_entries_are_libjpegs_pixels)
+{
+    cr_assert(for_each_simd(entries));
+}
+
+Test(jpeg, all_rows_of_a_whole_picture_get_entries_and_begin_at_its_codes)
+{
+    const struct np_rect all = {0, 0, 300, 100};
+    struct np_jpeg *jpeg = np_jpeg_new(NULL);
+    const struct np_jpeg_entries *entries = np_jpeg_entries(jpeg);
+    struct np_pixels pixels;
+    size_t n;
+    uint8_t *bytes = made_jpeg(
+        &(struct made_jpeg){.width = 300, .height = 100, .components = 3, .h = 2, .v = 2}, &n);
+
+    np_jpeg_use_plain(jpeg);
+    cr_assert_eq(decode(jpeg, bytes, n, &all, &pixels), 0);
+    cr_assert(entries->nr_rows == 7 && entries->per_row == 2);
+    for (int i = 1; i < 14; i++)
+        cr_assert(entries->at[i].bit > entries->at[i - 1].bit && entries->at[i].bit < 8 * n);
+    free(bytes);
+    np_jpeg_free(jpeg);
+}
+
+/* Wrong entries may give wrong pixels, but nothing else: run with the sanitizers. */
+Test(jpeg, wrong_entries_do_no_harm)
+{
+    static struct kept kept;
+    struct np_jpeg *jpeg = np_jpeg_new(NULL);
+    struct np_pixels pixels;
+    size_t n;
+    uint8_t *bytes = made_jpeg(
+        &(struct made_jpeg){.width = 300, .height = 200, .components = 3, .h = 2, .v = 2}, &n);
+    int nr_refused = 0;
+
+    np_jpeg_use_plain(jpeg);
+    seed = 1;
+    for (int i = 0; i < 500; i++) {
+        const struct np_rect need = some_box(300, 200);
+
+        for (int k = 0; k < 64; k++)
+            kept.at[k] = (struct np_jpeg_entry){
+                below(8) ? (uint64_t)below((int)n * 8) : (uint64_t)below(1 << 30) << below(34),
+                {(int16_t)below(65536), (int16_t)below(4096), 0}};
+        kept.nr_rows = 1 + below(20);
+        nr_refused += decode_with(jpeg, bytes, n, &kept, &need, &pixels) != 0;
+    }
+    cr_assert(nr_refused > 10 && nr_refused < 500);
+    free(bytes);
+    np_jpeg_free(jpeg);
+}
+
 /* --- memory -------------------------------------------------------------------------------- */
 
 Test(jpeg, no_memory_is_an_error_and_the_decoder_stays_usable)
@@ -323,6 +460,6 @@ Test(jpeg, no_memory_is_an_error_and_the_decoder_stays_usable)
         if (code == 0)
             break;
     }
-    cr_assert(nr >= 5 && nr < 100);
+    cr_assert(nr >= 6 && nr < 100);
     free(bytes);
 }

@@ -1,0 +1,194 @@
+/* From coefficients to rows of pixels (jpeg_parts.h): the inverse DCT of the blocks that the crop
+ * needs, to planes that hold the last two rows of MCUs; then the rows of pixels that these complete
+ * are interpolated and converted. */
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/pixels/jpeg_parts.h"
+
+/* Interpolation looks one sample past an edge, which is up to one pixel past it. */
+static void set_area(struct np_jpeg_rows *rows, const struct np_rect *need)
+{
+    const struct np_jpeg_frame *frame = rows->frame;
+    const int w = frame->mcu_width, h = frame->mcu_height, halo_x = w > 8, halo_y = h > 8;
+    struct np_jpeg_area *area = &rows->area;
+
+    *area = (struct np_jpeg_area){.need = *need, .blends = halo_y};
+    area->left = (need->left > halo_x ? need->left - halo_x : 0) / w;
+    area->top = (need->top > halo_y ? need->top - halo_y : 0) / h;
+    area->right = (need->right - 1 + halo_x) / w + 1;
+    area->bottom = (need->bottom - 1 + halo_y) / h + 1;
+    if (area->right > frame->mcus_across)
+        area->right = frame->mcus_across;
+    if (area->bottom > frame->mcus_down)
+        area->bottom = frame->mcus_down;
+}
+
+static int hold_planes(struct np_jpeg_rows *rows, struct np_err *err)
+{
+    const struct np_jpeg_area *area = &rows->area;
+    const size_t width = (size_t)(area->need.right - area->need.left);
+    const size_t height = (size_t)(area->need.bottom - area->need.top);
+
+    for (int c = 0; c < rows->frame->nr_components; c++) {
+        const struct np_jpeg_component *component = &rows->frame->component[c];
+        struct np_jpeg_plane *plane = &rows->plane[c];
+        const size_t samples = (size_t)(area->right - area->left) * (size_t)component->h * 8;
+
+        plane->rows = 16 * component->v;
+        plane->left = area->left * component->h * 8;
+        /* An odd number of cache lines, so that rows do not compete for the same sets. */
+        plane->stride = (ptrdiff_t)(((samples + NP_JPEG_PAD + 63) / 64 | 1) * 64);
+        if (np_hold(&plane->samples, &plane->bytes,
+                (size_t)plane->stride * (size_t)plane->rows + 2 * NP_JPEG_PAD, err) ||
+            np_hold(&rows->lines[c], &rows->lines_bytes[c],
+                (samples + 4 * NP_JPEG_PAD) * sizeof(int16_t), err) ||
+            np_hold(&rows->widened[c], &rows->widened_bytes[c], 2 * samples + 4 * NP_JPEG_PAD, err))
+            return -ENOMEM;
+    }
+    rows->stride = (ptrdiff_t)((width * (size_t)rows->channels + 63) / 64 * 64);
+    return np_hold(
+        &rows->pixels, &rows->pixels_bytes, (size_t)rows->stride * height + 4 * NP_JPEG_PAD, err);
+}
+
+int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
+    const struct np_rect *need, int channels, struct np_err *err)
+{
+    rows->frame = frame;
+    rows->channels = channels;
+    rows->next_y = need->top;
+    set_area(rows, need);
+    return hold_planes(rows, err);
+}
+
+void np_jpeg_rows_fini(struct np_jpeg_rows *rows)
+{
+    for (int c = 0; c < NP_JPEG_COMPONENTS; c++) {
+        np_free(rows->plane[c].samples);
+        np_free(rows->lines[c]);
+        np_free(rows->widened[c]);
+    }
+    np_free(rows->pixels);
+}
+
+/* --- inverse DCT --------------------------------------------------------------------------- */
+
+static uint8_t *row_of(const struct np_jpeg_plane *plane, int y)
+{
+    return plane->samples + NP_JPEG_PAD + (y & (plane->rows - 1)) * plane->stride;
+}
+
+/* Transforms row v of component c's blocks, of MCUs first..end-1 of the segment. */
+static bool transform_row(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment, int c,
+    int v, int first, int end)
+{
+    const struct np_jpeg_component *component = &rows->frame->component[c];
+    const struct np_jpeg_plane *plane = &rows->plane[c];
+    const int twice = component->h == 2, step = rows->kernels->blocks;
+    const int last = (end << twice) - 1;
+    const struct np_jpeg_block *blocks = segment->blocks + component->first + (v << twice);
+    uint8_t *out = row_of(plane, (segment->row * component->v + v) * 8) +
+                   (((segment->mcu + first) << twice) * 8 - plane->left);
+    bool fits = true;
+
+    for (int x = first << twice; x <= last; x += step, out += 8 * step) {
+        const int16_t *block[4];
+
+        for (int i = 0; i < step; i++) {
+            const int at = x + i < last ? x + i : last;
+
+            block[i] = blocks[(at >> twice) * rows->frame->mcu_blocks + (at & twice)].coef;
+        }
+        fits &=
+            rows->kernels->idct(block, rows->frame->quant[component->quant], out, plane->stride);
+    }
+    return fits;
+}
+
+bool np_jpeg_rows_transform(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment)
+{
+    const struct np_jpeg_area *area = &rows->area;
+    const int first = segment->mcu < area->left ? area->left - segment->mcu : 0;
+    const int rest = area->right - segment->mcu, end = segment->nr < rest ? segment->nr : rest;
+    bool fits = true;
+
+    for (int c = 0; c < rows->frame->nr_components; c++) {
+        const struct np_jpeg_component *component = &rows->frame->component[c];
+
+        for (int v = 0; v < component->v; v++) {
+            const int height = 8 * component->down;
+            const int y = (segment->row * component->v + v) * height;
+
+            if (y + height >= area->need.top && y <= area->need.bottom)
+                fits &= transform_row(rows, segment, c, v, first, end);
+        }
+    }
+    return fits;
+}
+
+/* --- pixels -------------------------------------------------------------------------------- */
+
+/* Row y of component c at the picture's resolution, from column need.left on (libjpeg's "fancy"
+ * upsampling: a triangle filter, jdsample.c). */
+static const uint8_t *samples_of(struct np_jpeg_rows *rows, int c, int y)
+{
+    const struct np_jpeg_component *component = &rows->frame->component[c];
+    const struct np_jpeg_plane *plane = &rows->plane[c];
+    const struct np_rect *need = &rows->area.need;
+    const int across = component->across, down = component->down;
+    const int left = need->left / across, right = (need->right - 1) / across; /* inclusive */
+    const int from = across == 2 && left > 0 ? left - 1 : left;
+    const int to = across == 2 && right < component->width - 1 ? right + 1 : right;
+    const uint8_t *near = row_of(plane, y / down) + (from - plane->left), *far = NULL;
+    int16_t *line = rows->lines[c] + NP_JPEG_PAD;
+
+    if (across == 1 && down == 1)
+        return near;
+    if (down == 2) {
+        int other = y % 2 ? y / 2 + 1 : y / 2 - 1;
+
+        other = other < 0 ? 0 : other > component->height - 1 ? component->height - 1 : other;
+        far = row_of(plane, other) + (from - plane->left);
+    }
+    rows->kernels->blend(near, far, to - from + 1, line);
+    if (across == 1) {
+        rows->kernels->narrow(line, to - from + 1, y % 2 ? 2 : 1, rows->widened[c]);
+        return rows->widened[c];
+    }
+    if (to == right)
+        line[to - from + 1] = line[to - from];
+    if (from == left)
+        line[-1] = line[0];
+    rows->kernels->widen(line + (left - from), right - left + 1, down == 2, rows->widened[c]);
+    return rows->widened[c] + need->left % 2;
+}
+
+static void write_row(struct np_jpeg_rows *rows, int y)
+{
+    const struct np_rect *need = &rows->area.need;
+    const int n = need->right - need->left;
+    uint8_t *out = rows->pixels + (y - need->top) * rows->stride;
+    const uint8_t *samples[NP_JPEG_COMPONENTS];
+
+    for (int c = 0; c < rows->frame->nr_components; c++)
+        samples[c] = samples_of(rows, c, y);
+    if (rows->frame->nr_components == 3)
+        rows->kernels->rgb(samples[0], samples[1], samples[2], n, out);
+    else if (rows->channels == 3)
+        rows->kernels->grey(samples[0], n, out);
+    else
+        memcpy(out, samples[0], (size_t)n);
+}
+
+void np_jpeg_rows_write(struct np_jpeg_rows *rows, int row)
+{
+    const struct np_jpeg_area *area = &rows->area;
+    const bool last = row + 1 == rows->frame->mcus_down;
+    int end = (row + 1) * rows->frame->mcu_height - (area->blends && !last);
+
+    if (end > area->need.bottom)
+        end = area->need.bottom;
+    for (; rows->next_y < end; rows->next_y++)
+        write_row(rows, rows->next_y);
+}
