@@ -36,7 +36,6 @@ struct np_jpeg {
 
     struct np_jpeg_tables tables[NR_TABLES];
     uint64_t last_use[NR_TABLES], nr_uses;
-    uint8_t block_component[NP_JPEG_MCU_BLOCKS];
     const uint64_t *next[NP_JPEG_MCU_BLOCKS]; /* table of the DC after each block of an MCU */
 
     struct scan scan;
@@ -117,7 +116,6 @@ static bool choose_tables(struct np_jpeg *jpeg)
         if (!tables)
             return false;
         for (int i = component->first; i < component->first + component->h * component->v; i++) {
-            jpeg->block_component[i] = (uint8_t)c;
             jpeg->next[(i + nr - 1) % nr] = tables->dc;
             for (int mcu = 0; mcu < SEGMENT; mcu++)
                 jpeg->blocks[mcu * nr + i].ac = tables->ac;
@@ -198,14 +196,17 @@ static bool next_interval(struct np_jpeg *jpeg, int nr_mcus)
 static void add_dc(struct np_jpeg *jpeg, int nr_mcus)
 {
     const int nr_blocks = jpeg->frame.mcu_blocks;
-    struct np_jpeg_block *block = jpeg->blocks;
 
-    for (int mcu = 0; mcu < nr_mcus; mcu++)
-        for (int i = 0; i < nr_blocks; i++, block++) {
-            int *dc = &jpeg->scan.dc[jpeg->block_component[i]];
+    for (int c = 0; c < jpeg->frame.nr_components; c++) {
+        const struct np_jpeg_component *component = &jpeg->frame.component[c];
+        struct np_jpeg_block *mcu = jpeg->blocks + component->first;
+        int dc = jpeg->scan.dc[c];
 
-            *dc = block->coef[0] = (int16_t)(*dc + block->coef[0]);
-        }
+        for (int m = 0; m < nr_mcus; m++, mcu += nr_blocks)
+            for (int i = 0; i < component->h * component->v; i++)
+                dc = mcu[i].coef[0] = (int16_t)(dc + mcu[i].coef[0]);
+        jpeg->scan.dc[c] = dc;
+    }
 }
 
 /* Decodes nr MCUs from column mcu of a row; false: refused. */

@@ -257,6 +257,14 @@ static struct np_jpeg_code find_code(
     return (struct np_jpeg_code){0};
 }
 
+/* Loads bytes until the window has 56 bits or more. */
+INLINE void refill(struct np_jpeg_bits *bits)
+{
+    bits->window |= load(bits->at) >> (bits->count & 63);
+    bits->at += (63 - bits->count) >> 3;
+    bits->count |= 56;
+}
+
 /* Decodes one symbol of any length, or ends the lane; false then. */
 BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
 {
@@ -265,32 +273,22 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
 
     if (block == lane->end)
         return false;
-    const struct np_jpeg_tables *tables = tables_of(block);
-    const uint8_t *start = lane->bits.at - ((lane->bits.count + 7) >> 3); /* the next bit's byte */
-    const uint64_t bit = (uint64_t)-lane->bits.count & 7, window = load(start) << bit;
-    const struct np_jpeg_code code = find_code(tables, is_dc, window);
-    const uint64_t value = window << code.length;
+    refill(&lane->bits);
+    const struct np_jpeg_code code = find_code(tables_of(block), is_dc, lane->bits.window);
+    const uint64_t value = lane->bits.window << code.length, k = lane->k + code.run;
 
-    lane->bad = code.length == 0 || lane->k + code.run > 63;
+    lane->bad = code.length == 0 || k > 63;
     if (lane->bad)
         return false;
     if (code.size > 0)
-        block->coef[np_jpeg_natural[lane->k + code.run]] =
+        block->coef[np_jpeg_natural[k]] =
             (int16_t)((int)(value >> (64 - code.size)) + (value >> 63 ? 0 : 1 - (1 << code.size)));
     else if (is_dc)
         block->coef[0] = 0;
-    np_jpeg_seek(&lane->bits, start, bit + code.length + code.size);
-    lane->k += code.run;
-    advance(lane, code.ends || lane->k == 63 ? ENDS : 0, lane->k + 1);
+    lane->bits.window <<= code.length + code.size;
+    lane->bits.count -= code.length + code.size;
+    advance(lane, code.ends || k == 63 ? ENDS : 0, k + 1);
     return true;
-}
-
-/* Loads bytes until the window has 56 bits or more. */
-INLINE void refill(struct np_jpeg_bits *bits)
-{
-    bits->window |= load(bits->at) >> (bits->count & 63);
-    bits->at += (63 - bits->count) >> 3;
-    bits->count |= 56;
 }
 
 /* Decodes a symbol or two. An entry that reaches the block's last coefficient is decoded slowly, a
