@@ -40,6 +40,16 @@ enum np_vectors np_vectors_used(void)
     return max < (int)found ? (enum np_vectors)max : found;
 }
 
+bool np_vectors_vnni(void)
+{
+#if defined(__x86_64__)
+    return np_vectors_used() >= NP_AVX512 && __builtin_cpu_supports("avx512vnni") &&
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vl");
+#else
+    return false;
+#endif
+}
+
 const char *np_vectors_name(void)
 {
     return names[np_vectors_used()];

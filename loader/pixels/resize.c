@@ -6,25 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "loader/base/mem.h"
 #include "loader/base/vectors.h"
 #include "loader/pixels/axis.h"
-#include "loader/pixels/resize_kernels.h"
-
-/* Weights of one axis, kept while samples need the same. */
-struct table {
-    struct np_axis axis;
-    int lo, hi; /* scaled positions */
-    bool flip, packs, valid;
-    struct np_taps taps;
-    int16_t *packed;          /* taps for np_across3_avx2 */
-    int min_start, max_start; /* of taps.start */
-    size_t start_bytes, count_bytes, weight_bytes, scratch_bytes, packed_bytes;
-};
+#include "loader/pixels/resize_weights.h"
 
 struct np_resizer {
-    enum np_vectors vectors;
-    struct table across, down;
+    const struct np_resize_kernels *kernels; /* NULL: plain C */
+    struct np_weights across, down;
     uint8_t *middle;  /* rows after the first pass */
     uint8_t *lines;   /* rows of one block after the pass across, if that is the second pass */
     uint8_t *picture; /* the scaled picture, if it gets a border */
@@ -46,21 +34,12 @@ struct np_resizer *np_resizer_new(struct np_err *err)
     return np_try_alloc(sizeof(struct np_resizer), err);
 }
 
-static void table_fini(struct table *table)
-{
-    np_free(table->taps.start);
-    np_free(table->taps.count);
-    np_free(table->taps.weight);
-    np_free(table->taps.scratch);
-    np_free(table->packed);
-}
-
 void np_resizer_free(struct np_resizer *resizer)
 {
     if (!resizer)
         return;
-    table_fini(&resizer->across);
-    table_fini(&resizer->down);
+    np_weights_fini(&resizer->across);
+    np_weights_fini(&resizer->down);
     np_free(resizer->middle);
     np_free(resizer->lines);
     np_free(resizer->picture);
@@ -69,86 +48,6 @@ void np_resizer_free(struct np_resizer *resizer)
     np_free(resizer->nearest_x);
     np_free(resizer->nearest_y);
     np_free(resizer);
-}
-
-static int hold(void *memory, size_t *room, size_t n, size_t bytes)
-{
-    size_t total;
-
-    return __builtin_mul_overflow(n, bytes, &total) ? -ENOMEM : np_hold(memory, room, total, NULL);
-}
-
-/* --- weights ------------------------------------------------------------------------------- */
-
-static bool same_axis(const struct np_axis *a, const struct np_axis *b)
-{
-    return a->box == b->box && a->scaled == b->scaled && a->filter == b->filter;
-}
-
-static void reverse_taps(struct np_taps *taps)
-{
-    for (int i = 0, j = taps->n - 1; i < j; i++, j--) {
-        int32_t *a = taps->weight + (size_t)i * taps->room;
-        int32_t *b = taps->weight + (size_t)j * taps->room;
-        int start = taps->start[i], count = taps->count[i];
-
-        taps->start[i] = taps->start[j];
-        taps->start[j] = start;
-        taps->count[i] = taps->count[j];
-        taps->count[j] = count;
-        for (int k = 0; k < taps->max_count; k++) {
-            int32_t weight = a[k];
-
-            a[k] = b[k];
-            b[k] = weight;
-        }
-    }
-}
-
-static int hold_taps(struct table *table, size_t n, size_t max_taps)
-{
-    struct np_taps *taps = &table->taps;
-
-    if (hold(&taps->start, &table->start_bytes, n, sizeof(*taps->start)) ||
-        hold(&taps->count, &table->count_bytes, n, sizeof(*taps->count)) ||
-        hold(&taps->weight, &table->weight_bytes, n * max_taps, sizeof(*taps->weight)) ||
-        hold(&taps->scratch, &table->scratch_bytes, max_taps, sizeof(*taps->scratch)))
-        return -ENOMEM;
-    return 0;
-}
-
-static int table_set(
-    struct table *table, const struct np_axis *axis, int lo, int hi, bool flip, bool packs)
-{
-    struct np_taps *taps = &table->taps;
-    int n = hi - lo;
-
-    if (table->valid && same_axis(&table->axis, axis) && table->lo == lo && table->hi == hi &&
-        table->flip == flip && table->packs == packs)
-        return 0;
-    table->valid = false;
-    if (hold_taps(table, (size_t)n, (size_t)np_axis_max_taps(axis)))
-        return -ENOMEM;
-    np_axis_taps(axis, lo, n, taps);
-    table->min_start = taps->start[0];
-    table->max_start = taps->start[n - 1];
-    if (flip)
-        reverse_taps(taps);
-#if defined(__x86_64__)
-    if (packs) {
-        if (hold(&table->packed, &table->packed_bytes,
-                (size_t)n * (size_t)np_across_groups(taps) * 32, sizeof(*table->packed)))
-            return -ENOMEM;
-        np_across_pack(taps, table->packed);
-    }
-#endif
-    table->axis = *axis;
-    table->lo = lo;
-    table->hi = hi;
-    table->flip = flip;
-    table->packs = packs;
-    table->valid = true;
-    return 0;
 }
 
 /* --- the two passes ------------------------------------------------------------------------ */
@@ -191,14 +90,14 @@ static void down_c(
 
 /* Copies n pixels, in order or reversed. */
 static void copy_pixels(
-    enum np_vectors vectors, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
+    bool vectors, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
 {
     if (!flip) {
         memcpy(dst, src, (size_t)n * channels);
         return;
     }
 #if defined(__x86_64__)
-    if (vectors >= NP_AVX2 && channels == 3) {
+    if (vectors && channels == 3) {
         np_flip3_avx2(src, n, dst);
         return;
     }
@@ -214,15 +113,23 @@ static ptrdiff_t padded(int bytes)
     return (bytes + 2 * NP_RESIZE_PAD - 1) / NP_RESIZE_PAD * NP_RESIZE_PAD;
 }
 
-#if defined(__x86_64__)
+/* The bytes of a row that the pass across may read. Those past its end have weights of 0. */
+static size_t across_reads(const struct np_resizer *resizer)
+{
+    const struct np_weights *weights = &resizer->across;
+
+    return 3 * (size_t)(weights->max_start + (weights->taps.max_count - 1) / 4 * 4) +
+           (size_t)resizer->kernels->across_reads;
+}
+
 /* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (rows past the end go into one extra
  * row after the last). */
 static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
     int rows, uint8_t *out, ptrdiff_t stride)
 {
-    const struct table *table = &resizer->across;
-    size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)table->min_start;
-    size_t reads = 3 * (size_t)table->max_start + 12 * (size_t)np_across_groups(&table->taps) + 4;
+    const struct np_weights *weights = &resizer->across;
+    size_t row_bytes = (size_t)source->width * 3, from = 3 * (size_t)weights->min_start;
+    size_t reads = across_reads(resizer);
     const uint8_t *src[NP_RESIZE_ROWS];
     uint8_t *dst[NP_RESIZE_ROWS];
 
@@ -232,13 +139,13 @@ static void across_block(struct np_resizer *resizer, const struct picture *sourc
         src[r] = source->data + row * source->stride;
         dst[r] = out + (first + r < rows ? r : rows - first) * stride;
         if (reads > (size_t)(rows - 1 - row) * (size_t)source->stride + row_bytes) {
-            uint8_t *copy = resizer->spare + (size_t)r * (row_bytes + NP_RESIZE_PAD);
+            uint8_t *copy = resizer->spare + (size_t)r * reads;
 
-            memcpy(copy + from, src[r] + from, row_bytes - from);
+            memcpy(copy + from, src[r] + from, (row_bytes < reads ? row_bytes : reads) - from);
             src[r] = copy;
         }
     }
-    np_across3_avx2(&table->taps, table->packed, src, dst);
+    resizer->kernels->across(&weights->taps, &weights->packed, src, dst);
 }
 
 /* As across_block(), into rows without padding. */
@@ -251,7 +158,6 @@ static void across_dense(struct np_resizer *resizer, const struct picture *sourc
     for (int r = 0; r < NP_RESIZE_ROWS && first + r < rows; r++)
         memcpy(out + (ptrdiff_t)r * bytes, resizer->lines + r * stride, (size_t)bytes);
 }
-#endif
 
 /* source: the box's columns, the needed rows. out: (rows, n), padded or dense. */
 static void across(struct np_resizer *resizer, const struct picture *source, int rows, int lo,
@@ -259,13 +165,12 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
 {
     if (!resizes) {
         for (int y = 0; y < rows; y++)
-            copy_pixels(resizer->vectors,
+            copy_pixels(resizer->kernels,
                 source->data + y * source->stride + (ptrdiff_t)lo * source->channels, n,
                 source->channels, flip, out + y * stride);
         return;
     }
-#if defined(__x86_64__)
-    if (resizer->across.packs) {
+    if (resizer->across.kernels) {
         const bool dense = stride == (ptrdiff_t)n * 3;
 
         for (int y = 0; y < rows; y += NP_RESIZE_ROWS)
@@ -275,7 +180,6 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
                 across_block(resizer, source, y, rows, out + y * stride, stride);
         return;
     }
-#endif
     for (int y = 0; y < rows; y++)
         across_c(&resizer->across.taps, source->data + y * source->stride, source->channels,
             out + y * stride);
@@ -293,10 +197,10 @@ struct rows {
 static void down(struct np_resizer *resizer, const struct rows *source, int n, bool resizes,
     int bytes, uint8_t *out, ptrdiff_t stride)
 {
-    const struct np_taps *taps = &resizer->down.taps;
+    const struct np_weights *weights = &resizer->down;
+    const struct np_taps *taps = &weights->taps;
 
     for (int y = 0; y < n; y++, out += stride) {
-        const int32_t *weight = taps->weight + (size_t)y * taps->room;
         const uint8_t *src;
 
         if (!resizes) {
@@ -304,28 +208,19 @@ static void down(struct np_resizer *resizer, const struct rows *source, int n, b
             continue;
         }
         src = source->data + (taps->start[y] - source->first) * source->stride;
-#if defined(__x86_64__)
-        if (resizer->vectors >= NP_AVX2 && (source->padded || bytes >= NP_RESIZE_MIN)) {
-            np_down_avx2(src, source->stride, weight, taps->count[y], bytes, out);
-            continue;
-        }
-#endif
-        down_c(src, source->stride, weight, taps->count[y], bytes, out);
+        if (weights->kernels && (source->padded || bytes >= NP_RESIZE_MIN))
+            weights->kernels->down(taps, &weights->packed, y, src, source->stride, bytes, out);
+        else
+            down_c(src, source->stride, taps->weight + (size_t)y * taps->room, taps->count[y],
+                bytes, out);
     }
 }
 
 /* --- both of them -------------------------------------------------------------------------- */
 
-/* Scaled positions lo..hi-1 of an axis, and the source positions that these are made of. */
-struct span {
-    const struct np_axis *axis;
-    int lo, hi, from, to;
-    bool resizes;
-};
-
-static struct span span_of(const struct np_axis *axis)
+static struct np_span span_of(const struct np_axis *axis)
 {
-    struct span span = {.axis = axis, .resizes = axis->box != axis->scaled};
+    struct np_span span = {.axis = axis, .resizes = axis->box != axis->scaled};
 
     np_axis_span(axis, &span.lo, &span.hi);
     if (span.lo < span.hi)
@@ -335,12 +230,13 @@ static struct span span_of(const struct np_axis *axis)
 
 static int hold_middle(struct np_resizer *resizer, int rows, int bytes)
 {
-    return hold(&resizer->middle, &resizer->middle_bytes, (size_t)rows + 1, (size_t)padded(bytes));
+    return np_hold_n(
+        &resizer->middle, &resizer->middle_bytes, (size_t)rows + 1, (size_t)padded(bytes));
 }
 
 /* source: starts at the box's first column and the first needed row. out: dense. */
 static int across_then_down(struct np_resizer *resizer, const struct picture *source,
-    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+    const struct np_span *x, const struct np_span *y, bool flip, uint8_t *out)
 {
     const int nr_rows = y->to - y->from, n = x->hi - x->lo, bytes = n * source->channels;
     const ptrdiff_t stride = padded(bytes);
@@ -356,7 +252,7 @@ static int across_then_down(struct np_resizer *resizer, const struct picture *so
 
 /* As across_then_down(), if both passes resize. Only the needed columns are scaled down. */
 static int down_then_across(struct np_resizer *resizer, const struct picture *source,
-    const struct span *x, const struct span *y, bool flip, uint8_t *out)
+    const struct np_span *x, const struct np_span *y, bool flip, uint8_t *out)
 {
     const int channels = source->channels, nr_rows = y->hi - y->lo, n = x->hi - x->lo;
     const int bytes = (x->to - x->from) * channels;
@@ -364,8 +260,8 @@ static int down_then_across(struct np_resizer *resizer, const struct picture *so
     const struct rows rows = {source->data + skipped, source->stride, y->from, false};
     struct picture middle = {.stride = stride, .width = x->to, .channels = channels};
 
-    if (hold_middle(resizer, nr_rows, bytes) ||
-        hold(&resizer->lines, &resizer->lines_bytes, NP_RESIZE_ROWS, (size_t)padded(n * channels)))
+    if (hold_middle(resizer, nr_rows, bytes) || np_hold_n(&resizer->lines, &resizer->lines_bytes,
+                                                    NP_RESIZE_ROWS, (size_t)padded(n * channels)))
         return -ENOMEM;
     middle.data = resizer->middle - skipped;
     down(resizer, &rows, nr_rows, true, bytes, resizer->middle, stride);
@@ -375,7 +271,7 @@ static int down_then_across(struct np_resizer *resizer, const struct picture *so
 
 /* Scales the spans of the picture into out, dense. */
 static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
-    const struct np_geometry *g, const struct span *x, const struct span *y, bool flip,
+    const struct np_geometry *g, const struct np_span *x, const struct np_span *y, bool flip,
     uint8_t *out)
 {
     const int channels = pixels->channels;
@@ -386,11 +282,12 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
     source.data = pixels->data + (g->top + y->from - pixels->origin_y) * pixels->stride +
                   (ptrdiff_t)(g->left - pixels->origin_x) * channels;
     source.width = pixels->origin_x + pixels->width - g->left;
-    if ((x->resizes && table_set(&resizer->across, x->axis, x->lo, x->hi, flip,
-                           resizer->vectors >= NP_AVX2 && channels == 3)) ||
-        (y->resizes && table_set(&resizer->down, y->axis, y->lo, y->hi, false, false)) ||
-        hold(&resizer->spare, &resizer->spare_bytes,
-            NP_RESIZE_ROWS * ((size_t)source.width * channels + NP_RESIZE_PAD), 1))
+    if ((x->resizes && np_weights_set(&resizer->across, x, true, flip,
+                           channels == 3 ? resizer->kernels : NULL)) ||
+        (y->resizes && np_weights_set(&resizer->down, y, false, false, resizer->kernels)) ||
+        (x->resizes && resizer->across.kernels &&
+            np_hold_n(
+                &resizer->spare, &resizer->spare_bytes, NP_RESIZE_ROWS, across_reads(resizer))))
         return -ENOMEM;
     return g->down_first && x->resizes && y->resizes
                ? down_then_across(resizer, &source, x, y, flip, out)
@@ -403,7 +300,7 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
 static int map_columns(struct np_resizer *resizer, const struct picture *picture,
     const struct np_axis *x, bool nearest)
 {
-    if (hold(&resizer->map, &resizer->map_bytes, (size_t)x->window_n, sizeof(*resizer->map)))
+    if (np_hold_n(&resizer->map, &resizer->map_bytes, (size_t)x->window_n, sizeof(*resizer->map)))
         return -ENOMEM;
     for (int i = 0; i < x->window_n; i++) {
         int at = np_axis_place(x, x->window + i);
@@ -453,7 +350,7 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
         src = picture->data +
               ((nearest ? resizer->nearest_y[at] : at) - picture->y) * picture->stride;
         if (end > first)
-            copy_pixels(resizer->vectors, src + (x->window + first - picture->x) * channels,
+            copy_pixels(resizer->kernels, src + (x->window + first - picture->x) * channels,
                 end - first, channels, flip, out + (flip ? n - end : first) * channels);
         place_pixels(resizer->map, 0, first, n, flip, src, channels, out);
         place_pixels(resizer->map, end, n, n, flip, src, channels, out);
@@ -464,7 +361,7 @@ static int compose(struct np_resizer *resizer, const struct picture *picture,
 static int scale_and_compose(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *g, const struct np_axis *x, const struct np_axis *y, uint8_t *out)
 {
-    const struct span columns = span_of(x), rows = span_of(y);
+    const struct np_span columns = span_of(x), rows = span_of(y);
     struct picture picture = {.stride = (ptrdiff_t)(columns.hi - columns.lo) * pixels->channels,
         .x = columns.lo,
         .y = rows.lo,
@@ -477,12 +374,23 @@ static int scale_and_compose(struct np_resizer *resizer, const struct np_pixels 
     }
     if (!np_axis_has_border(x) && !np_axis_has_border(y))
         return scale(resizer, pixels, g, &columns, &rows, g->flip, out);
-    if (hold(&resizer->picture, &resizer->picture_bytes, (size_t)picture.stride,
+    if (np_hold_n(&resizer->picture, &resizer->picture_bytes, (size_t)picture.stride,
             (size_t)(rows.hi - rows.lo)) ||
         scale(resizer, pixels, g, &columns, &rows, false, resizer->picture))
         return -ENOMEM;
     picture.data = resizer->picture;
     return compose(resizer, &picture, x, y, false, g->flip, out);
+}
+
+static const struct np_resize_kernels *kernels_of_cpu(void)
+{
+#if defined(__x86_64__)
+    if (np_vectors_vnni())
+        return &np_resize_avx512;
+    if (np_vectors_used() >= NP_AVX2)
+        return &np_resize_avx2;
+#endif
+    return NULL;
 }
 
 int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
@@ -494,7 +402,7 @@ int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     int code = 0;
 
     assert(x.box > 0 && y.box > 0 && x.scaled > 0 && y.scaled > 0);
-    resizer->vectors = np_vectors_used();
+    resizer->kernels = kernels_of_cpu();
     resizes = x.box != x.scaled || y.box != y.scaled;
     nearest = resizes && geometry->filter == NP_FILTER_NEAREST;
     picture = (struct picture){.data = pixels->data,
@@ -504,8 +412,10 @@ int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
         .width = pixels->width,
         .channels = pixels->channels};
     if (nearest) {
-        if (hold(&resizer->nearest_x, &resizer->nearest_x_bytes, (size_t)x.scaled, sizeof(int)) ||
-            hold(&resizer->nearest_y, &resizer->nearest_y_bytes, (size_t)y.scaled, sizeof(int)))
+        if (np_hold_n(
+                &resizer->nearest_x, &resizer->nearest_x_bytes, (size_t)x.scaled, sizeof(int)) ||
+            np_hold_n(
+                &resizer->nearest_y, &resizer->nearest_y_bytes, (size_t)y.scaled, sizeof(int)))
             code = -ENOMEM;
         else {
             np_axis_nearest(&x, resizer->nearest_x);

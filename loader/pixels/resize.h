@@ -1,6 +1,7 @@
 /* Makes a row of decoded pixels: crop, scale, window, border, flip. The bytes are Pillow's: two
  * passes in the geometry's order, u8 between them, 22-bit coefficients (Pillow
- * src/libImaging/Resample.c). Plain C or AVX2, chosen at run time, with equal bytes. */
+ * src/libImaging/Resample.c). Plain C, AVX2 or AVX-512 by the
+ * CPU, with equal bytes. */
 #ifndef NP_RESIZE_H
 #define NP_RESIZE_H
 

@@ -1,4 +1,8 @@
-/* The AVX2 inner loops of a resize; their bytes equal those of plain C. Private to resize*.c. */
+/* The inner loops of a resize for the CPU's vectors; their bytes equal those of plain C. Private to
+ * resize*.c. A weight (NP_RESIZE_BITS of fraction) does not fit the factors of the vectors'
+ * multiplications. Each version cuts it into digits, adds up a sum for each digit, and joins the
+ * sums by shifts. This is exact integer arithmetic, and Pillow's 32-bit sum never overflows: so
+ * bytes are equal. */
 #ifndef NP_RESIZE_KERNELS_H
 #define NP_RESIZE_KERNELS_H
 
@@ -7,27 +11,38 @@
 
 #include "loader/pixels/geometry.h"
 
-#define NP_RESIZE_ROWS 4  /* rows that np_across3_avx2 works on at once */
+#define NP_RESIZE_ROWS 4  /* rows that across() works on at once */
 #define NP_RESIZE_PAD  64 /* bytes past the end of padded rows that may be read and written */
-#define NP_RESIZE_MIN  32 /* bytes that np_down_avx2 works on at once */
+#define NP_RESIZE_MIN  32 /* bytes that down() works on at once, at least */
 
-/* A weight w is high * 2^11 + low, so that both halves fit the 16-bit factors of pmaddwd and
- * the sum of both products is exact in 32 bits. */
-#define NP_WEIGHT_LOW_BITS 11
+/* The weights of an axis as a kernel wants them. */
+struct np_packed {
+    uint8_t *data;
+    size_t data_bytes; /* allocated */
+    int pixels;        /* of a row that across() computes at once */
+    int steps;         /* multiplications for the maximum number of taps */
+};
 
-/* Packs weights for np_across3_avx2: groups of four taps, (n, groups, 32) i16: high halves of taps
- * 0 1 four times, of 2 3 four times, then the low halves likewise. */
-int np_across_groups(const struct np_taps *taps);
-void np_across_pack(const struct np_taps *taps, int16_t *packed);
-/* The horizontal pass over four rows of three channels. Reads 12 * groups + 4 bytes from each start
- * and writes 4 bytes a pixel: rows need NP_RESIZE_PAD. */
-void np_across3_avx2(const struct np_taps *taps, const int16_t *packed,
-    const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS]);
-/* The vertical pass for one row: `bytes` of dst from count rows of src, stride bytes apart. Reads
- * at least NP_RESIZE_MIN bytes of each row. */
-void np_down_avx2(const uint8_t *src, ptrdiff_t stride, const int32_t *weight, int count, int bytes,
-    uint8_t *dst);
-/* Reverses n pixels of three bytes. src and dst do not overlap. */
+struct np_resize_kernels {
+    /* Set pixels and steps, and return the bytes of data that the pack functions below fill. */
+    size_t (*across_layout)(const struct np_taps *taps, struct np_packed *packed);
+    size_t (*down_layout)(const struct np_taps *taps, struct np_packed *packed);
+    void (*across_pack)(const struct np_taps *taps, struct np_packed *packed);
+    void (*down_pack)(const struct np_taps *taps, struct np_packed *packed);
+    int across_reads; /* bytes that across() reads from each fourth tap on */
+    /* The horizontal pass over rows of three channels. dst: rows with NP_RESIZE_PAD. */
+    void (*across)(const struct np_taps *taps, const struct np_packed *packed,
+        const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS]);
+    /* The vertical pass for scaled row i: `bytes` of dst from rows of src, stride bytes apart.
+     * Reads at least NP_RESIZE_MIN bytes of each row. */
+    void (*down)(const struct np_taps *taps, const struct np_packed *packed, int i,
+        const uint8_t *src, ptrdiff_t stride, int bytes, uint8_t *dst);
+};
+
+extern const struct np_resize_kernels np_resize_avx2;
+extern const struct np_resize_kernels np_resize_avx512; /* for np_vectors_vnni() */
+
+/* Reverses n pixels of three bytes. src and dst do not overlap. AVX2. */
 void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst);
 
 #endif

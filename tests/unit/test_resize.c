@@ -1,4 +1,4 @@
-/* Resizing: known values, plain C against AVX2, windows, borders and flips. */
+/* Resizing: known values, plain C against vectors, windows, borders and flips. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,35 +116,82 @@ Test(resize, vertical_comes_first_if_it_drops_more_than_twice_as_much)
     cr_expect(!goes_down_first(100, 120, 300, 130)); /* 10 rows more */
 }
 
-Test(resize, avx2_gives_the_bytes_of_plain_c)
+/* The source ends where its memory ends: the address sanitizer watches. */
+static bool vectors_agree(const int size[4], const struct np_geometry *of, int channels)
+{
+    static const enum np_vectors levels[] = {NP_AVX2, NP_AVX512_BF16};
+    uint8_t *data = made_pixels(size[0], size[1], channels, 7), *plain, *out;
+    const struct np_pixels pixels = view(data, size[0], size[1], channels);
+    const size_t n = (size_t)of->window_w * of->window_h * channels;
+    bool equal;
+
+    np_vectors_limit(NP_SSE2);
+    plain = resized(&pixels, of);
+    equal = plain != NULL;
+    for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); i++) {
+        np_vectors_limit(levels[i]);
+        out = resized(&pixels, of);
+        equal = equal && out && memcmp(plain, out, n) == 0;
+        free(out);
+    }
+    free(plain);
+    free(data);
+    return equal;
+}
+
+Test(resize, vectors_give_the_bytes_of_plain_c)
 {
     static const int sizes[][4] = {{1, 1, 9, 7}, {5, 3, 224, 2}, {37, 41, 17, 90}, {64, 64, 64, 31},
         {64, 64, 31, 64}, {300, 7, 11, 11}, {7, 300, 11, 11}, {500, 375, 224, 224}, {33, 9, 33, 9},
-        {13, 13, 5, 64}, {100, 100, 99, 101}, {9, 40, 7, 9}, {34, 200, 40, 37}};
+        {13, 13, 5, 64}, {100, 100, 99, 101}, {9, 40, 7, 9}, {34, 200, 40, 37}, {1200, 40, 224, 30},
+        {900, 5, 301, 4}, {2000, 3, 7, 2}, {3, 2000, 4, 7}, {3001, 2, 1, 1}, {448, 20, 224, 11},
+        {222, 9, 221, 64}, {2, 2, 3, 3}};
 
     for (int filter = NP_FILTER_BILINEAR; filter <= NP_FILTER_NEAREST; filter++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
             for (int channels = 1; channels <= 3; channels += 2)
                 for (int flip = 0; flip < 4; flip++) {
                     const int *s = sizes[i];
-                    uint8_t *data = made_pixels(s[0], s[1], channels, (unsigned)i), *a, *b;
-                    struct np_pixels pixels = view(data, s[0], s[1], channels);
                     struct np_geometry geometry = whole(s[0], s[1], s[2], s[3]);
-                    bool equal;
 
                     geometry.filter = (uint8_t)filter;
                     geometry.flip = flip % 2;
                     geometry.down_first = flip / 2;
-                    np_vectors_limit(NP_SSE2);
-                    a = resized(&pixels, &geometry);
-                    np_vectors_limit(NP_AVX512_BF16);
-                    b = resized(&pixels, &geometry);
-                    equal = a && b && memcmp(a, b, (size_t)s[2] * s[3] * channels) == 0;
-                    free(a);
-                    free(b);
-                    free(data);
-                    cr_assert(equal);
+                    cr_assert(vectors_agree(s, &geometry, channels), "size %zu filter %d x %d: %d",
+                        i, filter, channels, flip);
                 }
+}
+
+Test(resize, vectors_agree_in_boxes_and_windows_with_borders)
+{
+    unsigned seed = 1;
+
+    for (int i = 0; i < 400; i++) {
+        int r[12], size[4];
+        struct np_geometry g = {0};
+
+        for (int k = 0; k < 12; k++) {
+            seed = seed * 1103515245 + 12345;
+            r[k] = (int)(seed >> 16 & 0x7fff);
+        }
+        size[0] = 1 + r[0] % 150;
+        size[1] = 1 + r[1] % 60;
+        g.left = r[2] % size[0];
+        g.top = r[3] % size[1];
+        g.right = g.left + 1 + r[4] % (size[0] - g.left);
+        g.bottom = g.top + 1 + r[5] % (size[1] - g.top);
+        g.scaled_w = 1 + r[6] % 70;
+        g.scaled_h = 1 + r[7] % 70;
+        g.window_x = r[8] % 100 - 30;
+        g.window_y = r[9] % 100 - 30;
+        g.window_w = 1 + r[10] % 80;
+        g.window_h = 1 + r[11] % 80;
+        g.filter = (uint8_t)(i % 3);
+        g.flip = i / 3 % 2;
+        g.down_first = i / 6 % 2;
+        g.border = (uint8_t)(i / 12 % 2 ? NP_BORDER_REFLECT : NP_BORDER_ZERO);
+        cr_assert(vectors_agree(size, &g, i / 24 % 2 ? 3 : 1), "case %d", i);
+    }
 }
 
 static bool window_is_a_part(bool down_first)
@@ -313,6 +360,30 @@ Test(resize, border_and_scale_together)
 {
     cr_expect(border_and_scale(false));
     cr_expect(border_and_scale(true));
+}
+
+Test(resize, weights_fit_their_digits)
+{
+    int start[40], count[40];
+    int32_t weight[40 * 90], max = 0, min = 0;
+    double scratch[90];
+    struct np_taps taps = {.start = start, .count = count, .weight = weight, .scratch = scratch};
+
+    for (int box = 1; box < 400; box += 1 + box / 10)
+        for (int scaled = 1 + box / 20; scaled <= 40; scaled++) {
+            const struct np_axis axis = {.box = box, .scaled = scaled, .filter = NP_FILTER_BICUBIC};
+
+            np_axis_taps(&axis, 0, scaled, &taps);
+            for (int i = 0; i < scaled; i++)
+                for (int k = 0; k < count[i]; k++) {
+                    const int32_t w = weight[i * taps.room + k];
+
+                    max = w > max ? w : max;
+                    min = w < min ? w : min;
+                }
+        }
+    cr_expect_leq(max, 1.13 * (1 << NP_RESIZE_BITS));
+    cr_expect_geq(min, -0.13 * (1 << NP_RESIZE_BITS));
 }
 
 Test(resize, weights_of_a_position_sum_to_one)
