@@ -217,8 +217,8 @@ static bool decode_segment(struct np_jpeg *jpeg, int row, int mcu, int nr)
     const int nr_blocks = nr * jpeg->frame.mcu_blocks;
     const bool needed = row >= area->top && mcu + nr > area->left && mcu < area->right;
 
-    for (int i = 0; needed && i < nr_blocks; i++)
-        memset(jpeg->blocks[i].coef, 0, sizeof(jpeg->blocks[i].coef));
+    if (needed)
+        jpeg->rows.kernels->clear(jpeg->blocks, nr_blocks);
     np_jpeg_arm(&jpeg->scan.lane, jpeg->blocks, nr_blocks);
     np_jpeg_run(&jpeg->scan.lane, 1);
     jpeg->blocks[nr_blocks - 1].next = jpeg->next[jpeg->frame.mcu_blocks - 1];

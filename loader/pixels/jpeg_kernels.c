@@ -1,6 +1,8 @@
 /* The JPEG decoder's kernels in plain C: what the others (jpeg_simd.h) must equal to the last bit.
  * Like libjpeg-turbo's SIMD code, the inverse DCT has 16-bit values that wrap or saturate where it
  * does so; for what a sound file holds that is jidctint.c's arithmetic. */
+#include <string.h>
+
 #include "loader/pixels/jpeg_parts.h"
 #include "loader/pixels/jpeg_consts.h"
 
@@ -62,6 +64,12 @@ static void idct_line(int16_t *at, int step, int shift)
     at[7 * step] = descale(sum0, -odd3, shift);
 }
 
+static void clear(struct np_jpeg_block *blocks, int n)
+{
+    for (int i = 0; i < n; i++)
+        memset(blocks[i].coef, 0, sizeof(blocks[i].coef));
+}
+
 static bool idct(const int16_t *const *block, const uint16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
     int16_t work[64];
@@ -121,4 +129,4 @@ static void grey(const uint8_t *y, int n, uint8_t *out)
         out[0] = out[1] = out[2] = y[i];
 }
 
-const struct np_jpeg_kernels np_jpeg_plain = {1, idct, blend, widen, narrow, rgb, grey};
+const struct np_jpeg_kernels np_jpeg_plain = {1, clear, idct, blend, widen, narrow, rgb, grey};

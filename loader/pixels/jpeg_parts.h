@@ -122,7 +122,8 @@ const uint8_t *np_jpeg_unstuff(
 #define NP_JPEG_PAD 64 /* bytes past a row that kernels may read and write */
 
 struct np_jpeg_kernels {
-    int blocks; /* of one call of idct */
+    int blocks;                                         /* of one call of idct */
+    void (*clear)(struct np_jpeg_block *blocks, int n); /* their coefficients */
     /* Inverse DCT (A.3.3) of `blocks` blocks side by side, coefficients and quant in natural order,
      * to 8 rows. false: a coefficient is beyond what 8-bit samples give. */
     bool (*idct)(

@@ -109,6 +109,16 @@ INLINE void transpose(V row[8])
     row[7] = OP(unpackhi_epi64)(b5, b7);
 }
 
+TARGET static void clear(struct np_jpeg_block *blocks, int n)
+{
+    const V zero = OP(set1_epi16)(0);
+
+    for (int i = 0; i < n; i++)
+#pragma GCC unroll 4
+        for (int k = 0; k < 64; k += WORDS)
+            STORE(blocks[i].coef + k, zero);
+}
+
 TARGET static bool idct(
     const int16_t *const *block, const uint16_t *quant, uint8_t *out, ptrdiff_t stride)
 {
