@@ -1,9 +1,11 @@
-/* See folders.h. The queue is first in, first out; threads start as it fills. */
+/* See folders.h. Work is of two kinds: a folder to read, and a batch of its entries to examine.
+ * Batches come first, so that folders are finished in the order in which they were begun. */
 #include "loader/source/folders.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,51 +16,46 @@
 #include "loader/base/mem.h"
 #include "loader/source/source_scan.h"
 
-#define MAX_THREADS  8   /* they wait for the storage, not for a core */
-#define TICK_ENTRIES 256 /* between two calls of tick() */
+#define BATCH_ENTRIES 1024
+#define TICK_ENTRIES  256 /* between two calls of tick() */
 
 enum { QUEUED, READING, READY };
+
+/* Neighbours in a folder, examined by one thread. */
+struct np_folder_batch {
+    struct np_folder *folder;
+    struct np_folder_batch *next;        /* of the folder */
+    struct np_folder_batch *next_queued; /* under lock */
+    char *names;                         /* each with its NUL, in the order of the entries */
+    size_t names_bytes, names_room;
+    struct np_folder_entry *entries; /* (nr_entries) */
+    size_t room;
+    int nr_entries;
+};
 
 struct np_folders {
     pthread_mutex_t lock;
     pthread_cond_t asked, ready;                   /* with `lock` */
-    struct np_folder *first, *last;                /* under lock: QUEUED */
+    struct np_folder *first, *last;                /* under lock: QUEUED, first in, first out */
+    struct np_folder_batch *batches;               /* under lock: to examine, last in, first out */
     bool stop;                                     /* under lock */
     uint64_t nr_seen;                              /* under lock: entries examined, all folders */
     void (*tick)(void *context, uint64_t nr_seen); /* set once; caller's thread only */
     void *context;
-    pthread_t threads[MAX_THREADS]; /* caller's thread only */
-    int nr_threads;
+    pthread_t threads[NP_MAX_LISTERS]; /* under lock */
+    int nr_threads, max_threads;       /* under lock; set once; without the caller's */
 };
 
-/* --- reading ---------------------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(
-        ((const struct np_folder_entry *)a)->name, ((const struct np_folder_entry *)b)->name);
-}
-
-static int add_entry(struct np_folder *folder, const char *name)
-{
-    const size_t n = (size_t)folder->nr_entries;
-    char *copy = NULL;
-
-    if (np_try_grow(&folder->entries, &folder->room, n + 1, sizeof(*folder->entries), NULL) ||
-        !(copy = np_try_strdup(name, NULL)))
-        return -ENOMEM;
-    folder->entries[folder->nr_entries++] = (struct np_folder_entry){.name = copy};
-    return 0;
-}
+/* --- examining -------------------------------------------------------------------------------- */
 
 /* Finds type and size; without stat() where the folder's entry is enough. */
-static void examine(int fd, struct np_folder_entry *entry, unsigned char type)
+static void examine(int fd, struct np_folder_entry *entry)
 {
     struct stat st;
 
-    if (type == DT_DIR || (type == DT_REG && !np_is_image_name(entry->name))) {
-        entry->is_folder = type == DT_DIR;
-        entry->is_file = type == DT_REG;
+    if (entry->type == DT_DIR || (entry->type == DT_REG && !np_is_image_name(entry->name))) {
+        entry->is_folder = entry->type == DT_DIR;
+        entry->is_file = entry->type == DT_REG;
         return;
     }
     if (fstatat(fd, entry->name, &st, 0) < 0) {
@@ -68,13 +65,6 @@ static void examine(int fd, struct np_folder_entry *entry, unsigned char type)
     entry->is_folder = S_ISDIR(st.st_mode);
     entry->is_file = S_ISREG(st.st_mode);
     entry->bytes = entry->is_file ? (uint64_t)st.st_size : 0;
-}
-
-static int fail(struct np_folder *folder, int code, const char *what)
-{
-    folder->code = code;
-    folder->what = what;
-    return code;
 }
 
 /* Counts TICK_ENTRIES more; own: in the caller's thread. */
@@ -90,26 +80,188 @@ static void add_seen(struct np_folders *folders, bool own)
         folders->tick(folders->context, nr_seen);
 }
 
-static void read_entries(struct np_folders *folders, struct np_folder *folder, DIR *dir, bool own)
+static void examine_batch(struct np_folders *folders, struct np_folder_batch *batch, bool own)
 {
-    const struct dirent *entry;
-    int code = 0;
+    const char *name = batch->names;
 
-    for (errno = 0; !code && (entry = readdir(dir)); errno = 0) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        code = add_entry(folder, entry->d_name);
-        if (!code)
-            examine(dirfd(dir), &folder->entries[folder->nr_entries - 1], entry->d_type);
-        if (!code && folder->nr_entries % TICK_ENTRIES == 0)
+    for (int i = 0; i < batch->nr_entries; i++, name += strlen(name) + 1) {
+        batch->entries[i].name = name;
+        examine(batch->folder->fd, &batch->entries[i]);
+        if ((i + 1) % TICK_ENTRIES == 0)
             add_seen(folders, own);
     }
-    if (!code && errno)
+}
+
+/* Under lock; releases the lock while it examines the batch queued last. */
+static void examine_queued(struct np_folders *folders, bool own)
+{
+    struct np_folder_batch *batch = folders->batches;
+
+    folders->batches = batch->next_queued;
+    pthread_mutex_unlock(&folders->lock);
+    examine_batch(folders, batch, own);
+    pthread_mutex_lock(&folders->lock);
+    if (--batch->folder->nr_open == 0)
+        pthread_cond_broadcast(&folders->ready);
+}
+
+/* Under lock; releases the lock. Waits for other threads; the caller's thread reports progress. */
+static void wait_for_others(struct np_folders *folders, bool own)
+{
+    const uint64_t before = folders->nr_seen;
+    struct timespec until;
+    uint64_t nr_seen;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&folders->ready, &folders->lock, &until);
+    nr_seen = folders->nr_seen;
+    if (!own || nr_seen == before)
+        return;
+    pthread_mutex_unlock(&folders->lock);
+    folders->tick(folders->context, nr_seen);
+    pthread_mutex_lock(&folders->lock);
+}
+
+/* Examines batches, of this folder or others, until all of this folder's are examined. */
+static void finish_batches(struct np_folders *folders, const struct np_folder *folder, bool own)
+{
+    pthread_mutex_lock(&folders->lock);
+    while (folder->nr_open)
+        if (folders->batches)
+            examine_queued(folders, own);
+        else
+            wait_for_others(folders, own);
+    pthread_mutex_unlock(&folders->lock);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+static void *thread_main(void *context);
+
+/* Under lock. A failure is ignored: the threads that exist, or the caller, do the work. */
+static void start_thread(struct np_folders *folders)
+{
+    sigset_t all, before;
+
+    if (folders->nr_threads == folders->max_threads)
+        return;
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&folders->threads[folders->nr_threads], NULL, thread_main, folders) == 0)
+        folders->nr_threads++;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void queue_batch(struct np_folders *folders, struct np_folder_batch *batch)
+{
+    pthread_mutex_lock(&folders->lock);
+    batch->folder->nr_open++;
+    batch->next_queued = folders->batches;
+    folders->batches = batch;
+    pthread_cond_signal(&folders->asked);
+    start_thread(folders);
+    pthread_mutex_unlock(&folders->lock);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(
+        ((const struct np_folder_entry *)a)->name, ((const struct np_folder_entry *)b)->name);
+}
+
+static int fail(struct np_folder *folder, int code, const char *what)
+{
+    folder->code = code;
+    folder->what = what;
+    return code;
+}
+
+static int add_entry(struct np_folder_batch *batch, const struct dirent *found)
+{
+    const size_t n = (size_t)batch->nr_entries, bytes = strlen(found->d_name) + 1;
+
+    if (np_try_grow(&batch->entries, &batch->room, n + 1, sizeof(*batch->entries), NULL) ||
+        np_try_grow(&batch->names, &batch->names_room, batch->names_bytes + bytes, 1, NULL))
+        return -ENOMEM;
+    memcpy(batch->names + batch->names_bytes, found->d_name, bytes);
+    batch->names_bytes += bytes;
+    batch->entries[batch->nr_entries++] = (struct np_folder_entry){.type = found->d_type};
+    return 0;
+}
+
+static struct np_folder_batch *add_batch(struct np_folder *folder)
+{
+    struct np_folder_batch *batch = np_try_alloc(sizeof(*batch), NULL);
+
+    if (batch) {
+        batch->folder = folder;
+        batch->next = folder->batches;
+        folder->batches = batch;
+    }
+    return batch;
+}
+
+/* Reads all names. Whole batches go to other threads, the last one is examined here. */
+static int read_batches(struct np_folders *folders, struct np_folder *folder, DIR *dir, bool own)
+{
+    struct np_folder_batch *batch = NULL;
+    const struct dirent *found;
+    int code = 0;
+
+    for (errno = 0; !code && (found = readdir(dir)); errno = 0) {
+        if (strcmp(found->d_name, ".") == 0 || strcmp(found->d_name, "..") == 0)
+            continue;
+        if (!batch)
+            batch = add_batch(folder);
+        code = batch ? add_entry(batch, found) : -ENOMEM;
+        if (!code && batch->nr_entries == BATCH_ENTRIES) {
+            queue_batch(folders, batch);
+            batch = NULL;
+        }
+    }
+    if (!code)
         code = -errno;
+    if (!code && batch)
+        examine_batch(folders, batch, own);
+    return code;
+}
+
+/* The entries of all batches as one sorted array. */
+static int gather(struct np_folder *folder)
+{
+    size_t n = 0;
+
+    for (const struct np_folder_batch *batch = folder->batches; batch; batch = batch->next)
+        n += (size_t)batch->nr_entries;
+    folder->entries = n > INT_MAX ? NULL : np_try_array(n, sizeof(*folder->entries), NULL);
+    if (!folder->entries)
+        return -ENOMEM;
+    for (struct np_folder_batch *batch = folder->batches; batch; batch = batch->next) {
+        memcpy(folder->entries + folder->nr_entries, batch->entries,
+            (size_t)batch->nr_entries * sizeof(*folder->entries));
+        folder->nr_entries += batch->nr_entries;
+        np_free(batch->entries);
+        batch->entries = NULL;
+    }
+    if (n)
+        qsort(folder->entries, n, sizeof(*folder->entries), by_name);
+    return 0;
+}
+
+static void read_entries(struct np_folders *folders, struct np_folder *folder, DIR *dir, bool own)
+{
+    int code;
+
+    folder->fd = dirfd(dir);
+    code = read_batches(folders, folder, dir, own);
+    finish_batches(folders, folder, own);
+    if (!code)
+        code = gather(folder);
     if (code)
         fail(folder, code, "cannot be listed");
-    else if (folder->nr_entries)
-        qsort(folder->entries, (size_t)folder->nr_entries, sizeof(*folder->entries), by_name);
 }
 
 static void read_folder(struct np_folders *folders, struct np_folder *folder, bool own)
@@ -133,7 +285,7 @@ static void read_folder(struct np_folders *folders, struct np_folder *folder, bo
     closedir(dir);
 }
 
-/* --- threads ---------------------------------------------------------------------------------- */
+/* --- the queue -------------------------------------------------------------------------------- */
 
 /* Under lock. */
 static void unlink_folder(struct np_folders *folders, struct np_folder *folder)
@@ -166,7 +318,9 @@ static void *thread_main(void *context)
     pthread_setname_np(pthread_self(), "lister");
     pthread_mutex_lock(&folders->lock);
     while (!folders->stop) {
-        if (folders->first)
+        if (folders->batches)
+            examine_queued(folders, false);
+        else if (folders->first)
             read_queued(folders, folders->first, false);
         else
             pthread_cond_wait(&folders->asked, &folders->lock);
@@ -175,22 +329,8 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-/* A failure is ignored: the threads that exist, or the caller, read the folders. */
-static void start_thread(struct np_folders *folders)
-{
-    sigset_t all, before;
-
-    if (folders->nr_threads == MAX_THREADS)
-        return;
-    sigfillset(&all); /* signals are the main thread's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&folders->threads[folders->nr_threads], NULL, thread_main, folders) == 0)
-        folders->nr_threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-struct np_folders *np_folders_new(
-    void (*tick)(void *context, uint64_t nr_seen), void *context, struct np_err *err)
+struct np_folders *np_folders_new(int nr_threads, void (*tick)(void *context, uint64_t nr_seen),
+    void *context, struct np_err *err)
 {
     struct np_folders *folders = np_try_alloc(sizeof(*folders), err);
 
@@ -198,6 +338,7 @@ struct np_folders *np_folders_new(
         return NULL;
     folders->tick = tick;
     folders->context = context;
+    folders->max_threads = (nr_threads < NP_MAX_LISTERS ? nr_threads : NP_MAX_LISTERS) - 1;
     pthread_mutex_init(&folders->lock, NULL);
     pthread_cond_init(&folders->asked, NULL);
     pthread_cond_init(&folders->ready, NULL);
@@ -239,9 +380,9 @@ struct np_folder *np_folders_ask(struct np_folders *folders, const char *path, s
         folders->first = folder;
     folders->last = folder;
     pthread_cond_signal(&folders->asked);
-    pthread_mutex_unlock(&folders->lock);
     if (many)
         start_thread(folders);
+    pthread_mutex_unlock(&folders->lock);
     return folder;
 }
 
@@ -250,20 +391,26 @@ void np_folders_wait(struct np_folders *folders, struct np_folder *folder)
     pthread_mutex_lock(&folders->lock);
     if (folder->state == QUEUED)
         read_queued(folders, folder, true);
-    while (folder->state != READY) {
-        const uint64_t nr_seen = folders->nr_seen;
-        struct timespec until;
-
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        if (pthread_cond_timedwait(&folders->ready, &folders->lock, &until) != ETIMEDOUT ||
-            nr_seen == folders->nr_seen)
-            continue;
-        pthread_mutex_unlock(&folders->lock);
-        folders->tick(folders->context, nr_seen);
-        pthread_mutex_lock(&folders->lock);
-    }
+    while (folder->state != READY)
+        if (folders->batches)
+            examine_queued(folders, true);
+        else if (folders->first)
+            read_queued(folders, folders->first, true);
+        else
+            wait_for_others(folders, true);
     pthread_mutex_unlock(&folders->lock);
+}
+
+static void free_batches(struct np_folder *folder)
+{
+    while (folder->batches) {
+        struct np_folder_batch *batch = folder->batches;
+
+        folder->batches = batch->next;
+        np_free(batch->entries);
+        np_free(batch->names);
+        np_free(batch);
+    }
 }
 
 void np_folders_drop(struct np_folders *folders, struct np_folder *folder)
@@ -276,8 +423,7 @@ void np_folders_drop(struct np_folders *folders, struct np_folder *folder)
     while (folder->state == READING)
         pthread_cond_wait(&folders->ready, &folders->lock);
     pthread_mutex_unlock(&folders->lock);
-    for (int i = 0; i < folder->nr_entries; i++)
-        np_free(folder->entries[i].name);
+    free_batches(folder);
     np_free(folder->entries);
     np_free(folder->path);
     np_free(folder);

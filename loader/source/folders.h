@@ -1,6 +1,7 @@
-/* Folders read ahead by a few threads: the entries of each, sorted, with the sizes of images. On
- * storage with high latency a listing is as fast as the threads together. Its result depends on the
- * folders alone, since the caller takes them in its own order. For source_folder.c. */
+/* Folders read ahead by a few threads: the entries of each, sorted, with the sizes of images. The
+ * entries of one large folder are examined by all threads. On storage with high latency a listing
+ * is as fast as the threads together. Its result depends on the folders alone, since the caller
+ * takes them in its own order. For source_folder.c. */
 #ifndef NP_FOLDERS_H
 #define NP_FOLDERS_H
 
@@ -12,10 +13,11 @@
 #include "loader/base/err.h"
 
 struct np_folder_entry {
-    char *name;
-    bool is_folder, is_file; /* links are followed; neither: a pipe, for example */
+    const char *name;        /* of the folder */
     uint64_t bytes;          /* of a file with the name of an image; else 0 */
     int code;                /* -errno of stat() */
+    bool is_folder, is_file; /* links are followed; neither: a pipe, for example */
+    unsigned char type;      /* DT_*, as the folder has it */
 };
 
 struct np_folder {
@@ -24,17 +26,21 @@ struct np_folder {
     const char *what; /* failed then, for messages */
     struct stat st;
     struct np_folder_entry *entries; /* (nr_entries), in byte order of their names */
-    size_t room;
     int nr_entries;
-    int state; /* of folders.c, under its lock */
-    struct np_folder *next;
+
+    /* of folders.c */
+    int fd;                          /* while it is read */
+    struct np_folder_batch *batches; /* reading thread, then the caller: they own the names */
+    int state, nr_open;              /* under its lock; nr_open: batches not examined yet */
+    struct np_folder *next;          /* under its lock */
 };
 
 struct np_folders;
-/* tick reports progress while the calling thread reads or waits, in that thread: the number of
- * entries examined so far, in all folders. NULL: out of memory. */
-struct np_folders *np_folders_new(
-    void (*tick)(void *context, uint64_t nr_seen), void *context, struct np_err *err);
+/* Up to nr_threads threads read, the caller's among them. tick reports progress while the calling
+ * thread reads or waits, in that thread: the number of entries examined so far, in all folders.
+ * NULL: out of memory. */
+struct np_folders *np_folders_new(int nr_threads, void (*tick)(void *context, uint64_t nr_seen),
+    void *context, struct np_err *err);
 /* Call it when every folder has been dropped. */
 void np_folders_free(struct np_folders *folders);
 /* Begins to read the folder at path (copied). NULL: out of memory. One thread calls this and the

@@ -90,6 +90,9 @@ void np_index_set_extent(struct np_index *index, uint64_t i, uint64_t offset, ui
 /* Sets the size of the largest decompressed frame, if padding makes it larger than the records
  * show. */
 void np_index_set_max_inner(struct np_index *index, uint32_t bytes);
+/* Adds all files, classes and samples of `part`, whose building is not finished either. */
+int np_index_append(
+    struct np_index *index, const struct np_index *part, const char *path, struct np_err *err);
 /* Removes all samples but the first nr_samples; their files and classes stay. */
 void np_index_cut(struct np_index *index, uint64_t nr_samples);
 int np_index_finish(struct np_index *index, struct np_err *err);

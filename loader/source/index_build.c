@@ -23,8 +23,8 @@ struct np_index *np_index_new(struct np_err *err)
     return index;
 }
 
-int np_index_add_file(
-    struct np_index *index, const char *path, const struct stat *st, struct np_err *err)
+static int add_stamp(struct np_index *index, const char *path, const struct np_index_stamp *stamp,
+    struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
     const uint64_t n = (uint64_t)index->nr_files;
@@ -34,8 +34,16 @@ int np_index_add_file(
         np_try_grow(&index->paths, &builder->paths_cap, n + 1, sizeof(*index->paths), err) ||
         !(index->paths[n] = np_try_strdup(path, err)))
         return -ENOMEM;
-    index->stamps[n] = np_index_stamp_of(st);
+    index->stamps[n] = *stamp;
     return index->nr_files++;
+}
+
+int np_index_add_file(
+    struct np_index *index, const char *path, const struct stat *st, struct np_err *err)
+{
+    const struct np_index_stamp stamp = np_index_stamp_of(st);
+
+    return add_stamp(index, path, &stamp, err);
 }
 
 static uint32_t hash(const char *name)
@@ -168,6 +176,46 @@ int np_index_add(struct np_index *index, const struct np_record *record, const c
     index->records[n] = *record;
     index->nr_samples++;
     return 0;
+}
+
+/* labels[class of part] = class of index. */
+static int append_samples(struct np_index *index, const struct np_index *part, uint32_t first_file,
+    const int *labels, const char *path, struct np_err *err)
+{
+    struct np_index_names names;
+    int code = 0;
+
+    np_index_names_begin(part, &names);
+    while (!code && np_index_names_next(&names)) {
+        struct np_record record = part->records[names.sample];
+
+        record.file += first_file;
+        if (!record.no_label)
+            record.label = (uint32_t)labels[record.label];
+        code = np_index_add(index, &record, names.name, path, err);
+    }
+    return code;
+}
+
+int np_index_append(
+    struct np_index *index, const struct np_index *part, const char *path, struct np_err *err)
+{
+    const uint32_t first_file = (uint32_t)index->nr_files;
+    int *labels = np_try_array((size_t)part->nr_classes, sizeof(*labels), err);
+    int code = labels ? 0 : -ENOMEM;
+
+    for (int i = 0; !code && i < part->nr_files; i++)
+        code = add_stamp(index, part->paths[i], &part->stamps[i], err) < 0 ? -ENOMEM : 0;
+    for (int i = 0; !code && i < part->nr_classes; i++) {
+        labels[i] = np_index_add_class(index, part->classes[i], path, err);
+        code = labels[i] < 0 ? labels[i] : 0;
+    }
+    if (!code)
+        code = append_samples(index, part, first_file, labels, path, err);
+    if (!code)
+        np_index_set_max_inner(index, part->max_inner);
+    np_free(labels);
+    return code;
 }
 
 void np_index_cut(struct np_index *index, uint64_t nr_samples)

@@ -20,6 +20,7 @@ struct np_source_options {
     int64_t size;    /* synth: height and width */
     int64_t seed;    /* synth */
     char *cache_dir; /* for indexes and unpacked archives; empty: the default of np_cache_dir() */
+    int nr_listers;  /* max threads of a listing, not a key; 0: as many as there may be */
 };
 extern const struct np_option np_source_option_table[];
 

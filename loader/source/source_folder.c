@@ -208,7 +208,7 @@ static int walk_all(struct walk *walk)
     struct np_folder *root = NULL;
     int code;
 
-    walk->folders = np_folders_new(report_count, walk, walk->err);
+    walk->folders = np_folders_new(np_listers(walk->options), report_count, walk, walk->err);
     if (walk->folders)
         root = np_folders_ask(walk->folders, walk->root, walk->err);
     code = root ? enter(walk, root, 0, 0) : -ENOMEM;

@@ -30,6 +30,13 @@ void np_source_count(const struct np_source_progress *progress, const struct np_
         progress->count(progress->context, progress->path, np_index_samples(index));
 }
 
+int np_listers(const struct np_source_options *options)
+{
+    const int nr = options->nr_listers;
+
+    return nr > 0 && nr < NP_MAX_LISTERS ? nr : NP_MAX_LISTERS;
+}
+
 bool np_is_image_name(const char *name)
 {
     static const char *const ends[] = {

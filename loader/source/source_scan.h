@@ -14,6 +14,10 @@ void np_source_note(const struct np_source_progress *progress, const char *forma
 /* Calls progress->count every 256 samples. */
 void np_source_count(const struct np_source_progress *progress, const struct np_index *index);
 
+/* Max threads that list the set, the caller's among them. The index does not depend on it. */
+#define NP_MAX_LISTERS 8 /* they wait for the storage more than for a core */
+int np_listers(const struct np_source_options *options);
+
 /* Does it end as an image's name? This decides whether a file is listed; its format is detected
  * later. */
 bool np_is_image_name(const char *name);

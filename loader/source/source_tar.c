@@ -1,13 +1,14 @@
 /* Tar archives, plain, .gz or .zst, several by glob: every image member is a sample
  * (source_tar_list.c). Plain archives are read in place, and .zst ones that have a seek table and
  * no member across a frame's edge; others are unpacked into the cache, once. A truncated archive
- * gives all samples that it holds; the last, partial one is a bad sample. One thread. */
+ * gives all samples that it holds; the last, partial one is a bad sample. The first archive decides
+ * the kind of the set; then source_tar_ahead.c lists the others with several threads. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "loader/source/source_tar.h"
+#include "loader/source/source_tar_ahead.h"
 #include "loader/source/unpack.h"
 
 #define PEEK_MEMBERS 64 /* examined to tell WebDataset from class folders */
@@ -152,6 +153,26 @@ static int scan_shard(struct np_tar_scan *scan, const char *path)
     return code;
 }
 
+static int scan_shards(struct np_tar_scan *scan, const struct np_paths *paths)
+{
+    struct np_tar_ahead *ahead;
+    int i = 1, code = scan_shard(scan, paths->paths[0]);
+
+    if (code)
+        return code;
+    if (np_listers(scan->options) == 1 || paths->nr_paths <= 2) {
+        for (; !code && i < paths->nr_paths; i++)
+            code = scan_shard(scan, paths->paths[i]);
+        return code;
+    }
+    ahead = np_tar_ahead_new(scan, paths, i, scan_shard);
+    code = ahead ? 0 : -ENOMEM;
+    for (; !code && i < paths->nr_paths; i++)
+        code = np_tar_ahead_take(ahead);
+    np_tar_ahead_free(ahead);
+    return code;
+}
+
 static int scan_all(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
@@ -167,8 +188,8 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
         scan->file.fd = -1;
         scan->max_cls = -1;
     }
-    for (int i = 0; !code && i < paths.nr_paths; i++)
-        code = scan_shard(scan, paths.paths[i]);
+    if (!code)
+        code = scan_shards(scan, &paths);
     if (!code)
         code = np_tar_scan_classes(scan);
     if (!code && scan->nr_skipped && np_index_samples(index) == 0)

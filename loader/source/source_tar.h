@@ -30,6 +30,8 @@ struct np_tar_scan {
     struct np_tar tar;
     bool webdataset, decided;
     uint64_t shard_first; /* sample of this shard */
+    bool follows; /* the first sample, truncated, has the class of the sample before; set if the
+                   * scan's index has none, because it is to be appended to another */
     int64_t max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
@@ -47,6 +49,8 @@ int np_tar_scan_end(struct np_tar_scan *scan);
 void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
 /* Counts a hard or symbolic link to an image: it is not followed, and reported as missing. */
 void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
+/* The class of the sample listed last; -1: none. */
+int np_tar_scan_last_label(const struct np_tar_scan *scan);
 /* Is it the name of a WebDataset label? */
 bool np_tar_scan_is_cls(const char *name);
 /* Call after the last archive. Sets each sample's class by its folder, which depends on the folders

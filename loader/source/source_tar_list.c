@@ -101,13 +101,20 @@ static const char *extension_of(const char *name, size_t *ret_key_bytes)
     return dot + 1;
 }
 
-/* The class of the sample listed last. */
-static int last_label(const struct np_tar_scan *scan)
+int np_tar_scan_last_label(const struct np_tar_scan *scan)
 {
     const uint64_t n = np_index_samples(scan->index);
     const struct np_record *last = n ? np_index_record(scan->index, n - 1) : NULL;
 
     return last && !last->no_label ? (int)last->label : NO_CLASS;
+}
+
+/* For a truncated sample: some class that the set has. */
+static int take_last_label(struct np_tar_scan *scan)
+{
+    if (np_index_samples(scan->index) == 0)
+        scan->follows = true;
+    return np_tar_scan_last_label(scan);
 }
 
 /* A sample truncated by the archive's end: it is bad, and never trained on. */
@@ -125,7 +132,7 @@ static int end_group(struct np_tar_scan *scan)
     if (group->open && group->has_image) {
         if (group->cls < 0 && scan->tar.torn) {
             make_empty(&group->record);
-            label = last_label(scan);
+            label = take_last_label(scan);
         }
         if (group->cls >= 0) {
             snprintf(text, sizeof(text), "%ld", group->cls);
@@ -360,7 +367,7 @@ static int add_torn(struct np_tar_scan *scan)
         np_index_name(scan->index, n - 1, last, sizeof(last));
     snprintf(name, sizeof(name), "%s (truncated after it, at offset %llu)", last,
         (unsigned long long)scan->tar.offset);
-    return add(scan, &record, name, scan->webdataset ? last_label(scan) : NO_CLASS);
+    return add(scan, &record, name, scan->webdataset ? take_last_label(scan) : NO_CLASS);
 }
 
 int np_tar_scan_end(struct np_tar_scan *scan)

@@ -1,12 +1,14 @@
 /* See made_sets.h. */
 #include "tests/unit/made_sets.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "loader/base/io.h"
 #include "loader/source/tar.h"
+#include "tests/test.h"
 
 char *make_set(void)
 {
@@ -123,20 +125,52 @@ static void note(void *context, const char *text)
     notes->nr_notes++;
 }
 
-int open_set(const char *folder, const char *source, const char *path, const char *match,
-    struct made_notes *notes, struct np_index **ret_index, struct np_err *err)
+/* The index file in the cache is removed first if nr_listers is set. */
+static int open_with(const char *folder, const char *source, const char *path, const char *match,
+    int nr_listers, struct made_notes *notes, struct np_index **ret_index, struct np_err *err)
 {
     const struct np_source_progress progress = {.note = notes ? note : NULL, .context = notes};
     char whole[2048], name[32], glob[256], none[] = "";
-    struct np_source_options options = {
-        .source = name, .path = whole, .match = glob, .labels = none, .cache_dir = none};
+    struct np_source_options options = {.source = name,
+        .path = whole,
+        .match = glob,
+        .labels = none,
+        .cache_dir = none,
+        .nr_listers = nr_listers};
 
     path_of(folder, path, whole);
     snprintf(name, sizeof(name), "%s", source);
     snprintf(glob, sizeof(glob), "%s", match ? match : "");
     if (notes)
         memset(notes, 0, sizeof(*notes));
+    if (nr_listers)
+        np_source_forget(&options);
     return np_source_open(&options, &progress, ret_index, err);
+}
+
+int open_set(const char *folder, const char *source, const char *path, const char *match,
+    struct made_notes *notes, struct np_index **ret_index, struct np_err *err)
+{
+    return open_with(folder, source, path, match, 0, notes, ret_index, err);
+}
+
+uint8_t *list_set(const char *folder, const char *source, const char *path, int nr_listers,
+    struct made_notes *notes, size_t *ret_n, struct np_err *err)
+{
+    struct np_index *index;
+    char pattern[2048];
+    glob_t found;
+    uint8_t *bytes;
+
+    if (open_with(folder, source, path, NULL, nr_listers, notes, &index, err))
+        return NULL;
+    np_index_free(index);
+    snprintf(pattern, sizeof(pattern), "%s/cache/nnpipe/index/*.npidx", folder);
+    cr_assert_eq(glob(pattern, 0, NULL, &found), 0);
+    cr_assert_eq(found.gl_pathc, 1);
+    bytes = get_file(folder, found.gl_pathv[0] + strlen(folder) + 1, ret_n);
+    globfree(&found);
+    return bytes;
 }
 
 const char *sample_text(const struct np_index *index, uint64_t i)

@@ -37,6 +37,10 @@ struct made_notes {
  * NULL. */
 int open_set(const char *folder, const char *source, const char *path, const char *match,
     struct made_notes *notes, struct np_index **ret_index, struct np_err *err);
+/* The same with at most nr_listers threads and without the cache's index; returns the bytes of the index file that it
+ * saves, malloc'd. NULL: it failed with err. */
+uint8_t *list_set(const char *folder, const char *source, const char *path, int nr_listers,
+    struct made_notes *notes, size_t *ret_n, struct np_err *err);
 /* Name, class and label of a sample: "dir/a.jpg dir 0". Static text. */
 const char *sample_text(const struct np_index *index, uint64_t i);
 

@@ -132,6 +132,12 @@ static void make_all(const char *folder)
     tar_end(&tar);
     put_file(folder, "set.tar", tar.bytes, tar.n);
     tar_free(&tar);
+    for (int i = 0; i < 3; i++) { /* two of them are listed ahead */
+        tar_text(&tar, (const char *[]){"a/1.png", "a/2.png", "b/3.png"}[i], "1");
+        tar_end(&tar);
+        put_file(folder, (const char *[]){"m-0.tar", "m-1.tar", "m-2.tar"}[i], tar.bytes, tar.n);
+        tar_free(&tar);
+    }
 }
 
 Test(loader_memory, listing_a_set_reports_each_failed_allocation, .timeout = 60)
@@ -142,6 +148,7 @@ Test(loader_memory, listing_a_set_reports_each_failed_allocation, .timeout = 60)
     for (int again = 0; again < 2; again++) {
         open_failing(folder, "folder", "set", again);
         open_failing(folder, "tar", "set.tar", again);
+        open_failing(folder, "tar", "m-*.tar", again);
         open_failing(folder, "cifar10", "data_batch_1.bin", again);
     }
     remove_set(folder);
