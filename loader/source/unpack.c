@@ -20,14 +20,15 @@
 #include "loader/base/mem.h"
 #include "loader/source/source_scan.h"
 
-#define IN_BYTES  (256u << 10)
-#define OUT_BYTES (1u << 20)
+#define IN_BYTES    (256u << 10)
+#define OUT_BYTES   (1u << 20)
+#define FLUSH_BYTES (2u << 20)
 
 struct unpack {
     const char *path;
     const struct np_source_progress *progress;
     int in_fd, out_fd;
-    uint64_t in_bytes, done_bytes, out_bytes;
+    uint64_t in_bytes, done_bytes, out_bytes, flushed_bytes;
     uint8_t *in, *out;
     struct np_io io;
     bool nameless; /* out_fd has no name yet */
@@ -108,10 +109,19 @@ static int read_some(struct unpack *unpack, size_t *ret_bytes, struct np_err *er
     return 0;
 }
 
+/* The disk writes while the next bytes are unpacked, so that little is left for the sync at the
+ * end. It is only a hint; the sync reports errors. */
 static int write_some(struct unpack *unpack, size_t bytes, struct np_err *err)
 {
+    int code = bytes ? np_io_append(&unpack->io, unpack->out_fd, unpack->out, bytes, err) : 0;
+
     unpack->out_bytes += bytes;
-    return bytes ? np_io_append(&unpack->io, unpack->out_fd, unpack->out, bytes, err) : 0;
+    if (!code && unpack->out_bytes - unpack->flushed_bytes >= FLUSH_BYTES) {
+        sync_file_range(unpack->out_fd, (off_t)unpack->flushed_bytes,
+            (off_t)(unpack->out_bytes - unpack->flushed_bytes), SYNC_FILE_RANGE_WRITE);
+        unpack->flushed_bytes = unpack->out_bytes;
+    }
+    return code;
 }
 
 /* The copy is kept: listing it finds the truncated sample. */

@@ -18,7 +18,7 @@
 #include "tests/unit/made_memory.h"
 #include "tests/unit/made_sets.h"
 
-#define N 3000000 /* more than the buffers */
+#define N 3000000 /* more than the buffers, and than is written before the disk is told to write */
 
 static uint8_t *make_content(void)
 {
