@@ -4,6 +4,7 @@
 #define NP_CMD_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 #include "loader/base/err.h"
@@ -67,6 +68,9 @@ int np_cmd_config(const char *path, const struct np_overrides *overrides, const 
 int np_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints a line to stderr; a function for notes. context: unused. */
 void np_note(void *context, const char *text);
+/* Prints "listing PATH: N files" to stderr, at most every five seconds; a function for counts of
+ * np_source_open(). context: uint64_t, np_now_ns() at the beginning. */
+void np_note_listing(void *context, const char *path, uint64_t samples);
 /* Prints "nnpipe: FILE:LINE:COLUMN: TEXT" to stderr, or "nnpipe: TEXT". */
 void np_complain(const struct np_err *err);
 /* Sorts a report and prints its mistakes to stderr, one per line, and how many were dropped. */

@@ -7,7 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/nearest.h"
+
+#define LISTING_NS 5000000000ull /* from line to line */
 
 #define MAX_FLAGS 64
 
@@ -151,6 +154,19 @@ int np_usage(const char *command, const char *format, ...)
 void np_note(void *context, const char *text)
 {
     fprintf(stderr, "%s\n", text);
+}
+
+void np_note_listing(void *context, const char *path, uint64_t samples)
+{
+    uint64_t *last_ns = context, now_ns = np_now_ns();
+    char text[1024];
+
+    if (now_ns - *last_ns < LISTING_NS)
+        return;
+    *last_ns = now_ns;
+    snprintf(text, sizeof(text), "%s", path);
+    np_text_clean(text);
+    fprintf(stderr, "listing %s: %llu files\n", text, (unsigned long long)samples);
 }
 
 void np_complain(const struct np_err *err)

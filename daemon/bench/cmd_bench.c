@@ -79,7 +79,8 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
 
 static void open_data(struct np_bench *bench, bool is_optional, struct np_err *err)
 {
-    const struct np_source_progress progress = {.note = np_ui_note, .context = &bench->ui};
+    const struct np_source_progress progress = {
+        .note = np_ui_note, .count = np_ui_listing, .context = &bench->ui};
     struct np_data_options *data = &bench->config->data;
 
     data->has_test = data->has_val = false; /* the training set is enough */

@@ -8,6 +8,7 @@
 #include "daemon/data/data.h"
 #include "daemon/data/sheet.h"
 #include "daemon/config/setup.h"
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/loader.h"
 
@@ -171,7 +172,9 @@ static int take_step(struct view *view, struct np_stat *stat, struct np_err *err
 
 static int run(struct view *view)
 {
-    const struct np_source_progress progress = {.note = np_note};
+    uint64_t last_ns = np_now_ns();
+    const struct np_source_progress progress = {
+        .note = np_note, .count = np_note_listing, .context = &last_ns};
     struct np_err err = {0};
     struct np_stat *stat = np_stat_new(&err);
     int code = np_setup_data(view->config, &progress, &view->setup, &err);

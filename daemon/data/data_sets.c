@@ -14,8 +14,6 @@
 #include "loader/source/files.h"
 #include "loader/source/split.h"
 
-#define LISTING_NS 5000000000ull /* from line to line */
-
 static bool ends_with(const char *text, const char *end)
 {
     const size_t n = strlen(text), m = strlen(end);
@@ -142,17 +140,6 @@ void np_data_sets_close(struct np_data_sets *sets)
     memset(sets, 0, sizeof(*sets));
 }
 
-/* Prints a line every few seconds; context: the time of the last line. */
-static void count(void *context, const char *path, uint64_t samples)
-{
-    uint64_t *last_ns = context, now_ns = np_now_ns();
-
-    if (now_ns - *last_ns < LISTING_NS)
-        return;
-    *last_ns = now_ns;
-    fprintf(stderr, "listing %s: %llu files\n", path, (unsigned long long)samples);
-}
-
 static int ascending(const void *left, const void *right)
 {
     const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
@@ -182,7 +169,7 @@ int np_data_open(const struct np_data_set *set, struct np_index **ret_index, str
 {
     uint64_t last_ns = np_now_ns();
     const struct np_source_progress progress = {
-        .note = np_note, .count = count, .context = &last_ns};
+        .note = np_note, .count = np_note_listing, .context = &last_ns};
 
     int code = np_source_open(set->options, &progress, ret_index, err);
 

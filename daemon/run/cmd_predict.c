@@ -14,6 +14,7 @@
 #include "daemon/run/evaluate.h"
 #include "daemon/run/inference.h"
 #include "daemon/run/run_folder.h"
+#include "loader/base/clock.h"
 #include "loader/base/json.h"
 #include "daemon/ui/progress.h"
 #include "loader/base/text.h"
@@ -286,7 +287,9 @@ struct request {
 
 static int predict(struct np_config *config, const struct request *request, struct np_ui *ui)
 {
-    const struct np_source_progress progress = {.note = np_note};
+    uint64_t last_ns = np_now_ns();
+    const struct np_source_progress progress = {
+        .note = np_note, .count = np_note_listing, .context = &last_ns};
     struct predictor p = {.top = request->top};
     struct images images = {0};
     struct np_err err = {0};

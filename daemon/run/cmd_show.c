@@ -7,6 +7,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/run/inference.h"
+#include "loader/base/clock.h"
 #include "loader/base/json.h"
 #include "daemon/config/setup.h"
 #include "loader/base/yaml.h"
@@ -113,7 +114,9 @@ static void print(const struct np_config *config, const struct np_graph *graph, 
 /* Uses the classes and the picture size of the data; without data it guesses them. */
 static int show(const struct np_config *config, const struct np_overrides *overrides, bool json)
 {
-    const struct np_source_progress progress = {.note = np_note};
+    uint64_t last_ns = np_now_ns();
+    const struct np_source_progress progress = {
+        .note = np_note, .count = np_note_listing, .context = &last_ns};
     struct np_setup setup = {0};
     struct np_graph_input input;
     struct np_report report;
