@@ -159,18 +159,22 @@ static const struct np_command commands[] = {
         "training; `last` and `loss` are the last evaluation, on the test set if there was one.\n"
         "`changed` lists the keys, by their last word, in which runs of one network differ; for\n"
         "the only run of a network, those that -o changed.\n"},
-    {"replay", np_cmd_replay, "RUN --step N", "make the rows of a training step of a run again",
+    {"replay", np_cmd_replay, "RUN --step N | --worst K",
+        "make rows of a run's training steps again",
         "  --step N         which step: 0 is the first one, 1 in metrics.jsonl\n"
         "  --row R          only this row, from 0; default: all of the step\n"
-        "  --out DIR        folder of the files; default: RUN/replay-stepN\n" OVERRIDE JSON "\n"
+        "  --worst K        the K rows with the highest losses of the last epoch, in one picture\n"
+        "  --out DIR        folder of the files; default: RUN/replay-stepN, "
+        "RUN/replay-worst\n" OVERRIDE JSON "\n"
         "Writes each row's pixels as the network got them, rowNNNN.png, and rows.jsonl (with "
         "--row\n"
         "rowNNNN.json): file, label, crop, flip and checksum of each row, and the bad samples "
         "that\n"
-        "it replaced. RUN is a folder, or the beginning of its name below `runs`. Its training "
+        "it replaced. --worst writes worst.png, the highest loss first, and rows.jsonl; the run\n"
+        "needs train: {sample_losses: true}. RUN is a folder, or the beginning of its name below\n"
+        "`runs`. Its training set must be as it was: other names or labels exit with 2. If the "
         "set\n"
-        "must be as it was: other names or labels exit with 2. If the set was moved, use\n"
-        "-o data.train.path=PATH.\n"},
+        "was moved, use -o data.train.path=PATH.\n"},
     {"daemon", np_cmd_daemon, "", "the service: queues runs and starts them",
         "  --config FILE    settings; default: ~/.config/nnpipe/service.yaml\n"
         "  --state DIR      folder of queue and token; default: ~/.local/state/nnpipe\n"

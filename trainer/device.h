@@ -102,6 +102,9 @@ struct np_plan_ops {
      * batches. */
     int (*metrics)(
         struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err);
+    /* Optional: NULL means none. Copies the losses of the rows of the newest batch that metrics()
+     * has summed: f32 (batch), 0 for a masked row. Only with np_plan_options.losses. */
+    void (*losses)(const struct np_plan *plan, float *out);
     /* Copies an array (NP_ARRAY_*) out or in: f32, flat, in the files' layout. */
     int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
     int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);

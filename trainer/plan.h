@@ -28,6 +28,7 @@ struct np_plan_options {
     bool reference; /* kernels_ref only */
     bool deterministic;
     bool tf32;         /* a GPU's f32 products may round their factors to 10 bits */
+    bool losses;       /* plan_ops->losses() will be called */
     const char *state; /* what plan_ops->state() gave at a checkpoint; NULL: none */
     /* Optional. Receives lines for the log from prepare(): kernels that are not used. */
     void (*note)(void *context, const char *text);

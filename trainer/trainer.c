@@ -71,6 +71,8 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 
     if (code < 0)
         return code;
+    if (config->losses)
+        config->device->plan_ops->losses(config->plan, config->losses);
     uint64_t now = np_now_ns(), stall = np_feed_account(config->feed)->stall_ns;
     if (stall - loop->stall_ns > now - loop->last_ns) /* part of it belongs to the next step */
         stall = loop->stall_ns + (now - loop->last_ns);
@@ -81,6 +83,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
         .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
         .loss_sum = metrics.loss_sum,
         .grad_norm = metrics.grad_norm,
+        .losses = config->losses,
         .rows = metrics.rows,
         .correct = metrics.correct,
         .seconds = (double)(now - loop->last_ns) * 1e-9,

@@ -14,6 +14,7 @@ struct np_step_report {
     double loss, lr; /* mean over the step's rows; the rate of its update, or of the next one */
     double loss_sum; /* over the rows */
     double grad_norm;
+    const float *losses; /* (batch), of the rows; NULL: not asked for. Valid during the hook */
     uint64_t rows, correct;
     double seconds, stall_seconds; /* of this step */
 };
@@ -65,6 +66,7 @@ struct np_trainer_config {
     bool eval_due;           /* an evaluation comes before the first step */
     struct np_trainer_hooks hooks;
     struct np_block *block;
+    float *losses; /* (batch), the caller's: step() gets the rows' losses in it; NULL: not wanted */
     unsigned stubs; /* 1 << NP_STAGE_STEP: nothing is computed, batches are released at once */
 };
 /* Trains until the last step (returns 0), until a hook returns a negative value (returns it) or

@@ -84,6 +84,10 @@ const struct np_option np_train_table[] = {
         "Lets a GPU in f32 round the factors of products to TF32's 10 bits: faster, less exact."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
         "Write history.bin: the sample numbers of every step."},
+    {"sample_losses", NP_OPT_BOOL, AT(sample_losses), "false", 0, 0, NULL,
+        "Write sample_losses.bin: the loss of every row of every step. `nnpipe replay RUN --worst "
+        "20` "
+        "shows the pictures with the highest losses: wrong labels are among them."},
     NP_OPTIONS_END,
 };
 

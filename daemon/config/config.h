@@ -24,7 +24,8 @@ struct np_train_options {
     int64_t accumulate;
     double clip_norm;
     bool deterministic, tf32;
-    bool history; /* write history.bin: the sample indices of every step */
+    bool history;       /* write history.bin: the sample indices of every step */
+    bool sample_losses; /* write sample_losses.bin */
     char *eval_every_text;
 };
 enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };

@@ -110,6 +110,7 @@ static int train(struct np_run *run, struct np_err *err)
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
         .block = run->block,
+        .losses = run->losses,
         .stubs = run->options->probe ? run->options->probe->stubs : 0,
     };
 
@@ -238,8 +239,10 @@ static int open_run(struct np_run *run, struct np_err *err)
     if (is_finished(run)) /* leaves the log as it is */
         return 0;
     pthread_mutex_lock(&run->say_lock);
-    code = np_log_open(
-        &run->log, run->dir, run->config->run.history, resumed ? &run->position : NULL, err);
+    code = np_log_open(&run->log, run->dir,
+        (unsigned)run->config->run.history << NP_LOG_HISTORY |
+            (unsigned)run->config->run.sample_losses << NP_LOG_LOSSES,
+        resumed ? &run->position : NULL, err);
     pthread_mutex_unlock(&run->say_lock);
     if (code == 0)
         warn_of_open_runs(run);
@@ -315,6 +318,7 @@ static void close_run(struct np_run *run)
     for (int i = 0; i < run->nr_arrays; i++)
         np_free(run->arrays[i]);
     np_free(run->mark_buffers);
+    np_free(run->losses);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
     np_watch_stop(run->watch);

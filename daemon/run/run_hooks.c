@@ -222,6 +222,9 @@ static int on_step(void *context, const struct np_step_report *report)
     if (run->config->run.clip_norm > 0)
         np_json_real(line, "grad_norm", report->grad_norm);
     send(run);
+    if (report->losses)
+        np_log_losses(&run->log, report->step - 1, report->losses,
+            (uint32_t)run->config->loader.batch, run->nr_train);
     np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
     np_curve_add(&run->curves.lr, report->epoch, report->lr);
     np_curve_add(&run->curves.train_accuracy, report->epoch, accuracy);

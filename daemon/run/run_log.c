@@ -16,6 +16,7 @@ static const char *const names[NP_NR_LOGS] = {
     [NP_LOG_METRICS] = "metrics.jsonl",
     [NP_LOG_BAD] = "bad_samples.jsonl",
     [NP_LOG_HISTORY] = "history.bin",
+    [NP_LOG_LOSSES] = NP_LOSSES_FILE,
 };
 
 static uint64_t *bytes_of(struct np_position *position, int file)
@@ -23,7 +24,8 @@ static uint64_t *bytes_of(struct np_position *position, int file)
     uint64_t *const bytes[NP_NR_LOGS] = {[NP_LOG_TEXT] = &position->log_bytes,
         [NP_LOG_METRICS] = &position->metrics_bytes,
         [NP_LOG_BAD] = &position->bad_bytes,
-        [NP_LOG_HISTORY] = &position->history_bytes};
+        [NP_LOG_HISTORY] = &position->history_bytes,
+        [NP_LOG_LOSSES] = &position->losses_bytes};
 
     return bytes[file];
 }
@@ -42,6 +44,8 @@ static int open_one(struct np_run_log *log, int file, uint64_t max_bytes, struct
     else if (fstat(fd, &stat) == 0 && (uint64_t)stat.st_size > max_bytes &&
              ftruncate(fd, (off_t)max_bytes) < 0)
         code = np_err_set(err, -errno, "%s: cannot be cut back: %s", path, strerror(errno));
+    else if (file == NP_LOG_LOSSES)
+        log->has_losses = stat.st_size > 0 && max_bytes > 0;
     np_free(path);
     return code;
 }
@@ -61,7 +65,7 @@ static void say_cut(struct np_run_log *log, uint64_t step)
     np_log_text(log, text);
 }
 
-int np_log_open(struct np_run_log *log, const char *dir, bool history,
+int np_log_open(struct np_run_log *log, const char *dir, unsigned more,
     const struct np_position *position, struct np_err *err)
 {
     struct np_position at = position ? *position : (struct np_position){0};
@@ -69,7 +73,7 @@ int np_log_open(struct np_run_log *log, const char *dir, bool history,
 
     log->dir = np_strdup(dir);
     for (int i = 0; code == 0 && i < NP_NR_LOGS; i++)
-        if (i != NP_LOG_HISTORY || history)
+        if (i < NP_LOG_HISTORY || more & 1u << i)
             code = open_one(
                 log, i, position && i != NP_LOG_TEXT ? *bytes_of(&at, i) : UINT64_MAX, err);
     if (code < 0)
@@ -146,6 +150,29 @@ void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32
     put_le(file, rows, 4);
     for (uint32_t row = 0; row < rows; row++)
         put_le(file, batch->about[row].sample, 4);
+}
+
+void np_log_losses(
+    struct np_run_log *log, uint64_t step, const float *losses, uint32_t batch, uint64_t nr_train)
+{
+    FILE *file = log->files[NP_LOG_LOSSES];
+
+    if (!file)
+        return;
+    if (!log->has_losses) {
+        fputs(NP_LOSSES_MAGIC, file);
+        put_le(file, 1, 4);
+        put_le(file, batch, 4);
+        put_le(file, nr_train, 8);
+        log->has_losses = true;
+    }
+    put_le(file, step, 8);
+    for (uint32_t row = 0; row < batch; row++) {
+        uint32_t bits;
+
+        memcpy(&bits, &losses[row], sizeof(bits));
+        put_le(file, bits, 4);
+    }
 }
 
 int np_log_sizes(

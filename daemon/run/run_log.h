@@ -1,9 +1,12 @@
-/* The files to which a run appends: log (text), metrics.jsonl, bad_samples.jsonl, history.bin. A
- * checkpoint stores the length of each, and a resumed run cuts them back to it, so that no line
- * is there twice. The log is for people: it is never cut, and gets a line about the resume.
+/* The files to which a run appends: log (text), metrics.jsonl, bad_samples.jsonl, and if the config
+ * asks for them history.bin and sample_losses.bin. A checkpoint stores the length of each, and a
+ * resumed run cuts them back to it, so that no line is there twice. The log is for people: it is
+ * never cut, and gets a line about the resume.
  *
  *   history.bin: for each step, little-endian: u64 step (before it), u32 rows, u32 sample
  *   index a row (in the training set).
+ *   sample_losses.bin: struct np_losses_head, then for each step, little-endian: u64 step (before
+ *   it), f32 loss a row.
  *
  * np_log_text() any thread; the rest is the main thread's. */
 #ifndef NP_RUN_LOG_H
@@ -15,16 +18,34 @@
 
 struct np_batch;
 
-enum np_log_file { NP_LOG_TEXT, NP_LOG_METRICS, NP_LOG_BAD, NP_LOG_HISTORY, NP_NR_LOGS };
+enum np_log_file {
+    NP_LOG_TEXT,
+    NP_LOG_METRICS,
+    NP_LOG_BAD,
+    NP_LOG_HISTORY,
+    NP_LOG_LOSSES,
+    NP_NR_LOGS
+};
+
+/* The head of sample_losses.bin, 24 bytes, little-endian. */
+struct np_losses_head {
+    char magic[8];           /* NP_LOSSES_MAGIC, without the NUL */
+    uint32_t version, batch; /* 1; rows of a step */
+    uint64_t nr_train;       /* samples of an epoch */
+};
+#define NP_LOSSES_MAGIC "npLosses"
+#define NP_LOSSES_FILE  "sample_losses.bin"
 
 struct np_run_log {
-    FILE *files[NP_NR_LOGS]; /* NULL: not open, or no history */
+    FILE *files[NP_NR_LOGS]; /* NULL: not open, or not wanted */
+    bool has_losses;         /* sample_losses.bin has its head */
     char *dir;
     char *early; /* lines logged before the file was open; NULL: none */
 };
 
-/* Opens or creates the files in dir. position: cuts all but the log back; NULL: a new run. */
-int np_log_open(struct np_run_log *log, const char *dir, bool history,
+/* Opens or creates the files in dir. more: bits 1 << NP_LOG_HISTORY and 1 << NP_LOG_LOSSES.
+ * position: cuts all but the log back; NULL: a new run. */
+int np_log_open(struct np_run_log *log, const char *dir, unsigned more,
     const struct np_position *position, struct np_err *err);
 void np_log_close(struct np_run_log *log);
 /* Writes a line with a time stamp; before np_log_open() the line is held back until then. */
@@ -35,6 +56,10 @@ void np_log_line(struct np_run_log *log, enum np_log_file file, const char *line
 void np_log_flush(struct np_run_log *log);
 /* Appends the first `rows` rows of a training batch to history.bin. */
 void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows);
+/* Appends the rows' losses (batch) of a step to sample_losses.bin, if it is open. nr_train: for the
+ * head of a new file. */
+void np_log_losses(
+    struct np_run_log *log, uint64_t step, const float *losses, uint32_t batch, uint64_t nr_train);
 /* Flushes all files, with `sync` to the disk (blocks), and puts their sizes into the position. Also
  * returns the errors of earlier writes. */
 int np_log_sizes(

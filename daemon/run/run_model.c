@@ -252,10 +252,19 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .threads = run->threads,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
+        .losses = run->config->run.sample_losses && !run->options->probe,
         .state = run->device_state[np_state_kind(run->device)],
         .note = np_run_note,
         .note_context = run};
 
+    if (options.losses && !run->device->plan_ops->losses) {
+        run->usage = true;
+        return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
+            run->device->name);
+    }
+    if (options.losses &&
+        !(run->losses = np_try_array((size_t)run->config->loader.batch, sizeof(float), err)))
+        return err->code;
     return run->device->plan_ops->prepare(
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }

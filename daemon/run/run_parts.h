@@ -92,6 +92,7 @@ struct np_run {
      * only. */
     struct np_position mark;
     float *mark_buffers; /* NULL: none */
+    float *losses;       /* (batch), of a step's rows; NULL: no sample_losses.bin */
     bool at_mark;        /* `position` is `mark`: the plan's buffers are ahead of it */
     uint64_t first_step; /* of this process */
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */

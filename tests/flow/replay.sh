@@ -34,6 +34,7 @@ t "every row of every step is the one that was trained on" python3 "$ROOT/tests/
 t "the table names rows, classes, crops and files" says "cut" "$NNPIPE" replay "$run" --step 20 --out t
 t "the last step is that of the resumed run's length" says "step 20 of 21 (21 in metrics.jsonl): 7 rows" \
     "$NNPIPE" replay "$run" --step 20 --out t
+t "replaced rows are counted" says "rows, 1 of them in place of bad samples" "$NNPIPE" replay "$run" --step 0 --out t
 t "the beginning of a run's name is enough" "$NNPIPE" replay net- --step 0 --out t
 t "a step beyond the run" says "the last one is --step 20" exits 2 "$NNPIPE" replay "$run" --step 21
 t "a row beyond the batch" says "the last one is --row 6" exits 2 "$NNPIPE" replay "$run" --step 2 --row 7
@@ -77,7 +78,8 @@ rewritten() {
 t "a file of another size is mentioned" rewritten
 early() {
     cp -r "$run" runs/early && rm -r runs/early/checkpoints &&
-        says "has no checkpoint" "$NNPIPE" replay runs/early --step 3 --out early && [ "$(crc early)" = "$(crc "$run/replay-step3")" ]
+        says "has no checkpoint" "$NNPIPE" replay runs/early --step 3 --out early &&
+        [ "$(crc early)" = "$(crc "$run/replay-step3")" ]
 }
 t "a run without a checkpoint is replayed, with a note" early
 [ "$failed" -eq 0 ]

@@ -154,7 +154,7 @@ Test(kernels_cuda, timed_buffers_hold_small_numbers_of_both_signs)
 
 Test(kernels_cuda, metrics_are_summed_without_masked_rows)
 {
-    float loss[70], correct[70], top5[70];
+    float loss[70], correct[70], top5[70], losses[NP_CUDA_SLOTS * 70] = {0};
     int32_t labels[70];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
     const struct np_cuda_step step = {.labels = labels, .slot = 3};
@@ -165,7 +165,9 @@ Test(kernels_cuda, metrics_are_summed_without_masked_rows)
         top5[i] = 1;
         labels[i] = i < 60 ? i % 3 : -1;
     }
-    np_cuda_numbers(NULL, &step, loss, correct, top5, 70, numbers);
+    np_cuda_numbers(NULL, &step, loss, correct, top5, 70, numbers, losses);
+    for (int i = 0; i < NP_CUDA_SLOTS * 70; i++)
+        cr_assert_eq(losses[i], i / 70 == 3 ? loss[i % 70] : 0);
     cr_assert_float_eq(numbers[3].loss_sum, 30, 1e-9);
     cr_assert_eq(numbers[3].rows, 60);
     cr_assert_eq(numbers[3].correct, 30);

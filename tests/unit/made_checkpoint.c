@@ -44,6 +44,7 @@ void box_set_step(struct box *box, uint64_t step)
         .eval_due = step % 20 == 0,
         .ticket_hash = 0xfedcba9876543210u + step,
         .history_bytes = step * 8,
+        .losses_bytes = step * 9,
         .best_accuracy = 1.0 / 3,
         .best_step = step / 2,
         .loss_sum = 0.1 * (double)step};
@@ -60,8 +61,9 @@ bool box_is_step(const struct box *box, uint64_t step)
            memcmp(box->states, want.states, sizeof(want.states)) == 0 && position->step == step &&
            position->eval_due == want.checkpoint.position.eval_due &&
            position->ticket_hash == want.checkpoint.position.ticket_hash &&
-           position->history_bytes == step * 8 && position->best_accuracy == 1.0 / 3 &&
-           position->best_step == step / 2 && position->loss_sum == 0.1 * (double)step;
+           position->history_bytes == step * 8 && position->losses_bytes == step * 9 &&
+           position->best_accuracy == 1.0 / 3 && position->best_step == step / 2 &&
+           position->loss_sum == 0.1 * (double)step;
 }
 
 struct box *box_new(const char *backend)

@@ -72,7 +72,7 @@ Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
     struct np_run_log log = {0};
     uint64_t bytes;
 
-    cr_assert_eq(np_log_open(&log, dir, false, NULL, NULL), 0);
+    cr_assert_eq(np_log_open(&log, dir, 0, NULL, NULL), 0);
     np_log_line(&log, NP_LOG_METRICS, "{\"step\": 1}\n");
     np_log_text(&log, "first");
     cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
@@ -83,7 +83,7 @@ Test(run_log, lines_after_the_checkpoint_are_cut_off_except_in_the_log)
     np_log_text(&log, "second");
     fputs("torn", log.files[NP_LOG_TEXT]);
     np_log_close(&log);
-    cr_assert_eq(np_log_open(&log, dir, false, &position, NULL), 0);
+    cr_assert_eq(np_log_open(&log, dir, 0, &position, NULL), 0);
     np_log_line(&log, NP_LOG_METRICS, "{\"step\": 3}\n");
     np_log_text(&log, "third");
     np_log_close(&log);
@@ -110,7 +110,7 @@ Test(run_log, history_is_step_rows_and_samples_little_endian)
     char *dir = new_folder();
     uint64_t bytes;
 
-    cr_assert_eq(np_log_open(&log, dir, true, NULL, NULL), 0);
+    cr_assert_eq(np_log_open(&log, dir, 1u << NP_LOG_HISTORY, NULL, NULL), 0);
     np_log_history(&log, &batch, 2);
     cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
     cr_assert_eq(position.history_bytes, sizeof(want));
@@ -121,12 +121,48 @@ Test(run_log, history_is_step_rows_and_samples_little_endian)
     drop(dir);
 }
 
+Test(run_log, losses_have_one_head_and_are_cut_back_to_the_checkpoint)
+{
+    static const unsigned char want[] = {'n', 'p', 'L', 'o', 's', 's', 'e', 's', 1, 0, 0, 0, 2, 0,
+        0, 0, 0x39, 5, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 8,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0x40, 0x40, 0, 0, 0, 0};
+    static const float losses[][2] = {{1, -2}, {9, 9}, {3, 0}};
+    struct np_position position = {0};
+    struct np_run_log log = {0};
+    char *dir = new_folder();
+    uint64_t bytes;
+
+    for (int start = 0; start < 2;
+         start++) { /* killed after the second step, resumed after the first */
+        cr_assert_eq(
+            np_log_open(&log, dir, 1u << NP_LOG_LOSSES, start ? &position : NULL, NULL), 0);
+        np_log_losses(&log, start ? 8 : 7, losses[start ? 2 : 0], 2, 1337);
+        if (start == 0) {
+            cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
+            cr_assert_eq(position.losses_bytes, 40);
+            np_log_losses(&log, 8, losses[1], 2, 1337);
+        }
+        np_log_close(&log);
+    }
+    char *text = read_all(dir, "sample_losses.bin", &bytes);
+    cr_assert(bytes == sizeof(want) && memcmp(text, want, sizeof(want)) == 0);
+    np_free(text);
+    position.losses_bytes = 0; /* of a run that began without them */
+    cr_assert_eq(np_log_open(&log, dir, 1u << NP_LOG_LOSSES, &position, NULL), 0);
+    np_log_losses(&log, 7, losses[0], 2, 1337);
+    np_log_close(&log);
+    text = read_all(dir, "sample_losses.bin", &bytes);
+    cr_assert(bytes == 40 && memcmp(text, want, 40) == 0);
+    np_free(text);
+    drop(dir);
+}
+
 Test(run_log, a_folder_that_cannot_be_written_is_named)
 {
     struct np_run_log log = {0};
     struct np_err err = {0};
 
-    cr_assert_eq(np_log_open(&log, "/no/such/run", false, NULL, &err), -ENOENT);
+    cr_assert_eq(np_log_open(&log, "/no/such/run", 0, NULL, &err), -ENOENT);
     cr_assert_str_eq(err.text, "/no/such/run/log: cannot be opened: No such file or directory");
     np_log_text(&log, "nothing happens");
     np_log_close(&log);

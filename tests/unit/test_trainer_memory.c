@@ -53,7 +53,10 @@ static int plan_all(void *context, struct np_err *err)
         .lr = 0.01f, .eps = 1e-8f, .beta1 = 0.9, .beta2 = 0.99, .decoupled = true};
     static const uint8_t images[4 * 8 * 8 * 3];
     static const int32_t labels[4];
-    const struct np_plan_options options = {.lanes = 2, .threads = 1, .deterministic = true};
+    const struct np_plan_options options = {.lanes = 2,
+        .threads = 1,
+        .deterministic = true,
+        .losses = strcmp(((const struct net *)context)->device->name, "cpu") == 0};
     const struct net *net = context;
     const struct np_plan_ops *ops = net->device->plan_ops;
     struct np_plan *plan = NULL;

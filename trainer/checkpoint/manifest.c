@@ -19,7 +19,7 @@
 
 const char *const np_manifest_files[NP_NR_FILES] = {"weights.safetensors", "optimizer.safetensors"};
 
-enum kind { COUNT, HASH, FLAG, REAL };
+enum kind { COUNT, HASH, FLAG, REAL, NEW_COUNT /* older manifests lack it: 0 */ };
 static const struct field {
     const char *key;
     enum kind kind;
@@ -34,6 +34,7 @@ static const struct field {
     {"metrics_bytes", COUNT, offsetof(struct np_position, metrics_bytes)},
     {"bad_bytes", COUNT, offsetof(struct np_position, bad_bytes)},
     {"history_bytes", COUNT, offsetof(struct np_position, history_bytes)},
+    {"losses_bytes", NEW_COUNT, offsetof(struct np_position, losses_bytes)},
     {"best_accuracy", REAL, offsetof(struct np_position, best_accuracy)},
     {"best_step", COUNT, offsetof(struct np_position, best_step)},
     {"train_seconds", REAL, offsetof(struct np_position, train_seconds)},
@@ -71,6 +72,7 @@ static json_t *position_json(const struct np_position *position)
         const void *at = (const char *)position + fields[i].offset;
         json_t *value = NULL;
         switch (fields[i].kind) {
+        case NEW_COUNT:
         case COUNT: value = json_integer((json_int_t) * (const uint64_t *)at); break;
         case HASH: value = hash_json(*(const uint64_t *)at); break;
         case FLAG: value = json_boolean(*(const bool *)at); break;
@@ -156,6 +158,7 @@ static bool read_field(const struct field *field, const json_t *value, void *at)
 {
     switch (field->kind) {
     case COUNT: return read_count(value, at);
+    case NEW_COUNT: return !value || read_count(value, at);
     case HASH: return hash_value(value, at);
     case FLAG: *(bool *)at = json_is_true(value); return json_is_boolean(value);
     case REAL:

@@ -73,12 +73,14 @@ struct np_plan {
     void *arena;                /* shared: only one program runs at a time */
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
-    float *sum;                   /* of gradients over an accumulation; NULL: none yet */
-    bool summing;                 /* sum holds batches that have not been applied yet */
-    double *block_sums;           /* squares, one a NP_NORM_BLOCK */
-    int nr_blocks;                /* of the parameters */
-    struct np_metrics metrics;    /* since the last metrics(), without the newest batch */
-    struct np_metrics newest;     /* of the newest batch */
+    float *sum;                /* of gradients over an accumulation; NULL: none yet */
+    bool summing;              /* sum holds batches that have not been applied yet */
+    double *block_sums;        /* squares, one a NP_NORM_BLOCK */
+    int nr_blocks;             /* of the parameters */
+    struct np_metrics metrics; /* since the last metrics(), without the newest batch */
+    struct np_metrics newest;  /* of the newest batch */
+    float *losses
+        [2]; /* (batch) of the newest batch that counts, and of `newest`; NULL: not asked for */
     const struct side *last;      /* whose logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
@@ -118,6 +120,14 @@ static int add_arrays(
     return all ? 0 : np_err_context(err, "the network's parameters");
 }
 
+static int add_losses(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
+{
+    for (int i = 0; i < 2; i++)
+        if (!(plan->losses[i] = np_try_array((size_t)graph->batch, sizeof(float), err)))
+            return np_err_context(err, "the losses of a batch");
+    return 0;
+}
+
 static int add_arena(struct np_plan *plan, struct np_err *err)
 {
     uint64_t max = 0;
@@ -148,6 +158,8 @@ static void plan_free(struct np_plan *plan)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
     np_free(plan->block_sums);
+    np_free(plan->losses[0]);
+    np_free(plan->losses[1]);
     np_free(plan);
 }
 
@@ -168,6 +180,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = add_side(plan, eval, options, &plan->sides[EVAL], err);
     if (code == 0 && plan->checked)
         np_checked_settle(plan->checked);
+    if (code == 0 && options->losses)
+        code = add_losses(plan, train ? train : eval, err);
     if (code == 0)
         code = add_arena(plan, err);
     if (code < 0)
@@ -184,6 +198,12 @@ static void settle(struct np_plan *plan)
     plan->metrics.loss_sum += plan->newest.loss_sum;
     plan->metrics.correct += plan->newest.correct;
     plan->metrics.top5 += plan->newest.top5;
+    if (plan->newest.rows > 0) {
+        float *older = plan->losses[0];
+
+        plan->losses[0] = plan->losses[1];
+        plan->losses[1] = older;
+    }
     if (plan->newest.grad_norm != 0) /* also when it is NaN */
         plan->metrics.grad_norm = plan->newest.grad_norm;
     memset(&plan->newest, 0, sizeof(plan->newest));
@@ -199,6 +219,8 @@ static void add_metrics(struct np_plan *plan, const struct side *side, const int
     const float *top5 = np_program_tensor(side->program, graph->top5);
 
     settle(plan);
+    if (plan->losses[1])
+        memcpy(plan->losses[1], loss, (size_t)graph->batch * sizeof(float));
     for (int row = 0; row < graph->batch; row++) {
         if (labels[row] < 0)
             continue;
@@ -332,6 +354,11 @@ static int plan_metrics(
     return 0;
 }
 
+static void plan_losses(const struct np_plan *plan, float *out)
+{
+    memcpy(out, plan->losses[0], (size_t)plan->last->graph->batch * sizeof(float));
+}
+
 /* Finds an array; makes AdamW's second state when it is first needed. */
 static int find_array(
     struct np_plan *plan, int array, float **ret_array, size_t *ret_bytes, struct np_err *err)
@@ -395,6 +422,7 @@ const struct np_plan_ops np_plan_cpu = {
     .update = plan_update,
     .eval = plan_eval,
     .metrics = plan_metrics,
+    .losses = plan_losses,
     .read = plan_read,
     .write = plan_write,
     .state = plan_state,

@@ -198,7 +198,8 @@ static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
     }
     np_cuda_cross_entropy(
         stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
-    np_cuda_numbers(stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers);
+    np_cuda_numbers(
+        stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers, p->arrays.losses);
 }
 
 /* With the operations that cuDNN's pattern lacks. */

@@ -18,6 +18,7 @@ struct np_cuda_arrays {
     struct np_cuda_step *step;
     struct np_cuda_scaler *scaler;
     struct np_cuda_numbers *numbers; /* of the host, mapped */
+    float *losses;                   /* (NP_CUDA_SLOTS, batch) there; NULL: not asked for */
 };
 
 struct np_cuda_call { /* of a node */

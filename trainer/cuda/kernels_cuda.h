@@ -171,9 +171,9 @@ void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
     const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
     int classes, double label_smoothing, void *dlogits);
 /* numbers[step->slot % NP_CUDA_SLOTS] = the sums of these rows, in their order, in double;
- * grad_norm 0. */
+ * grad_norm 0. losses (may be NULL): (NP_CUDA_SLOTS, n), receives a copy of loss in that slot. */
 void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float *loss,
-    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers);
+    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers, float *losses);
 
 /* --- update; n elements, padded so that no tensor shares a chunk ------------------------------ */
 

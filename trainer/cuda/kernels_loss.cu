@@ -119,11 +119,14 @@ extern "C" void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dty
 
 /* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */
 static __global__ void numbers_of(const np_cuda_step *step, const float *loss, const float *correct,
-    const float *top5, int n, struct np_cuda_numbers *numbers)
+    const float *top5, int n, struct np_cuda_numbers *numbers, float *losses)
 {
     double sum = 0;
     unsigned int rows = 0, right = 0, right5 = 0;
 
+    if (losses)
+        for (int i = threadIdx.x; i < n; i += WARP)
+            losses[(uint64_t)(step->slot % NP_CUDA_SLOTS) * n + i] = loss[i];
     for (int i = threadIdx.x; i < n; i += WARP)
         if (step->labels[i] >= 0) {
             sum += loss[i];
@@ -149,7 +152,7 @@ static __global__ void numbers_of(const np_cuda_step *step, const float *loss, c
 }
 
 extern "C" void np_cuda_numbers(void *stream, const np_cuda_step *step, const float *loss,
-    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers)
+    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers, float *losses)
 {
-    NP_LAUNCH(numbers_of, 1, WARP, 0, stream, step, loss, correct, top5, n, numbers);
+    NP_LAUNCH(numbers_of, 1, WARP, 0, stream, step, loss, correct, top5, n, numbers, losses);
 }

@@ -116,6 +116,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->layout = train ? &plan->train_layout : &plan->eval_layout;
     if (code == 0)
         code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, options->state, err);
+    if (code == 0 && options->losses)
+        code = np_cuda_take_losses(plan, graph, err);
     if (code == 0)
         code = add_engines(plan, options->state, err);
     if (code == 0 && train)
@@ -172,6 +174,15 @@ static int plan_metrics(
     *ret_metrics = plan->metrics;
     plan->metrics = (struct np_metrics){0};
     return 0;
+}
+
+/* Its slot is still free: at most NP_CUDA_SLOTS - 1 later batches are queued. */
+static void plan_losses(const struct np_plan *plan, float *out)
+{
+    const size_t batch = (size_t)plan->last->graph->batch;
+
+    memcpy(out, plan->arrays.losses + (plan->nr_folded - 1) % NP_CUDA_SLOTS * batch,
+        batch * sizeof(float));
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
@@ -379,6 +390,7 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .step_update = plan_step_update,
     .eval = plan_eval,
     .metrics = plan_metrics,
+    .losses = plan_losses,
     .read = np_cuda_plan_read,
     .write = np_cuda_plan_write,
     .state = np_cuda_plan_state,

@@ -105,6 +105,17 @@ static int take_numbers(struct np_plan *plan, struct np_err *err)
     return code;
 }
 
+int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, struct np_err *err)
+{
+    void *losses = NULL;
+    const size_t bytes = NP_CUDA_SLOTS * (size_t)graph->batch * sizeof(float);
+    int code = np_cuda_plan_check(
+        plan, cudaHostAlloc(&losses, bytes, cudaHostAllocMapped), "pinned memory", err);
+
+    plan->arrays.losses = code < 0 ? NULL : losses;
+    return code;
+}
+
 /* Sets the initial loss scale, or that of a checkpoint's state: "scaler SCALE GOOD". */
 static int set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
@@ -249,6 +260,8 @@ void np_cuda_give_memory(struct np_plan *plan)
             cudaFree(memory[i]);
     if (plan->arrays.numbers)
         cudaFreeHost(plan->arrays.numbers);
+    if (plan->arrays.losses)
+        cudaFreeHost(plan->arrays.losses);
     for (int i = 0; i < NP_CUDA_SLOTS; i++)
         if (plan->passed[i])
             cudaEventDestroy(plan->passed[i]);

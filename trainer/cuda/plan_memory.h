@@ -61,6 +61,8 @@ int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct 
 int np_cuda_take_arrays(
     struct np_plan *plan, bool training, bool halves, const char *state, struct np_err *err);
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
+/* Takes the host's memory for the losses of NP_CUDA_SLOTS batches, before programs are made. */
+int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
 /* Call after engines are chosen: zeroes the arrays that timing wrote, and shrinks the workspace
  * to what the chosen engines need. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
