@@ -82,4 +82,29 @@ early() {
         [ "$(crc early)" = "$(crc "$run/replay-step3")" ]
 }
 t "a run without a checkpoint is replayed, with a note" early
+# Weights that do not move: the loss of a row depends on its pixels and label alone, and predict gives it.
+losses() {
+    "$NNPIPE" train net.yaml -o runs=still -o optimizer.sgd.lr=1e-30 -o train.sample_losses=true >out 2>&1 || return 1
+    still=$(ls -d still/net-*)
+    for step in 0 6 13; do # the first, one of two epochs, the last
+        "$NNPIPE" replay "$still" --step $step --json >rows && "$NNPIPE" predict --weights "$still" --top 8 --json \
+            "$still/replay-step$step"/row*.png >guesses && python3 - "$still" rows guesses $step <<'P' || return 1
+import json
+import math
+import struct
+import sys
+run, rows, guesses, step = sys.argv[1:5]
+data = open(run + "/sample_losses.bin", "rb").read()
+losses = struct.unpack_from("<7f", data, 24 + (8 + 4 * 7) * int(step) + 8)
+guesses = [guess for guess in map(json.loads, open(guesses)) if "top" in guess]
+rows = list(map(json.loads, open(rows)))
+assert len(rows) == len(guesses) == 7
+for row, guess, loss in zip(rows, guesses, losses):
+    share = {top["class"]: top["probability"] for top in guess["top"]}[row["class"]]
+    assert abs(-math.log(share) - loss) < 1e-4 * loss, (row, share, loss)
+assert len(set(losses)) == 7
+P
+    done
+}
+t "the replayed pictures have the losses that were trained on" losses
 [ "$failed" -eq 0 ]
