@@ -17,8 +17,8 @@ const uint8_t np_jpeg_natural[64] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 1
 /* An entry is what the next bits of a stream stand for: `bits` bits are one symbol with its value,
  * or two. Its fields, from bit 0:
  *     bits     8   plus ENDS
- *     reach    8   the last coefficient of the entry, less where it begins; 255 (SLOW): a code or
- *                  a value does not fit, it must be decoded slowly
+ *     reach    8   the last coefficient of the entry, or the place of its end of block, less where
+ *                  it begins; 255 (SLOW): a code or a value does not fit, it must be decoded slowly
  *     first    8   where the first value stands, less where the entry begins
  *     second   8   where the second value stands
  *     value1  16   the first value
@@ -113,8 +113,8 @@ static uint64_t entry_of(
             bits1 | (code->ends ? ENDS : 0), code->run, code->run, code->run, 0, code->part);
     const int first = (int)(index >> known), second = code->run + 1 + next->run;
 
-    return make_entry((bits1 + bits2) | (next->ends ? ENDS : 0), next->ends ? code->run : second,
-        code->run, second, code->part + first, next->part - (first << bits2));
+    return make_entry((bits1 + bits2) | (next->ends ? ENDS : 0), second, code->run, second,
+        code->part + first, next->part - (first << bits2));
 }
 
 static int keep_source(const struct np_jpeg_huff *huff, uint8_t *source)
@@ -291,20 +291,24 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
     return true;
 }
 
-/* Decodes a symbol or two. An entry that reaches the block's last coefficient is decoded slowly, a
- * symbol at a time, since no end of block follows that. `home` holds the lane for slow_step(). */
+/* Decodes a symbol or two. An entry that goes past the block's last coefficient is decoded slowly, a
+ * symbol at a time: no end of block follows that coefficient. `home` holds the lane for
+ * slow_step(). */
 INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
 {
-    const uint64_t entry = lane->table[lane->bits.window >> (64 - LOOK)];
+    uint64_t entry = lane->table[lane->bits.window >> (64 - LOOK)];
     const uint64_t reach = lane->k + (uint8_t)(entry >> 8);
 
     if (__builtin_expect(reach >= 63, 0)) {
-        bool continues;
+        if (reach > 63) {
+            bool continues;
 
-        *home = *lane;
-        continues = slow_step(home);
-        *lane = *home;
-        return continues;
+            *home = *lane;
+            continues = slow_step(home);
+            *lane = *home;
+            return continues;
+        }
+        entry |= ENDS;
     }
     const uint64_t top = lane->bits.window >> (-entry & 63);
     const uint8_t *place = np_jpeg_natural + lane->k;
