@@ -19,11 +19,42 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int add_path(struct np_paths *paths, const char *path, struct np_err *err)
+/* A folder, and its path without symbolic links. */
+struct folder {
+    char given[PATH_MAX], real[PATH_MAX];
+};
+
+/* realpath(), which looks at each folder of a path: thousands of shards share theirs. */
+static const char *find_real(const char *path, struct folder *last, char real[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    const size_t n = slash ? (size_t)(slash - path) : 0;
+    char link;
+
+    if (n == 0 || n >= PATH_MAX || strcmp(slash, "/") == 0 || strcmp(slash, "/.") == 0 ||
+        strcmp(slash, "/..") == 0)
+        return realpath(path, real);
+    if (strncmp(last->given, path, n) != 0 || last->given[n]) {
+        memcpy(last->given, path, n);
+        last->given[n] = '\0';
+        if (!realpath(last->given, last->real)) {
+            last->given[0] = '\0';
+            return NULL;
+        }
+    }
+    if (readlink(path, &link, 1) >= 0 || errno != EINVAL || /* a link, or missing */
+        snprintf(real, PATH_MAX, "%s%s", strcmp(last->real, "/") ? last->real : "", slash) >=
+            PATH_MAX)
+        return realpath(path, real);
+    return real;
+}
+
+static int add_path(
+    struct np_paths *paths, const char *path, struct folder *last, struct np_err *err)
 {
     char real[PATH_MAX], *copy;
 
-    if (!realpath(path, real))
+    if (!find_real(path, last, real))
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     copy = np_try_strdup(real, err);
     if (!copy)
@@ -58,6 +89,7 @@ static int fail_missing(const char *pattern, struct np_err *err)
 int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err *err)
 {
     struct np_paths paths = {NULL, 0};
+    struct folder last = {"", ""};
     glob_t found = {0};
     struct stat st;
     bool is_glob = false;
@@ -75,10 +107,10 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     if (!paths.paths)
         code = -ENOMEM;
     if (!code && !is_glob)
-        code = add_path(&paths, pattern, err);
+        code = add_path(&paths, pattern, &last, err);
     for (size_t i = 0; !code && i < found.gl_pathc; i++)
         if (!np_is_index_name(found.gl_pathv[i]))
-            code = add_path(&paths, found.gl_pathv[i], err);
+            code = add_path(&paths, found.gl_pathv[i], &last, err);
     if (is_glob)
         globfree(&found);
     if (!code && paths.nr_paths == 0)

@@ -1,5 +1,7 @@
 /* Paths as a config has them. */
 #include <errno.h>
+#include <glob.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +163,47 @@ Test(source_path, a_glob_skips_indexes_beside_the_files)
     cr_expect_not_null(strstr(paths.paths[0], "s-1.tar"));
     np_paths_fini(&paths);
     snprintf(pattern, sizeof(pattern), "%s/s-_*", folder);
+    cr_expect_eq(np_paths_find(pattern, &paths, NULL), -ENOENT);
+    remove_set(folder);
+}
+
+/* Neighbours share the look-up of their folder: the result is realpath()'s all the same. */
+Test(source_path, files_and_folders_may_be_links)
+{
+    static const char *const patterns[] = {
+        "*/*.tar", "b/../?/*.tar", "a/x.tar", "a//x.tar", "c/.", "a/..", "l*"};
+    char *folder = make_set(), command[1024], pattern[1100], real[PATH_MAX];
+    struct np_paths paths;
+    glob_t found;
+
+    put_file(folder, "a/x.tar", "", 0);
+    put_file(folder, "a/y.tar", "", 0);
+    put_file(folder, "b/z.tar", "", 0);
+    snprintf(command, sizeof(command),
+        "cd '%s' && ln -s a c && ln -s ../b/z.tar a/link.tar && ln -s link.tar a/more.tar && ln -s "
+        "a/x.tar l1 && "
+        "ln -s b l2",
+        folder);
+    cr_assert_eq(system(command), 0);
+    for (size_t p = 0; p < sizeof(patterns) / sizeof(patterns[0]); p++) {
+        snprintf(pattern, sizeof(pattern), "%s/%s", folder, patterns[p]);
+        cr_assert_eq(np_paths_find(pattern, &paths, NULL), 0);
+        cr_assert_eq(glob(pattern, 0, NULL, &found), 0);
+        cr_expect_eq(paths.nr_paths, (int)found.gl_pathc);
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            bool is_there = false;
+
+            cr_assert_not_null(realpath(found.gl_pathv[i], real));
+            for (int k = 0; k < paths.nr_paths; k++)
+                is_there |= strcmp(paths.paths[k], real) == 0;
+            cr_expect(is_there, "%s: %s is missing", patterns[p], real);
+        }
+        globfree(&found);
+        np_paths_fini(&paths);
+    }
+    snprintf(pattern, sizeof(pattern), "%s/nowhere.tar", folder);
+    cr_assert_eq(symlink("gone.tar", pattern), 0);
+    snprintf(pattern, sizeof(pattern), "%s/n*.tar", folder);
     cr_expect_eq(np_paths_find(pattern, &paths, NULL), -ENOENT);
     remove_set(folder);
 }
