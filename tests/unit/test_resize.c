@@ -1,4 +1,5 @@
 /* Resizing: known values, plain C against vectors, windows, borders and flips. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "loader/pixels/resize.h"
 #include "tests/test.h"
 #include "tests/unit/made_images.h"
+#include "tests/unit/made_memory.h"
 
 static struct np_geometry whole(int width, int height, int scaled_w, int scaled_h)
 {
@@ -407,4 +409,47 @@ Test(resize, weights_of_a_position_sum_to_one)
     free(taps.weight);
     free(taps.scratch);
     cr_assert(near);
+}
+
+/* Each allocation of np_resize() fails once; the next call makes the row with the same resizer. */
+static bool survives_no_memory(const struct np_geometry *geometry)
+{
+    uint8_t *data = made_pixels(60, 50, 3, 4), *want, *out = malloc(40 * 30 * 3);
+    const struct np_pixels pixels = view(data, 60, 50, 3);
+    bool good = true, failed = true;
+    int calls = 0;
+
+    want = resized(&pixels, geometry);
+    for (int n = 1; failed && good; n++) {
+        struct np_resizer *resizer = np_resizer_new(NULL);
+        struct np_err err = {0};
+        int code;
+
+        made_memory_fail(n);
+        code = np_resize(resizer, &pixels, geometry, out, &err);
+        failed = made_memory_failed();
+        made_memory_fail(0);
+        calls += failed;
+        good = code == (failed ? -ENOMEM : 0) && (err.text[0] != '\0') == failed &&
+               np_resize(resizer, &pixels, geometry, out, NULL) == 0 &&
+               memcmp(out, want, 40 * 30 * 3) == 0;
+        np_resizer_free(resizer);
+    }
+    free(want);
+    free(out);
+    free(data);
+    return good && calls > 5;
+}
+
+Test(resize, without_memory_it_fails_and_the_next_call_works)
+{
+    struct np_geometry geometry = whole(60, 50, 40, 30);
+
+    cr_expect(survives_no_memory(&geometry));
+    geometry.down_first = 1;
+    cr_expect(survives_no_memory(&geometry));
+    geometry.border = NP_BORDER_REFLECT;
+    geometry.window_x = -2;
+    geometry.scaled_w = 36;
+    cr_expect(survives_no_memory(&geometry));
 }
