@@ -12,7 +12,7 @@
 
 #include "loader/base/mem.h"
 
-#define WINDOW (2 * NP_MAX_LISTERS)
+#define WINDOW (4 * NP_MAX_LISTERS)
 
 /* One archive. Of the thread that lists it; once done, of the caller's. */
 struct listed {
@@ -275,7 +275,8 @@ int np_tar_ahead_take(struct np_tar_ahead *ahead)
     pthread_mutex_lock(&ahead->lock);
     ahead->done[at] = false;
     ahead->taken++;
-    pthread_cond_signal(&ahead->work);
+    if (ahead->next - ahead->taken <= WINDOW / 2) /* small archives: few of them wake a thread */
+        pthread_cond_broadcast(&ahead->work);
     pthread_mutex_unlock(&ahead->lock);
     return code;
 }

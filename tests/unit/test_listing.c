@@ -152,14 +152,14 @@ Test(listing, the_index_of_shards_does_not_depend_on_the_number_of_threads, .tim
         uint64_t first;
         size_t n;
 
-        put_shards(folder, 40, webdataset);
+        put_shards(folder, 80, webdataset);
         expect_same(folder, "tar", "s-*.tar");
         free(list_set(folder, "tar", "s-*.tar", 8, &notes, &n, NULL));
         cr_expect(strstr(notes.text, "s-003.tar is truncated"), "%s", notes.text);
-        cr_expect(strstr(notes.text, "32 images are links"), "%s", notes.text);
+        cr_expect(strstr(notes.text, "64 images are links"), "%s", notes.text);
         cr_assert_eq(open_set(folder, "tar", "s-*.tar", NULL, NULL, &index, NULL), 0);
-        cr_expect(np_index_samples(index) >= 32 * 300);
-        cr_expect_eq(index->nr_files, 40);
+        cr_expect(np_index_samples(index) >= 64 * 300);
+        cr_expect_eq(index->nr_files, 80);
         cr_expect_eq(np_index_record(index, 300)->file, 1);
         if (webdataset) { /* the truncated ones have the class of the sample before */
             cr_expect_eq(np_index_unlabelled(index, &first), 0);
