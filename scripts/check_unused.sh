@@ -8,6 +8,8 @@ build=${1:-build}
 # Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
 np_jpeg_use_plain: tests compare plain C with the vector code
+np_jpeg_set_entries: tests and a benchmark; the loader uses it when entries are kept
+np_jpeg_entries: the same
 np_vectors_limit: tests compare the instruction sets of one CPU
 np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
 np_profile_parse: fuzz_profile gives bytes
