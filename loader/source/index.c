@@ -38,6 +38,7 @@ void np_index_free(struct np_index *index)
     np_free(index->classes);
     np_free(index->root);
     np_free(index->key);
+    np_free(index->cached);
     np_index_builder_free(index->builder);
     np_free(index);
 }
@@ -74,8 +75,7 @@ int np_index_skip_unlabelled(struct np_index *index, struct np_err *err)
     return 0;
 }
 
-/* The sample's number in the index file. */
-static uint64_t listed(const struct np_index *index, uint64_t i)
+uint64_t np_index_number(const struct np_index *index, uint64_t i)
 {
     assert(i < np_index_samples(index));
     return index->kept ? index->kept[i] : i;
@@ -89,7 +89,7 @@ int np_index_keep(
     if (!kept)
         return -ENOMEM;
     for (uint64_t i = 0; i < nr_samples; i++)
-        kept[i] = (uint32_t)listed(index, samples[i]);
+        kept[i] = (uint32_t)np_index_number(index, samples[i]);
     np_free(index->kept);
     index->kept = kept;
     index->nr_kept = nr_samples;
@@ -98,7 +98,7 @@ int np_index_keep(
 
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i)
 {
-    return &index->records[listed(index, i)];
+    return &index->records[np_index_number(index, i)];
 }
 
 static bool get_varint(const uint8_t **at, const uint8_t *end, int *ret_value)
@@ -137,7 +137,7 @@ bool np_index_decode_name(
 
 int np_index_name(const struct np_index *index, uint64_t i, char *text, int text_bytes)
 {
-    const uint64_t number = listed(index, i);
+    const uint64_t number = np_index_number(index, i);
     const uint8_t *at = index->names + index->blocks[number / NP_INDEX_RESTART];
     const uint8_t *end = index->names + index->names_bytes;
     char name[NP_MAX_NAME + 1];
@@ -168,7 +168,7 @@ bool np_index_names_next(struct np_index_names *names)
 
     if (names->next == np_index_samples(index))
         return false;
-    for (const uint64_t wanted = listed(index, names->next); names->next_listed <= wanted;
+    for (const uint64_t wanted = np_index_number(index, names->next); names->next_listed <= wanted;
          names->next_listed++)
         if (!np_index_decode_name(&names->at, end, names->next_listed % NP_INDEX_RESTART == 0,
                 names->name, &names->length))
@@ -229,7 +229,7 @@ uint32_t np_index_mean_extent(const struct np_index *index)
 
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c)
 {
-    uint32_t *words = (uint32_t *)(void *)&index->records[listed(index, i)];
+    uint32_t *words = (uint32_t *)(void *)&index->records[np_index_number(index, i)];
 
     __atomic_store_n(&words[5], crc32c, __ATOMIC_RELAXED);
     /* Release: pairs with the acquire in np_index_get(), which reads this word first. */

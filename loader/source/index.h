@@ -45,8 +45,9 @@ static inline struct np_index_stamp np_index_stamp_of(const struct stat *st)
 struct np_index {
     char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
     int nr_files, nr_classes;
-    char *root; /* each sample is a file of its own below it, opened by name; NULL: none is */
-    char *key;  /* np_index_set_key(); NULL: none */
+    char *root;   /* each sample is a file of its own below it, opened by name; NULL: none is */
+    char *key;    /* np_index_set_key(); NULL: none */
+    char *cached; /* where np_source_open() keeps its file in the cache folder; NULL: nowhere */
     struct np_raw raw;
     uint32_t max_extent, max_inner; /* bytes of the largest extent and decompressed frame */
     uint64_t nr_new_crcs; /* set since it was built or opened: if any, it is worth saving; atomic */
@@ -122,6 +123,9 @@ int np_index_keep(
     struct np_index *index, const uint32_t *samples, uint64_t nr_samples, struct np_err *err);
 
 uint64_t np_index_samples(const struct np_index *index);
+/* The number of sample i among all samples of the index, hidden ones included: a number that
+ * np_index_keep() and its kin do not change. */
+uint64_t np_index_number(const struct np_index *index, uint64_t i);
 const struct np_record *np_index_record(const struct np_index *index, uint64_t i);
 /* Copies the member name of sample i into text, truncated; returns its length. Decodes up to 16
  * names. */

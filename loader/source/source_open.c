@@ -16,6 +16,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
+#include "loader/source/entries.h"
 #include "loader/source/source_scan.h"
 
 #define SCAN_VERSION 2 /* of the rules by which sources list: a change makes indexes stale */
@@ -275,6 +276,17 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
     return code;
 }
 
+/* Removes an index of the folder, and the entries that belong to it. */
+static void remove_index(int folder_fd, const char *folder, const char *name)
+{
+    char *path = np_try_format(NULL, "%s/%s", folder, name);
+
+    if (path)
+        np_entries_remove(path);
+    np_free(path);
+    unlinkat(folder_fd, name, 0);
+}
+
 /* Removes indexes of data that were moved or are no longer used. */
 static void remove_unused(const char *folder)
 {
@@ -286,7 +298,7 @@ static void remove_unused(const char *folder)
         if (strstr(entry->d_name, ".npidx") &&
             fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(st.st_mode) && st.st_mtime < oldest)
-            unlinkat(dirfd(dir), entry->d_name, 0);
+            remove_index(dirfd(dir), folder, entry->d_name);
     if (dir)
         closedir(dir);
 }
@@ -372,8 +384,10 @@ void np_source_forget(const struct np_source_options *options)
         return;
     if (stat(places.beside, &st) == 0 && st.st_uid == geteuid())
         unlink(places.beside);
-    if (places.cached)
+    if (places.cached) {
         unlink(places.cached);
+        np_entries_remove(places.cached);
+    }
     places_fini(&places);
 }
 
@@ -427,6 +441,10 @@ static int open_stored(const struct np_source_options *options,
     }
     if (!code)
         code = np_index_set_key(index, places.key, err);
+    if (!code) {
+        index->cached = places.cached;
+        places.cached = NULL;
+    }
     places_fini(&places);
     if (code)
         np_index_free(index);
