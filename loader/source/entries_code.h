@@ -52,8 +52,8 @@ int np_entries_sum(struct np_picture_entries *entries, const uint8_t *file, stru
 int np_entries_encode(const struct np_picture_entries *entries, uint8_t **coded, size_t *room,
     size_t *ret_bytes, struct np_err *err);
 /* Decodes what np_entries_encode() made for a file of file_bytes; its memory is in proportion to
- * nr_bytes. -EBADMSG: other bytes than np_entries_encode() makes; nothing but the memory of *entries
- * has changed that matters: do not use it. -ENOMEM. */
+ * nr_bytes. -EBADMSG: other bytes than np_entries_encode() makes; *entries then holds memory to
+ * use again, but no entries. -ENOMEM. */
 int np_entries_decode(const uint8_t *bytes, size_t nr_bytes, uint32_t file_bytes,
     struct np_picture_entries *entries, struct np_err *err);
 
