@@ -22,9 +22,9 @@ part() { # part "Title" "sentence" command...
 photographs, random resized crop to 224, flip. \`cifar\`: CIFAR-10's JPEGs, from the tar for nnpipe and from a folder
 for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
-sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and skips. \`entries\`: the
-decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The pixels are equal." sh \
-        tests/bench/bench_jpeg.sh
+sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
+skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
+pixels are equal." sh tests/bench/bench_jpeg.sh
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh \
         tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh

@@ -97,7 +97,8 @@ t "the table has losses and steps" says "loss  step  row" "$NNPIPE" replay "$run
 fewer() { "$NNPIPE" replay "$run" --worst 1000 --json >rows && [ "$(wc -l <rows)" -eq 117 ]; }
 t "there are no more than the samples of an epoch" fewer
 early() {
-    go net.yaml -o runs=early -o train.epochs=0 -o train.steps=5 && says "of 40 losses of epoch 0, which is not complete" \
+    go net.yaml -o runs=early -o train.epochs=0 -o train.steps=5 &&
+        says "of 40 losses of epoch 0, which is not complete" \
         "$NNPIPE" replay "$(newest early)" --worst 4
 }
 t "an epoch that is not complete is said to be so" early
