@@ -287,6 +287,7 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
         block->coef[0] = 0;
     lane->bits.window <<= code.length + code.size;
     lane->bits.count -= code.length + code.size;
+    refill(&lane->bits); /* up to two entries follow before the next one */
     advance(lane, code.ends || k == 63 ? ENDS : 0, k + 1);
     return true;
 }

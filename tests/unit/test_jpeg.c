@@ -147,6 +147,64 @@ Test(jpeg, every_quality_and_its_own_codes)
     cr_assert(for_each_simd(qualities));
 }
 
+/* A grey picture of blocks whose coefficients have all sizes: long codes beside large values. */
+static uint8_t *random_coefficients(int blocks, size_t *ret_nr_bytes)
+{
+    struct jpeg_compress_struct cinfo;
+    struct jpeg_error_mgr errors;
+    jvirt_barray_ptr arrays[1];
+    unsigned char *bytes = NULL;
+    unsigned long nr_bytes = 0;
+
+    cinfo.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&cinfo);
+    jpeg_mem_dest(&cinfo, &bytes, &nr_bytes);
+    cinfo.image_width = cinfo.image_height = (JDIMENSION)(8 * blocks);
+    cinfo.input_components = 1;
+    cinfo.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&cinfo);
+    jpeg_set_quality(&cinfo, 100, TRUE);
+    cinfo.optimize_coding = TRUE;
+    cinfo.comp_info[0].h_samp_factor = cinfo.comp_info[0].v_samp_factor = 1;
+    arrays[0] = cinfo.mem->request_virt_barray(
+        (j_common_ptr)&cinfo, JPOOL_IMAGE, TRUE, (JDIMENSION)blocks, (JDIMENSION)blocks, 1);
+    jpeg_write_coefficients(&cinfo, arrays);
+    for (int row = 0; row < blocks; row++) {
+        JBLOCKARRAY line = cinfo.mem->access_virt_barray(
+            (j_common_ptr)&cinfo, arrays[0], (JDIMENSION)row, 1, TRUE);
+
+        for (int x = 0; x < blocks; x++)
+            for (int k = 0; k < 64; k++) {
+                const int size = below(10 - below(10));
+
+                line[0][x][k] = (JCOEF)(below(4) ? below(2 << size) - (1 << size) : 0);
+            }
+    }
+    jpeg_finish_compress(&cinfo);
+    jpeg_destroy_compress(&cinfo);
+    *ret_nr_bytes = nr_bytes;
+    return bytes;
+}
+
+static bool coefficients(struct np_jpeg *jpeg)
+{
+    bool good = true;
+
+    for (int i = 0; good && i < 20; i++) {
+        size_t n;
+        uint8_t *bytes = random_coefficients(20, &n);
+
+        good = is_exact(jpeg, bytes, n, 2);
+        free(bytes);
+    }
+    return good;
+}
+
+Test(jpeg, long_codes_and_large_values_follow_each_other)
+{
+    cr_assert(for_each_simd(coefficients));
+}
+
 static bool is_refused(const struct made_jpeg *made)
 {
     struct np_jpeg *jpeg = np_jpeg_new(NULL);
