@@ -3,6 +3,7 @@
  * trace. */
 #include "daemon/analysis/trace.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -119,6 +120,13 @@ static bool has_room(struct np_trace *trace)
                trace->limit;
 }
 
+/* Takes over what an encoder wrote, up to end. */
+static void append(struct np_trace *trace, uint8_t *end)
+{
+    assert(end - trace->at <= NP_TRACE_MAX && end <= trace->bytes + BUFFER_BYTES);
+    trace->at = end;
+}
+
 /* --- spans --------------------------------------------------------------------------------------- */
 
 /* The first track of that name: threads that follow one another share a row. */
@@ -138,8 +146,8 @@ static void begin_track(struct np_trace *trace, const struct np_spans *spans, st
         return;
     const struct np_spans *shown = first_of_name(spans);
 
-    trace->at = np_trace_track(
-        trace->at, &trace->file, spans->number, shown->number, shown->name, shown->tid);
+    append(trace, np_trace_track(trace->at, &trace->file, spans->number, shown->number, shown->name,
+                      shown->tid));
     track->begun = true;
 }
 
@@ -154,8 +162,8 @@ static void count_images(struct np_trace *trace, uint64_t end_ns, int batch)
     if (end_ns - trace->rate_ns < GAUGE_NS)
         return;
     if (has_room(trace))
-        trace->at = np_trace_gauge(trace->at, NP_TRACE_RATE, end_ns,
-            (double)trace->rate_images * 1e9 / (double)(end_ns - trace->rate_ns));
+        append(trace, np_trace_gauge(trace->at, NP_TRACE_RATE, end_ns,
+                          (double)trace->rate_images * 1e9 / (double)(end_ns - trace->rate_ns)));
     trace->rate_ns = end_ns;
     trace->rate_images = 0;
 }
@@ -168,7 +176,7 @@ static void write_span(struct np_trace *trace, const struct np_spans *spans, str
         trace->sums.left++;
         return;
     }
-    trace->at = np_trace_span(trace->at, spans->number, span);
+    append(trace, np_trace_span(trace->at, spans->number, span));
     trace->sums.spans++;
     trace->pending++;
 }
@@ -182,7 +190,8 @@ static void note_gap(struct np_trace *trace, const struct np_spans *spans, struc
         return;
     trace->sums.dropped += dropped - track->dropped;
     if (track->begun && has_room(trace))
-        trace->at = np_trace_gap(trace->at, spans->number, track->end_ns, dropped - track->dropped);
+        append(
+            trace, np_trace_gap(trace->at, spans->number, track->end_ns, dropped - track->dropped));
     track->dropped = dropped;
 }
 
@@ -221,7 +230,7 @@ static void gauge_ready(struct np_trace *trace, int ready)
     if (ready == trace->ready && now_ns - trace->ready_ns < GAUGE_NS)
         return;
     if (has_room(trace))
-        trace->at = np_trace_gauge(trace->at, NP_TRACE_READY, now_ns, ready);
+        append(trace, np_trace_gauge(trace->at, NP_TRACE_READY, now_ns, ready));
     trace->ready = ready;
     trace->ready_ns = now_ns;
 }
@@ -318,7 +327,7 @@ static int open_file(struct np_trace *trace, struct np_err *err)
             err, -errno, "%s: the trace cannot be written: %s", trace->path, strerror(errno));
     /* Merged traces must not share a track. */
     trace->file = (struct np_trace_file){.uuid = (now_ns << 14 | 1) & INT64_MAX, .pid = getpid()};
-    trace->at = np_trace_head(trace->at, &trace->file, now_ns, boot_ns());
+    append(trace, np_trace_head(trace->at, &trace->file, now_ns, boot_ns()));
     trace->ready = -1;
     return 0;
 }
@@ -403,7 +412,7 @@ void np_trace_finish(struct np_trace *trace, struct np_trace_end *ret_end)
     stop(trace);
     flush_or_end(trace);
     /* A full disk may have space for this little by now. */
-    trace->at = np_trace_tail(trace->at, np_now_ns(), &trace->sums);
+    append(trace, np_trace_tail(trace->at, np_now_ns(), &trace->sums));
     const int code = flush(trace);
 
     if (trace->code == 0)
