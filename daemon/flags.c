@@ -141,13 +141,13 @@ int np_flags_parse(
 
 int np_usage(const char *command, const char *format, ...)
 {
-    char text[1400];
     va_list args;
 
+    fprintf(stderr, "nnpipe %s: ", command);
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    vfprintf(stderr, format, args);
     va_end(args);
-    fprintf(stderr, "nnpipe %s: %s\n", command, text);
+    fputc('\n', stderr);
     return NP_EXIT_USAGE;
 }
 
