@@ -55,5 +55,19 @@ same_bits() {
 }
 t "without AVX2 our own loops give the same bits, f32" same_bits f32
 t "without AVX2 our own loops give the same bits, bf16" same_bits bf16
+# JPEGs: libjpeg-turbo without AVX2, our own decoder with it; and the resizer's versions.
+"$NNPIPE" data synth --out "$TMP/shapes" --samples 300 --test 100 >/dev/null || exit 1
+cat >"$TMP/rows.yaml" <<Y
+name: rows
+data: {train: {source: tar, path: "$TMP/shapes/train-*.tar.zst"}}
+loader: {batch: 20, cache: none, augment: [{random_resized_crop: {size: 24}}, flip]}
+model: [global_avgpool, flatten, {linear: {out: classes}}]
+Y
+digest() { "$NNPIPE" bench loader "$TMP/rows.yaml" --steps 30 | sed -n 's/^digest \([0-9a-f]*\) .*/\1/p'; }
+same_rows() {
+    wide=$(digest) && plain=$(NNPIPE_CPU=sse2 digest) && avx2=$(NNPIPE_CPU=avx2 digest) || return 1
+    [ -n "$wide" ] && [ "$wide" = "$plain" ] && [ "$wide" = "$avx2" ] || { echo "$wide, $avx2, $plain"; return 1; }
+}
+t "rows of JPEGs are the same with each instruction set" same_rows
 t "the devices say which vectors are used" says "vectors sse2" env NNPIPE_CPU=sse2 "$NNPIPE" devices
 [ "$failed" -eq 0 ]
