@@ -25,7 +25,7 @@ says_status() { [ "$(ctl show -p StatusText --value nnpipe)" = "$1" ]; }
 t "systemd gets the status line" soon says_status "0 running, 0 queued"
 t "a run is done" exits 0 as ann nnpipe submit $home/short.yaml --wait
 t "its on_end gets the run's end" soon grep -q '"state": *"done"' $home/ended.json
-tidy() { [ -z "$(ls -A "$run/nnpipe/work")" ] && ! ls -d "$run"/systemd/user/nnpipe-worker@* 2>/dev/null; }
+tidy() { [ -z "$(ls -A "$run/nnpipe/jobs")" ] && ! ls -d "$run"/systemd/user/nnpipe-worker@* 2>/dev/null; }
 t "nothing of its unit is left" soon tidy
 t "a run below /tmp is done, though units have a private /tmp" exits 0 as ann nnpipe submit $home/tmp.yaml --wait
 

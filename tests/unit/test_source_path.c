@@ -103,16 +103,16 @@ Test(source_path, relative_paths_start_at_the_config_then_the_current_folder)
 
     cr_assert_not_null(getcwd(here, sizeof(here)));
     put_file(folder, "conf/a.tar", "", 0);
-    put_file(folder, "work/a.tar", "", 0);
-    put_file(folder, "work/only.tar", "", 0);
-    snprintf(want, sizeof(want), "%s/work", folder);
+    put_file(folder, "here/a.tar", "", 0);
+    put_file(folder, "here/only.tar", "", 0);
+    snprintf(want, sizeof(want), "%s/here", folder);
     cr_assert_eq(chdir(want), 0);
     snprintf(want, sizeof(want), "%s/conf", folder);
     got = np_resolve_path("a.tar", want, NULL);
     cr_assert_not_null(strstr(got, "/conf/a.tar"));
     np_free(got);
     got = np_resolve_path("onl*.tar", want, NULL); /* absolute all the same */
-    cr_assert(*got == '/' && strstr(got, "/work/onl*.tar"));
+    cr_assert(*got == '/' && strstr(got, "/here/onl*.tar"));
     np_free(got);
     got = np_resolve_path("none.tar", want, NULL); /* nowhere: where it belongs */
     cr_assert_not_null(strstr(got, "/conf/none.tar"));

@@ -77,7 +77,7 @@ static int write_file(const char *path, const char *text, struct np_err *err)
     return code < 0 ? code : np_write_file(path, text, strlen(text), NP_WRITE_PRIVATE, err);
 }
 
-/* The file of the unit's standard input: of is "work" or "ended". */
+/* The file of the unit's standard input: of is "jobs" or "ended". */
 static char *input_path(const struct unit *unit, const char *of)
 {
     return np_format("%s/nnpipe/%s/%lld", unit->units->runtime, of, (long long)unit->id);
@@ -137,7 +137,7 @@ static int write_dropin(struct unit *unit, struct np_err *err)
 static int write_job(struct unit *unit, struct np_err *err)
 {
     char *text = np_job_text(unit->start, 0, err);
-    const int code = text ? write_input(unit, "work", text, err) : -ENOMEM;
+    const int code = text ? write_input(unit, "jobs", text, err) : -ENOMEM;
 
     np_free(text);
     return code;
@@ -146,7 +146,7 @@ static int write_job(struct unit *unit, struct np_err *err)
 static void remove_files(const struct unit *unit)
 {
     char *dropins = dropin_dir(unit), *dropin = np_format("%s/run.conf", dropins);
-    char *job = input_path(unit, "work");
+    char *job = input_path(unit, "jobs");
 
     unlink(job);
     unlink(dropin);
