@@ -4,6 +4,7 @@
 
 #ifdef NP_SAN
 #include <setjmp.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,6 +57,16 @@ static void run(const struct np_test *test)
         test->run();
 }
 
+/* A child that a test leaves would be waited for by a later test instead of its own. */
+static void no_child_is_left(const struct np_test *test)
+{
+    if (waitpid(-1, NULL, WNOHANG) < 0)
+        return;
+    np_test_failed(test->suite, 0, "a child process is left");
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        ;
+}
+
 static double now_s(void)
 {
     struct timespec now;
@@ -83,6 +94,7 @@ int main(int argc, char **argv)
         run(test);
         if (test->options.fini)
             test->options.fini();
+        no_child_is_left(test);
         took_s = now_s() - start_s;
         if (took_s > SLOW_S)
             fprintf(stderr, "%.0f s: %s::%s\n", took_s, test->suite, test->name);

@@ -124,10 +124,11 @@ Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 60)
 {
     struct np_engines *engines;
     char path[64], name[16];
+    pid_t children[4];
 
     cache_file(path);
     for (int p = 0; p < 4; p++)
-        if (fork() == 0) {
+        if ((children[p] = fork()) == 0) {
             snprintf(name, sizeof(name), "process%d", p);
             engines = np_engines_new();
             for (int i = 0; i < 20; i++) {
@@ -139,7 +140,7 @@ Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 60)
             _exit(0);
         }
     for (int p = 0; p < 4; p++)
-        cr_assert_gt(wait(NULL), 0);
+        cr_assert_eq(waitpid(children[p], NULL, 0), children[p]);
     engines = np_engines_new();
     np_engines_read(engines, path);
     cr_assert_eq(engines->n, 80, "%d", engines->n);
