@@ -24,21 +24,42 @@ Test(crc32c, known_answers)
     cr_assert_eq(np_crc32c_plain(0, "123456789", 9), 0xe3069283u);
 }
 
-Test(crc32c, any_length_offset_and_split_equal_the_table)
+Test(crc32c, any_length_and_alignment_equals_the_table)
 {
-    unsigned char bytes[300];
+    enum { LENGTHS = 5000 }; /* the streams run three times */
+    unsigned char *bytes = malloc(LENGTHS + 16);
     struct np_draws draws;
 
     np_draws_init(&draws, 1, NP_STREAM_TEST, 0, 0, 0);
-    for (size_t i = 0; i < sizeof(bytes); i++)
+    for (size_t i = 0; i < LENGTHS + 16; i++)
         bytes[i] = (unsigned char)np_draw_u32(&draws);
-    for (size_t start = 0; start < 9; start++)
-        for (size_t n = 0; n + start < sizeof(bytes); n += 1 + n / 20) {
-            size_t split = n ? np_draw_below(&draws, (uint32_t)n) : 0;
-            uint32_t whole = np_crc32c(7, bytes + start, n);
-            uint32_t part = np_crc32c(7, bytes + start, split);
+    for (size_t start = 0; start < 16; start++) {
+        uint32_t plain = 7;
 
-            cr_assert_eq(whole, np_crc32c_plain(7, bytes + start, n));
-            cr_assert_eq(whole, np_crc32c(part, bytes + start + split, n - split));
+        for (size_t n = 0; n < LENGTHS; n++) {
+            cr_assert_eq(np_crc32c(7, bytes + start, n), plain, "%zu bytes from %zu", n, start);
+            plain = np_crc32c_plain(plain, bytes + start + n, 1);
         }
+    }
+    free(bytes);
+}
+
+Test(crc32c, parts_continue_each_other)
+{
+    enum { LENGTH = 1 << 20 };
+    unsigned char *bytes = malloc(LENGTH);
+    struct np_draws draws;
+
+    np_draws_init(&draws, 2, NP_STREAM_TEST, 0, 0, 0);
+    for (size_t i = 0; i < LENGTH; i++)
+        bytes[i] = (unsigned char)np_draw_u32(&draws);
+    for (int i = 0; i < 100; i++) {
+        const size_t n = np_draw_below(&draws, i < 50 ? 5000 : LENGTH);
+        const size_t split = n ? np_draw_below(&draws, (uint32_t)n) : 0;
+        const uint32_t part = np_crc32c(7, bytes, split), plain = np_crc32c_plain(7, bytes, split);
+
+        cr_assert_eq(part, plain);
+        cr_assert_eq(np_crc32c(part, bytes + split, n - split), np_crc32c(7, bytes, n));
+    }
+    free(bytes);
 }
