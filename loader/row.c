@@ -143,12 +143,13 @@ bool np_row_find(struct np_row_maker *maker, struct np_making *making)
 
 /* --- decompress ----------------------------------------------------------------------------- */
 
-/* Checks the bytes against the index's checksum, once. */
-static int check_crc(struct np_making *making, struct np_err *err)
+/* Checks the bytes against the index's checksum, once. Without one, computes it for keep(): but not
+ * for a picture in a file of its own, which may be edited on purpose. */
+static int check_crc(const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
     const struct np_record *record = making->record;
 
-    if (making->checked)
+    if (making->checked || (!record->has_crc && set_of(maker, making)->index->root))
         return 0;
     making->crc = np_crc32c(0, making->bytes, making->nr_bytes);
     making->checked = making->has_crc = true;
@@ -190,7 +191,7 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
             maker->frame_bytes, record->inner_offset, (unsigned long long)end);
     making->bytes = maker->frame + record->inner_offset;
     making->nr_bytes = record->inner_bytes;
-    return check_crc(making, err);
+    return check_crc(maker, making, err);
 }
 
 /* --- decode --------------------------------------------------------------------------------- */
@@ -230,7 +231,7 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
     const struct np_row_maker *maker = context;
     struct np_geometry geometry;
     struct np_image_info info = {0};
-    int code = check_crc(making, err);
+    int code = check_crc(maker, making, err);
 
     if (!code)
         code = np_decoder_open(maker->decoder, making->bytes, making->nr_bytes,
@@ -281,8 +282,7 @@ static int keep(struct np_row_maker *maker, const struct np_making *making, stru
     const struct np_set *set = set_of(maker, making);
     const struct np_cached cached = {.data = making->bytes, .bytes = making->nr_bytes};
 
-    /* A picture in a file of its own may be edited on purpose: no CRC. */
-    if (making->has_crc && !making->record->has_crc && !set->index->root)
+    if (making->has_crc && !making->record->has_crc)
         np_index_set_crc(set->index, making->source, making->crc);
     if (maker->options.cache_decoded)
         return keep_pixels(maker, making, err);
