@@ -34,7 +34,7 @@ static inline bool judge(const uint8_t *bytes, size_t nr_bytes, struct picture *
 {
     struct jpeg_decompress_struct cinfo;
     struct jpeg_error_mgr errors;
-    uint8_t *pixels = NULL;
+    uint8_t *volatile pixels = NULL;
     size_t stride;
 
     cinfo.err = jpeg_std_error(&errors);
@@ -43,6 +43,7 @@ static inline bool judge(const uint8_t *bytes, size_t nr_bytes, struct picture *
     jpeg_create_decompress(&cinfo);
     if (setjmp(judge_failed)) {
         jpeg_destroy_decompress(&cinfo);
+        free(pixels);
         return false;
     }
     jpeg_mem_src(&cinfo, bytes, nr_bytes);

@@ -38,12 +38,16 @@ static void set_kind(j_compress_ptr cinfo, const struct made_jpeg *made)
         jpeg_set_colorspace(cinfo, JCS_RGB);
     if (made->ycck)
         jpeg_set_colorspace(cinfo, JCS_YCCK);
-    jpeg_set_quality(cinfo, made->quality ? made->quality : 85, TRUE);
+    jpeg_set_quality(cinfo, made->quality ? made->quality : 85, !made->wide);
     for (int c = 0; c < cinfo->num_components; c++)
         cinfo->comp_info[c].h_samp_factor = cinfo->comp_info[c].v_samp_factor = 1;
     for (int c = 1; c < 3 && cinfo->num_components == 3; c++) {
         cinfo->comp_info[c].h_samp_factor = made->chroma_h ? made->chroma_h : 1;
         cinfo->comp_info[c].v_samp_factor = made->chroma_v ? made->chroma_v : 1;
+    }
+    if (made->third_h && cinfo->num_components == 3) {
+        cinfo->comp_info[2].h_samp_factor = made->third_h;
+        cinfo->comp_info[2].v_samp_factor = made->third_v;
     }
     cinfo->comp_info[0].h_samp_factor = made->h ? made->h : 1;
     cinfo->comp_info[0].v_samp_factor = made->v ? made->v : 1;
@@ -57,6 +61,19 @@ static void set_kind(j_compress_ptr cinfo, const struct made_jpeg *made)
         jpeg_simple_progression(cinfo);
 }
 
+/* Pixels of noise, or of a slope. */
+static void draw_over(const struct made_jpeg *made, uint8_t *pixels)
+{
+    uint32_t noise = 1;
+
+    for (int i = 0; i < made->width * made->height * made->components; i++) {
+        const int at = i / made->components, x = at % made->width, y = at / made->width;
+
+        noise = noise * 1664525u + 1013904223u;
+        pixels[i] = (uint8_t)(made->noise ? noise >> 24 : (uint32_t)(x + 2 * y) / 5 + 40);
+    }
+}
+
 uint8_t *made_jpeg(const struct made_jpeg *made, size_t *ret_nr_bytes)
 {
     struct jpeg_compress_struct cinfo;
@@ -64,13 +81,11 @@ uint8_t *made_jpeg(const struct made_jpeg *made, size_t *ret_nr_bytes)
     unsigned char *bytes = NULL;
     unsigned long nr_bytes = 0;
     uint8_t *pixels = made_pixels(made->width, made->height, made->components, 1);
-    uint32_t noise = 1;
 
-    for (int i = 0; made->noise && i < made->width * made->height * made->components; i++) {
-        noise = noise * 1664525u + 1013904223u;
-        pixels[i] = (uint8_t)(noise >> 24);
-    }
+    if (made->noise || made->smooth)
+        draw_over(made, pixels);
     cinfo.err = jpeg_std_error(&errors); /* exits on error */
+    errors.trace_level = -1;             /* no remark about wide quantisers */
     jpeg_create_compress(&cinfo);
     jpeg_mem_dest(&cinfo, &bytes, &nr_bytes);
     cinfo.image_width = (JDIMENSION)made->width;

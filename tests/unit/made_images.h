@@ -11,9 +11,12 @@ struct made_jpeg {
     int components;         /* 1, 3 or 4 */
     int h, v;               /* sampling factors of the first component */
     int chroma_h, chroma_v; /* of the second and third; 0: 1 */
+    int third_h, third_v;   /* of the third, if they are not the second's; 0: they are */
     bool progressive, arithmetic, rgb, ycck;
     bool own_codes; /* Huffman tables made for it, not the usual ones */
     bool noise;     /* pixels of noise: many large coefficients */
+    bool smooth;    /* pixels without edges: few coefficients */
+    bool wide;      /* quantisers of 16 bits, at a low quality */
     int restart;    /* MCUs; 0: none */
     int quality;
 };
