@@ -118,6 +118,7 @@ static const struct np_command commands[] = {
         "  --seconds S      how long, after a warm-up; default 5\n" OF_LENGTH},
     {"bench io", np_cmd_bench, "CONFIG", "only reading the files, in random order",
         "  --seconds S      how long; default 5\n"
+        "  --epochs E       how many times each file\n"
         "  --cold           drop the files from the page cache first\n" OVERRIDE JSON},
     {"bench feed", np_cmd_bench, "CONFIG", "the loader and the copies to a device",
         "  --seconds S      how long\n"

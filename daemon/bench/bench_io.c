@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ struct io_bench {
     struct np_files *files;
     const char *io;
     int depth;
-    uint64_t seed, end_ns;
+    uint64_t seed, end_ns, max_reads;              /* the first limit ends it */
     uint64_t next;                                 /* atomic: position */
     uint64_t done_reads, done_bytes, cached_reads; /* atomic */
     struct np_err err;                             /* under lock */
@@ -45,6 +46,7 @@ static void fail(struct io_bench *bench, const struct np_err *err)
     pthread_mutex_unlock(&bench->lock);
 }
 
+/* 1: enough reads have been submitted. */
 static int submit(
     struct io_bench *bench, struct np_io *io, struct one_read *one, struct np_err *err)
 {
@@ -55,6 +57,8 @@ static int submit(
     const struct np_record record = np_index_get(bench->index, sample);
     int code;
 
+    if (position >= bench->max_reads)
+        return 1;
     np_source_locate(bench->index, sample, &one->extent);
     one->own_fd = -1;
     if (bench->index->root) {
@@ -97,15 +101,16 @@ static int read_all(
 
     for (int i = 0; !code && i < bench->depth; i++)
         code = submit(bench, io, &reads[i], err);
-    while (!code && np_now_ns() < bench->end_ns) {
+    /* Reads in flight at the end count too: on slow storage they are most of the work. */
+    while (code >= 0 && io->nr_in_flight > 0) {
         struct one_read *one = reap(bench, io, err);
 
-        code = one ? submit(bench, io, one, err) : err->code;
+        if (!one)
+            code = err->code;
+        else if (!code && np_now_ns() < bench->end_ns)
+            code = submit(bench, io, one, err);
     }
-    /* Reads in flight at the end count too: on slow storage they are most of the work. */
-    for (int i = 0; !code && i < bench->depth; i++)
-        code = reap(bench, io, err) ? 0 : err->code;
-    return code;
+    return code < 0 ? code : 0;
 }
 
 static void *io_thread(void *context)
@@ -181,8 +186,8 @@ static void run_threads(struct io_bench *bench, int nr_threads)
         pthread_join(threads[i], NULL);
 }
 
-static void report(
-    struct np_bench *bench, const struct io_bench *io, int nr_threads, double seconds)
+static void report(struct np_bench *bench, const struct io_bench *io, int nr_threads,
+    double seconds, double cpu_seconds)
 {
     struct np_json *json = &bench->ui.object;
 
@@ -192,6 +197,7 @@ static void report(
     np_json_real(json, "seconds", seconds);
     np_json_real(json, "reads_per_second", (double)io->done_reads / seconds);
     np_json_real(json, "bytes_per_second", (double)io->done_bytes / seconds);
+    np_json_real(json, "cpu_seconds", cpu_seconds);
     np_json_real(json, "cached_ratio",
         io->done_reads ? (double)io->cached_reads / (double)io->done_reads : 0);
     np_json_int(json, "readers", nr_threads);
@@ -200,10 +206,10 @@ static void report(
     np_ui_event(&bench->ui, np_json_end(json));
     if (!bench->json)
         np_ui_say(&bench->ui,
-            "%" PRIu64 " reads in %.2f s: %.0f a second, %.1f MB/s; %.0f%% from the page cache; "
-            "%d threads, %s, depth %d",
+            "%" PRIu64 " reads in %.2f s: %.0f a second, %.1f MB/s, %.2f CPU seconds; %.0f%% from "
+            "the page cache; %d threads, %s, depth %d",
             io->done_reads, seconds, (double)io->done_reads / seconds,
-            (double)io->done_bytes / seconds / 1e6,
+            (double)io->done_bytes / seconds / 1e6, cpu_seconds,
             io->done_reads ? 100.0 * (double)io->cached_reads / (double)io->done_reads : 0.0,
             nr_threads, io->io, io->depth);
 }
@@ -232,13 +238,18 @@ int np_bench_io(struct np_bench *bench, struct np_err *err)
     if (bench->cold)
         drop_cache(io.index);
     const uint64_t start_ns = np_now_ns();
-    io.end_ns = start_ns + (uint64_t)(bench->seconds * 1e9);
+    const double start_cpu_seconds = np_cpu_seconds();
+    io.end_ns = bench->seconds > 0 ? start_ns + (uint64_t)(bench->seconds * 1e9) : UINT64_MAX;
+    io.max_reads = bench->epochs > 0
+                       ? (uint64_t)ceil(bench->epochs * (double)np_index_samples(io.index))
+                       : UINT64_MAX;
     run_threads(&io, nr_threads);
     np_files_close(io.files);
     if (io.err.code) {
         *err = io.err;
         return err->code;
     }
-    report(bench, &io, nr_threads, (double)(np_now_ns() - start_ns) * 1e-9);
+    report(bench, &io, nr_threads, (double)(np_now_ns() - start_ns) * 1e-9,
+        np_cpu_seconds() - start_cpu_seconds);
     return 0;
 }

@@ -15,7 +15,7 @@ static const struct kind {
     int (*measure)(struct np_bench *bench, struct np_err *err);
 } kinds[] = {
     {"bench loader", "--epochs --steps", false, np_bench_loader},
-    {"bench io", "--cold", false, np_bench_io},
+    {"bench io", "--epochs --cold", false, np_bench_io},
     {"bench feed", "--epochs --steps --device", false, np_bench_feed},
     {"bench step", "--steps --device", true, np_bench_step},
 };

@@ -25,6 +25,8 @@ for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
 pixels are equal." sh tests/bench/bench_jpeg.sh
+    part "Reading beside fio" "\`nnpipe bench io\` and fio: the same engine, file, blocks, threads (2) and depth (16), in
+turns; each block once, in random order, with a cold page cache. The goal is 0.9." sh tests/bench/bench_io.sh
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh \
         tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh

@@ -76,6 +76,8 @@ io_fields() {
         [ "$(field bytes)" = $(($(field reads) * 445)) ]
 }
 t "bench io reads whole records" io_fields
+io_epoch() { bench io --epochs 1.5 && [ "$(field reads)" = 90 ] && [ "$(field cached_ratio)" = 1 ]; }
+t "bench io with --epochs ends after so many reads" io_epoch
 
 feed_fields() {
     bench feed --steps 20 -o 'device={sim: {h2d_gbps: 10, step_ms: 2}}' &&
