@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/service/book.h"
@@ -219,10 +220,13 @@ Test(service_memory, output_of_a_child_needs_memory, .timeout = 20)
         .max_s = 10,
         .max_bytes = 100};
     struct np_child child;
+    pid_t pid;
 
     cr_assert_eq(np_child_start(&start, &child, NULL), 0);
     made_memory_fail(1);
     cr_assert_eq(np_child_turn(&child), -ENOMEM);
     made_memory_fail(0);
-    np_child_stop(&child);
+    pid = np_child_stop(&child);
+    if (pid > 0)
+        cr_assert_eq(waitpid(pid, NULL, 0), pid);
 }
