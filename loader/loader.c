@@ -8,6 +8,7 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/source/entries.h"
 #include "loader/source/files.h"
 
 #define MIB (1024ull * 1024)
@@ -107,6 +108,23 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
     return 0;
 }
 
+static int open_set(
+    struct np_loader *loader, int s, const struct np_loader_options *options, struct np_err *err)
+{
+    struct np_set *set = &loader->sets[s];
+    int code = np_files_open(set->index, &loader->files[s], err);
+
+    set->files = loader->files[s];
+    if (!code && set->index->root) {
+        set->changed = loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
+        code = set->changed ? 0 : -ENOMEM;
+    }
+    if (!code && set->index->raw.kind == NP_RAW_NONE)
+        code = np_entries_open(set->index, options->entries_bytes, &loader->entries[s], err);
+    set->entries = loader->entries[s];
+    return code;
+}
+
 static int open_sets(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -123,15 +141,9 @@ static int open_sets(
         if (s == NP_BATCH_EVAL && set->index == sets[0].index) { /* two parts of a split set */
             set->files = sets[0].files;
             set->changed = sets[0].changed;
-            continue;
-        }
-        if (!set->index)
-            continue;
-        code = np_files_open(set->index, &loader->files[s], err);
-        set->files = loader->files[s];
-        if (!code && set->index->root) {
-            set->changed = loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
-            code = set->changed ? 0 : -ENOMEM;
+            set->entries = sets[0].entries;
+        } else if (set->index) {
+            code = open_set(loader, s, config->options, err);
         }
     }
     return code;
@@ -320,6 +332,20 @@ uint64_t np_loader_changed(
     return loader->changed[kind] ? np_changed_read(loader->changed[kind], first, first_bytes) : 0;
 }
 
+const char *np_loader_flush(struct np_loader *loader)
+{
+    const char *note = "";
+
+    for (int s = 0; s < 2; s++) {
+        struct np_err err = {0};
+
+        if (np_entries_flush(loader->entries[s], &err) < 0)
+            return "the entries of pictures were not written: out of memory";
+        note = *note ? note : np_entries_note(loader->entries[s]);
+    }
+    return note;
+}
+
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad)
 {
     return np_bad_next(loader->config.bad, ret_bad);
@@ -338,7 +364,9 @@ void np_loader_stop(struct np_loader *loader)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
     np_cache_free(loader->config.row.cache);
-    if (all_ended) { /* an abandoned reader may still read from them */
+    if (all_ended) { /* an abandoned reader may still use them */
+        np_entries_close(loader->entries[1]);
+        np_entries_close(loader->entries[0]);
         np_files_close(loader->files[1]);
         np_files_close(loader->files[0]);
     }

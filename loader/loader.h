@@ -39,6 +39,7 @@ struct np_loader {
     struct np_set sets[2]; /* by enum np_batch_kind */
     struct np_files *files[2];
     struct np_changed *changed[2];
+    struct np_entries *entries[2];
     struct np_reader **readers; /* (nr_readers) */
 };
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
@@ -59,6 +60,9 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
  * were listed; they are read as they are. first: path of the first one, if any. Any thread. */
 uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
+/* Writes the entries of pictures that were noted since the last call, and waits for the disk. Returns
+ * a sentence for the log, why some are not kept, or "". Valid until np_loader_stop(). */
+const char *np_loader_flush(struct np_loader *loader);
 /* The next bad sample, in the order of batches and rows; false: none. Any thread. It returns those
  * of the batches taken, and of the batch at which the policy ended the run: np_ring_take() fails
  * with -EBADMSG in its place. */

@@ -9,6 +9,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/path.h"
+#include "loader/source/entries.h"
 #include "loader/source/split.h"
 
 /* --- data: ----------------------------------------------------------------------------------- */
@@ -139,6 +140,12 @@ const struct np_option np_loader_option_table[] = {
         "random draws cross the bus. It takes up to half of the GPU's free memory and a quarter of "
         "the memory, or `{device: 20G}`; other images are loaded as usual. Without a GPU it is "
         "`decoded`."},
+    {"entries", NP_OPT_NODE, AT(entries_node), "auto", 0, 0, NULL,
+        "Beside the set's index, in the user's cache folder: the places in each JPEG at which a "
+        "decoder can begin. From the second epoch, and in later runs, a crop is then decoded from "
+        "its first row on, not from the picture's. `off`: none are kept or used; a size (`200M`): "
+        "at most so many bytes; `auto`: 2 % of the set, at least 64 MiB. Pixels never depend on "
+        "them."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
         "random order, shuffled within each block."},
@@ -262,6 +269,20 @@ static void parse_cache(struct np_loader_options *options, struct np_report *rep
     complain(node, "cache", "auto, none, encoded, decoded, device or {encoded: BYTES}", report);
 }
 
+static void parse_entries(struct np_loader_options *options, struct np_report *report)
+{
+    const struct np_node *node = options->entries_node;
+
+    options->entries_bytes = NP_ENTRIES_AUTO;
+    if (!node || np_node_is(node, "auto"))
+        return;
+    if (np_node_is(node, "off"))
+        options->entries_bytes = 0;
+    else if (node->kind != NP_NODE_SCALAR ||
+             !np_option_bytes(node->text, &options->entries_bytes) || options->entries_bytes < 1)
+        complain(node, "entries", "auto, off or a size as 200M", report);
+}
+
 static void parse_bad(struct np_loader_options *options, struct np_report *report)
 {
     struct bad_options bad = {0};
@@ -331,6 +352,7 @@ int np_loader_options_parse(
         check_io(&options, node, report);
     parse_shuffle(&options, report);
     parse_cache(&options, report);
+    parse_entries(&options, report);
     parse_bad(&options, report);
     np_loader_normalize_parse(options.normalize_node, &options, report);
     np_chain_parse(options.augment_node, "augment", &options.augment, report);
@@ -401,6 +423,14 @@ static struct np_node *floats_node(const float *values, int n)
     return list;
 }
 
+static struct np_node *entries_node(int64_t bytes)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%lld", (long long)bytes);
+    return np_node_scalar(bytes == NP_ENTRIES_AUTO ? "auto" : bytes ? text : "off", 0, 0);
+}
+
 static struct np_node *special_node(const struct np_loader_options *options, const char *key)
 {
     if (strcmp(key, "shuffle") == 0) {
@@ -413,6 +443,8 @@ static struct np_node *special_node(const struct np_loader_options *options, con
         return options->cache_bytes < 0 ? np_node_scalar(name, 0, 0)
                                         : keyed_node(name, options->cache_bytes);
     }
+    if (strcmp(key, "entries") == 0)
+        return entries_node(options->entries_bytes);
     if (strcmp(key, "bad_samples") == 0) {
         struct bad_options bad = {options->bad_fail, options->bad_budget};
         return np_options_node(np_bad_option_table, &bad);
@@ -436,7 +468,7 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
 
     /* special_node() makes these. */
-    plain.shuffle_node = plain.bad_node = plain.cache_node = NULL;
+    plain.shuffle_node = plain.bad_node = plain.cache_node = plain.entries_node = NULL;
     plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
     struct np_node *all = np_options_node(np_loader_option_table, &plain);
     for (const struct np_option *option = np_loader_option_table; option->key; option++) {

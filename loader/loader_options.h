@@ -42,11 +42,12 @@ extern const char *const np_cache_names[]; /* by enum np_cache_kind, NULL-ended 
 /* `loader:` of the config. -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;
-    char *io;            /* auto uring pread */
-    int cache;           /* enum np_cache_kind */
-    int64_t cache_bytes; /* -1: auto */
+    char *io;              /* auto uring pread */
+    int cache;             /* enum np_cache_kind */
+    int64_t cache_bytes;   /* -1: auto */
+    int64_t entries_bytes; /* as np_entries_open() */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
-        *normalize_node, *cache_node;
+        *normalize_node, *cache_node, *entries_node;
     enum np_shuffle shuffle;
     int64_t window;
     struct np_chain *augment, *test_augment; /* owned */

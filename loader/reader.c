@@ -20,6 +20,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/row_entries.h"
 #include "loader/row_replay.h"
 #include "loader/source/files.h"
 
@@ -40,6 +41,7 @@ struct np_job {
     size_t own_bytes;
     struct np_extent extent;
     struct np_record record;
+    struct np_row_entries *entries;
     struct np_making making; /* the sample and its row */
     struct np_io_read read;
 };
@@ -183,7 +185,7 @@ static int open_own(struct np_reader *reader, struct np_job *job)
 
     np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
     move(reader, NP_READER_CALLS);
-    job->own_fd = np_extent_open(job->extent.path, &job->record);
+    job->own_fd = np_extent_open(job->extent.path, &job->record, &job->making.mtime_ns);
     move(reader, NP_READER_WORKS);
     np_stat_called(reader->block);
     if (job->own_fd < 0) {
@@ -208,11 +210,13 @@ static int submit(struct np_reader *reader, struct np_job *job)
     job->tried_ns = np_now_ns();
     if (set->index->root && job->own_fd < 0 && (code = open_own(reader, job)))
         return code;
+    if (np_row_plan(reader->maker, &job->making, job->buffer, &reader->why))
+        return 1;
     job->read = (struct np_io_read){
         .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
-        .offset = job->record.offset,
-        .bytes = job->record.bytes,
-        .buffer = job->buffer,
+        .offset = job->record.offset + job->making.from,
+        .bytes = job->making.to - job->making.from,
+        .buffer = job->buffer + job->making.from,
         .owner = job,
     };
     return np_io_submit(&reader->io, &job->read);
@@ -256,6 +260,9 @@ static int start(struct np_reader *reader, struct np_job *job)
     making->record = &job->record;
     making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.row);
     making->about = &job->batch->about[job->ticket.row];
+    making->mtime_ns = 0;
+    making->entries = job->entries;
+    making->whole = false;
     if (np_row_find(reader->maker, making))
         return 0;
     np_source_locate(index, making->sample, &job->extent);
@@ -264,12 +271,21 @@ static int start(struct np_reader *reader, struct np_job *job)
     return submit_again(reader, job, 0);
 }
 
+/* Reads all of a record of which a part was not enough. As submit_again(). */
+static int read_whole(struct np_reader *reader, struct np_job *job)
+{
+    job->making.whole = true;
+    return submit_again(reader, job, 0);
+}
+
 /* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
 static int check_read(struct np_reader *reader, struct np_job *job)
 {
     if (job->read.result < 0)
         return submit_again(reader, job, job->read.result);
-    if ((uint32_t)job->read.result < job->record.bytes)
+    if (job->making.is_part && (uint32_t)job->read.result < job->read.bytes)
+        return read_whole(reader, job);
+    if (!job->making.is_part && (uint32_t)job->read.result < job->record.bytes)
         return np_err_set(&reader->why, -EBADMSG, "is truncated: the file ends %u bytes early",
             job->record.bytes - (uint32_t)job->read.result);
     job->making.extent = job->buffer;
@@ -278,12 +294,12 @@ static int check_read(struct np_reader *reader, struct np_job *job)
 
 /* --- rows --------------------------------------------------------------------------------- */
 
-/* -EBADMSG: the content is bad; -ENOMEM. */
+/* -EBADMSG: the content is bad; -ENOMEM; -EAGAIN: the record must be read whole. */
 static int make(struct np_reader *reader, struct np_job *job)
 {
     int code = np_row_make(reader->maker, &job->making, &reader->why);
 
-    return code && code != -ENOMEM ? -EBADMSG : code;
+    return code && code != -ENOMEM && code != -EAGAIN ? -EBADMSG : code;
 }
 
 /* Reports the sample as bad. Returns as np_bad_add(). */
@@ -384,9 +400,11 @@ static int finish(struct np_reader *reader, struct np_job *job)
 
     if (code > 0)
         return 0;
-    np_stat_lap(reader->block, NP_STAGE_READ, job->record.bytes, job->submit_ns);
+    np_stat_lap(reader->block, NP_STAGE_READ, job->read.bytes, job->submit_ns);
     if (code == 0)
         code = make(reader, job);
+    if (code == -EAGAIN && (code = read_whole(reader, job)) > 0)
+        return 0;
     code = settle(reader, job, code);
     return code > 0 ? begin(reader, job) : code;
 }
@@ -526,6 +544,9 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
 
         job->buffer = (uint8_t *)reader->buffers + (size_t)i * reader->buffer_bytes;
         job->buffer_bytes = reader->buffer_bytes;
+        job->entries = np_row_entries_new(err);
+        if (!job->entries)
+            return -ENOMEM;
         reader->free_jobs[reader->nr_free++] = job;
     }
     return 0;
@@ -585,6 +606,7 @@ static void tear_down(struct np_reader *reader)
     for (int i = 0; reader->jobs && i < reader->config->depth; i++) {
         close_own(&reader->jobs[i]);
         np_free(reader->jobs[i].own_buffer);
+        np_row_entries_free(reader->jobs[i].entries);
     }
     np_row_replay_free(reader->replay);
     np_row_maker_free(reader->maker);

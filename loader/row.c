@@ -11,8 +11,10 @@
 #include "loader/base/stat.h"
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/resize.h"
+#include "loader/row_entries.h"
 
-#define BEHIND 64 /* bytes behind a buffer that decoders may read */
+#define BEHIND     64   /* bytes behind a buffer that decoders may read */
+#define PART_SAVES 8192 /* bytes: a part of a record is read only if it saves as much */
 
 struct np_row_maker {
     struct np_row_options options;      /* set once */
@@ -137,7 +139,7 @@ bool np_row_find(struct np_row_maker *maker, struct np_making *making)
     making->source = making->sample;
     making->cached = (struct np_cached){0};
     making->extent = making->bytes = NULL;
-    making->checked = making->has_crc = false;
+    making->checked = making->has_crc = making->is_part = making->is_loaded = false;
     return maker->stages->find(maker->context, making);
 }
 
@@ -226,13 +228,72 @@ static bool wants_whole(const struct np_row_maker *maker, const struct np_making
            np_cache_wants(options->cache, set_of(maker, making)->cache_set, making->sample, bytes);
 }
 
+static struct np_row_picture picture_of(
+    const struct np_row_maker *maker, const struct np_making *making)
+{
+    const struct np_set *set = set_of(maker, making);
+    const struct np_record *record = making->record;
+
+    return (struct np_row_picture){.store = making->entries ? set->entries : NULL,
+        .sample = making->source,
+        .mark = set->index->root ? making->mtime_ns : np_entries_mark(record),
+        .nr_bytes = record->inner_bytes,
+        .bytes = making->bytes,
+        .checked = record->has_crc};
+}
+
+/* Decodes the open picture, all of whose bytes are in memory: from its entries if there are any. */
+static int decode_open(const struct np_row_maker *maker, struct np_making *making,
+    const struct np_geometry *geometry, struct np_err *err)
+{
+    const struct np_row_picture picture = picture_of(maker, making);
+    struct np_jpeg *jpeg = picture.store ? np_decoder_jpeg(maker->decoder) : NULL;
+    bool given;
+    int code = 0;
+
+    if (jpeg && !making->is_loaded)
+        code = np_row_entries_load(making->entries, &picture, err);
+    if (jpeg && !code)
+        code = np_row_entries_give(making->entries, &picture, NULL, jpeg, &given, err);
+    if (!code)
+        code = np_decoder_decode(
+            maker->decoder, geometry, maker->options.shape.channels, &making->pixels, err);
+    if (!code && jpeg && jpeg == np_decoder_jpeg(maker->decoder))
+        code = np_row_entries_keep(making->entries, &picture, jpeg, err);
+    return code;
+}
+
+/* Decodes from a part of the picture's bytes; libjpeg-turbo would need all. -EAGAIN; -ENOMEM. */
+static int decode_part(
+    const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
+{
+    const struct np_row_picture picture = picture_of(maker, making);
+    struct np_image_info info = {0};
+    struct np_err why = {0};
+    struct np_rect need;
+    bool given = false;
+    int code = np_decoder_open(maker->decoder, making->bytes, making->nr_bytes, NULL, &info, &why);
+    struct np_jpeg *jpeg = code ? NULL : np_decoder_jpeg(maker->decoder);
+
+    if (!jpeg || draw(maker, making, info.width, info.height, &why) < 0)
+        return -EAGAIN;
+    np_geometry_need(&making->about->geometry, &need);
+    code = np_row_entries_give(making->entries, &picture, &need, jpeg, &given, err);
+    if (!code && given)
+        code = np_jpeg_decode(jpeg, &need, maker->options.shape.channels, &making->pixels, err);
+    return code == -EBADMSG || (code == 0 && !given) ? -EAGAIN : code;
+}
+
 static int decode(void *context, struct np_making *making, struct np_err *err)
 {
     const struct np_row_maker *maker = context;
     struct np_geometry geometry;
     struct np_image_info info = {0};
-    int code = check_crc(maker, making, err);
+    int code;
 
+    if (making->is_part)
+        return decode_part(maker, making, err);
+    code = check_crc(maker, making, err);
     if (!code)
         code = np_decoder_open(maker->decoder, making->bytes, making->nr_bytes,
             &set_of(maker, making)->index->raw, &info, err);
@@ -248,8 +309,50 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
             .scaled_h = info.height,
             .window_w = info.width,
             .window_h = info.height};
-    return np_decoder_decode(
-        maker->decoder, &geometry, maker->options.shape.channels, &making->pixels, err);
+    return decode_open(maker, making, &geometry, err);
+}
+
+/* Can the row be made from a part of its record? Draws its geometry to see which. */
+static bool plan_part(const struct np_row_maker *maker, struct np_making *making, uint8_t *buffer)
+{
+    const uint32_t bytes = making->record->bytes;
+    struct np_image_info info = {0};
+    struct np_err why = {0};
+    const struct np_jpeg *jpeg;
+    struct np_rect need;
+
+    if (!np_row_entries_header(making->entries, buffer, bytes) ||
+        np_decoder_open(maker->decoder, buffer, bytes, NULL, &info, &why) < 0)
+        return false;
+    jpeg = np_decoder_jpeg(maker->decoder);
+    if (!jpeg || info.channels > maker->options.shape.channels ||
+        draw(maker, making, info.width, info.height, &why) < 0)
+        return false;
+    np_geometry_need(&making->about->geometry, &need);
+    return np_row_entries_span(making->entries, jpeg, &need, &making->from, &making->to) &&
+           bytes - (making->to - making->from) >= PART_SAVES;
+}
+
+int np_row_plan(
+    struct np_row_maker *maker, struct np_making *making, uint8_t *buffer, struct np_err *err)
+{
+    const struct np_row_picture picture = picture_of(maker, making);
+    int code;
+
+    making->is_part = false;
+    if (picture.store && !making->whole && making->record->packing == NP_PACKING_NONE &&
+        !maker->options.cache && maker->stages == &np_row_stages) {
+        code = np_row_entries_load(making->entries, &picture, err);
+        if (code)
+            return code;
+        making->is_loaded = true;
+        making->is_part = plan_part(maker, making, buffer);
+    }
+    if (!making->is_part) {
+        making->from = 0;
+        making->to = making->record->bytes;
+    }
+    return 0;
 }
 
 /* Puts a picture that was decoded whole into the cache. */

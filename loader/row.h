@@ -19,6 +19,7 @@ struct np_set {
     const int32_t *labels; /* class of the set -> class of the run; NULL: equal */
     const struct np_files *files;
     struct np_changed *changed; /* only if each sample is a file of its own */
+    struct np_entries *entries; /* NULL: none are kept */
     int cache_set;
 };
 
@@ -39,12 +40,17 @@ struct np_making {
     const struct np_ticket *ticket;
     uint64_t sample;                /* the ticket's, or its replacement */
     const struct np_record *record; /* the sample's, with the current size of its file */
+    uint64_t mtime_ns;              /* of its own file; 0: not known, or it is in a shard */
+    struct np_row_entries *entries; /* of this row; its contents are the stages' */
+    bool whole;                     /* its record must be read whole */
     uint8_t *out;                   /* the row's pixels */
     struct np_row *about;           /* receives source size, geometry and residence */
 
     uint64_t source;         /* by find: the sample that record and extent belong to */
     struct np_cached cached; /* by find: the cache's entry; data NULL: none */
-    const uint8_t *extent;   /* by the caller, if find returned false: the bytes read */
+    uint32_t from, to;       /* by np_row_plan(): the bytes of the record to read */
+    bool is_part, is_loaded; /* these are not all; the entries are the picture's */
+    const uint8_t *extent;   /* by the caller, if find returned false: the record; read from..to */
     const uint8_t *bytes;    /* by decompress: the encoded sample */
     uint32_t nr_bytes;
     bool checked, has_crc; /* bytes need no further check; crc is their CRC */
@@ -75,9 +81,16 @@ const struct np_row_options *np_row_options(const struct np_row_maker *maker);
 /* Makes the maker call these stages instead; they may call np_row_stages with the maker. */
 void np_row_wrap(struct np_row_maker *maker, const struct np_row_stages *stages, void *context);
 
-/* Runs the first stage. If false, the caller reads the record's extent and sets making->extent. */
+/* Runs the first stage. If false, the caller plans and reads the record's extent, and sets
+ * making->extent. */
 bool np_row_find(struct np_row_maker *maker, struct np_making *making);
-/* Runs all later stages. Errors: those of the stages. */
+/* Sets which bytes of the record must be read: all, or from its entries those that the row needs.
+ * buffer: of record->bytes, into which the caller reads them at their place in the record; it then
+ * has what else of the record is needed. -ENOMEM. */
+int np_row_plan(
+    struct np_row_maker *maker, struct np_making *making, uint8_t *buffer, struct np_err *err);
+/* Runs all later stages. Errors: those of the stages; -EAGAIN: a part of the record was not enough;
+ * the caller sets making->whole, and plans and reads it again. */
 int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_err *err);
 
 #endif

@@ -8,8 +8,6 @@ build=${1:-build}
 # Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
 np_jpeg_use_plain: tests compare plain C with the vector code
-np_jpeg_set_entries: tests and a benchmark; the loader uses it when entries are kept
-np_jpeg_entries: the same
 np_vectors_limit: tests compare the instruction sets of one CPU
 np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
 np_profile_parse: fuzz_profile gives bytes
@@ -34,20 +32,7 @@ np_loader_auto_cache: a test gives it machines of different memory
 np_sampler_ticket: tests ask which sample belongs to a row
 np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
-np_entries_encode: the decoder uses it next
-np_entries_decode: the decoder uses it next
-np_entries_hold: the decoder uses it next
 np_entries_nr: the decoder uses it next
-np_entries_sum: the decoder uses it next
-np_entries_part: the decoder uses it next
-np_entries_fini: the decoder uses it next
-np_entries_open: the decoder uses it next
-np_entries_get: the decoder uses it next
-np_entries_takes: the decoder uses it next
-np_entries_put: the decoder uses it next
-np_entries_flush: the decoder uses it next
-np_entries_close: the decoder uses it next
-np_entries_note: the decoder uses it next
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' | sed "s|^|$build/|; s|c\$|o|")
 for object in $objects; do

@@ -156,6 +156,16 @@ static void prune(struct np_run *run, const char *dir)
         np_run_say(run, "older optimizer states could not be deleted: %s", states.text);
 }
 
+/* A failure here only makes later epochs slower. */
+static void flush_loader(struct np_run *run)
+{
+    const char *note = run->loader ? np_loader_flush(run->loader) : "";
+
+    if (*note && !run->said_flush)
+        np_run_say(run, "%s", note);
+    run->said_flush |= *note != '\0';
+}
+
 static int write_checkpoint(struct np_run *run, struct np_err *err)
 {
     struct np_checkpoint checkpoint;
@@ -173,6 +183,7 @@ static int write_checkpoint(struct np_run *run, struct np_err *err)
     if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) == 0) {
         link_best(run, dir);
         prune(run, dir);
+        flush_loader(run);
     }
     np_free(dir);
     return code;

@@ -85,6 +85,7 @@ struct np_run {
     char train_names[17];      /* checksum over names and labels; empty: not computed yet */
     char train_sum[17];        /* over labels and sizes */
     bool warned_changed[2];    /* by enum np_batch_kind: np_run_say_changed() */
+    bool said_flush;           /* why entries are not kept */
     bool old_order;            /* classes are in the checkpoint's order, not the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;

@@ -78,7 +78,7 @@ static int open_file(
     fetch->fd = -1;
     if (!fetch->fd_path)
         return -ENOMEM;
-    code = fetch->fd = own ? np_extent_open(path, record) : open(path, O_RDONLY | O_CLOEXEC);
+    code = fetch->fd = own ? np_extent_open(path, record, NULL) : open(path, O_RDONLY | O_CLOEXEC);
     if (code >= 0)
         return 0;
     code = own ? code : -errno;

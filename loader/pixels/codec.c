@@ -293,3 +293,10 @@ int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geom
         *ret_pixels = pixels;
     return code;
 }
+
+struct np_jpeg *np_decoder_jpeg(struct np_decoder *decoder)
+{
+    const struct np_codec *codec = decoder->codec < 0 ? NULL : codecs[decoder->codec];
+
+    return codec && codec->jpeg ? codec->jpeg(decoder->states[decoder->codec]) : NULL;
+}

@@ -19,6 +19,8 @@ struct np_image_info {
     uint64_t coefficient_bytes;  /* kept until all scans are read (JPEG); else 0 */
 };
 
+struct np_jpeg;
+
 struct np_codec {
     const char *name; /* "jpeg" */
     /* Required. Is it this format, by its first bytes? */
@@ -33,6 +35,8 @@ struct np_codec {
     int (*decode)(void *state, const uint8_t *bytes, size_t nr_bytes,
         const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
         struct np_err *err);
+    /* Optional: our own decoder, if it opened these bytes, or decoded them last; else NULL. */
+    struct np_jpeg *(*jpeg)(void *state);
     /* Optional: NULL means it cannot be written. Allocates *ret_bytes (np_free). quality 1..100. */
     int (*encode)(const uint8_t *pixels, int width, int height, int channels, int quality,
         uint8_t **ret_bytes, size_t *ret_nr_bytes, struct np_err *err);
@@ -57,6 +61,10 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
  * Pillow's convert() does. */
 int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
+
+/* After np_decoder_open(): our own JPEG decoder (jpeg.h) if it will decode the picture, else NULL.
+ * After np_decoder_decode(): the same if it has done so. */
+struct np_jpeg *np_decoder_jpeg(struct np_decoder *decoder);
 
 /* Decompresses one zstd frame into out (out_bytes). One thread. */
 struct np_unzstd;

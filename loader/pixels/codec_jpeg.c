@@ -49,7 +49,7 @@ struct jpeg_state {
     uint8_t *pixels; /* from libjpeg */
     size_t pixels_bytes;
     struct np_jpeg *own;      /* our decoder */
-    const uint8_t *own_bytes; /* of the file that it opened; NULL: none */
+    const uint8_t *own_bytes; /* of the file that it opened and has not refused; NULL: none */
 };
 
 /* --- libjpeg's callbacks ------------------------------------------------------------------- */
@@ -503,10 +503,17 @@ static int jpeg_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     np_geometry_need(geometry, &need);
     if (state->own_bytes == bytes)
         code = np_jpeg_decode(state->own, &need, channels, ret_pixels, err);
-    state->own_bytes = NULL;
     if (code != -EBADMSG)
         return code;
+    state->own_bytes = NULL;
     return decode_by_libjpeg(state, bytes, nr_bytes, &need, channels, ret_pixels, err);
+}
+
+static struct np_jpeg *jpeg_own(void *memory)
+{
+    struct jpeg_state *state = memory;
+
+    return state->own_bytes ? state->own : NULL;
 }
 
 /* --- encoding ------------------------------------------------------------------------------ */
@@ -585,6 +592,7 @@ const struct np_codec np_codec_jpeg = {
     .init = jpeg_init,
     .info = jpeg_info,
     .decode = jpeg_decode,
+    .jpeg = jpeg_own,
     .encode = jpeg_encode,
     .fini = jpeg_fini,
 };

@@ -14,8 +14,7 @@
 
 #define SEGMENT    NP_JPEG_STEP
 #define MAX_BLOCKS (SEGMENT * NP_JPEG_MCU_BLOCKS)
-#define NR_TABLES  4  /* pairs that are kept from picture to picture; a picture has three at most */
-#define BEHIND     16 /* bytes copied past an entry, which may stand inside a byte */
+#define NR_TABLES  4 /* pairs that are kept from picture to picture; a picture has three at most */
 #define RST0       0xd0
 #define EOI        0xd9
 
@@ -234,7 +233,6 @@ static int hold_entries(struct np_jpeg *jpeg, struct np_err *err)
 {
     struct np_jpeg_entries *entries = &jpeg->entries;
 
-    entries->per_row = (jpeg->frame.mcus_across + SEGMENT - 1) / SEGMENT;
     return np_hold(&entries->at, &jpeg->entries_bytes,
         (size_t)entries->per_row * (size_t)jpeg->frame.mcus_down * sizeof(*entries->at), err);
 }
@@ -313,7 +311,7 @@ static bool read_span(struct np_jpeg *jpeg, const struct np_jpeg_entry *entry, u
 {
     const struct np_jpeg_frame *frame = &jpeg->frame;
     const size_t nr_bytes = (size_t)(frame->end - frame->bytes), from = entry->bit / 8;
-    const size_t to = end / 8 + BEHIND < nr_bytes ? end / 8 + BEHIND : nr_bytes;
+    const size_t to = end / 8 + NP_JPEG_BEHIND < nr_bytes ? end / 8 + NP_JPEG_BEHIND : nr_bytes;
 
     if (!is_inside(jpeg, entry) || from >= to)
         return false;
@@ -450,6 +448,7 @@ bool np_jpeg_open(
     *ret_info = (struct np_image_info){.width = jpeg->frame.width,
         .height = jpeg->frame.height,
         .channels = jpeg->frame.nr_components};
+    jpeg->entries.per_row = (jpeg->frame.mcus_across + SEGMENT - 1) / SEGMENT;
     return true;
 }
 
@@ -475,4 +474,19 @@ int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channel
         .origin_x = need->left,
         .origin_y = need->top};
     return 0;
+}
+
+void np_jpeg_needed_rows(
+    const struct np_jpeg *jpeg, const struct np_rect *need, int *ret_top, int *ret_bottom)
+{
+    struct np_jpeg_area area;
+
+    np_jpeg_set_area(&jpeg->frame, need, &area);
+    *ret_top = area.top;
+    *ret_bottom = area.bottom;
+}
+
+size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room)
+{
+    return np_jpeg_copy_header(&jpeg->frame, header, room);
 }

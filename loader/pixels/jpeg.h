@@ -43,6 +43,15 @@ int np_jpeg_set_entries(
  * until the next call of np_jpeg_open(). Files with restart markers have none. */
 const struct np_jpeg_entries *np_jpeg_entries(const struct np_jpeg *jpeg);
 
+/* The rows of MCUs that decoding `need` of the open picture takes, *ret_bottom outside. */
+void np_jpeg_needed_rows(
+    const struct np_jpeg *jpeg, const struct np_rect *need, int *ret_top, int *ret_bottom);
+/* Copies the parts of the open picture's header that matter to np_jpeg_open(), at most room bytes of
+ * them. Returns their number; 0: they are more. */
+size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room);
+/* The bytes past the last one of an entered row that np_jpeg_decode() may look at, and ignores. */
+#define NP_JPEG_BEHIND 16
+
 /* For tests: decodes with plain C, not with the CPU's vectors. Without AVX2, and without this, all
  * files are refused: libjpeg-turbo is faster there. */
 void np_jpeg_use_plain(struct np_jpeg *jpeg);

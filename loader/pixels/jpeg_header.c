@@ -233,3 +233,27 @@ bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *
     ret_frame->end = end;
     return is_ycc(ret_frame, &colour) && lay_out(ret_frame);
 }
+
+size_t np_jpeg_copy_header(const struct np_jpeg_frame *frame, uint8_t *header, size_t room)
+{
+    size_t used = 2;
+
+    if (room < used)
+        return 0;
+    memcpy(header, frame->bytes, used);
+    for (const uint8_t *at = frame->bytes + 2; at < frame->scan;) {
+        const int marker = at[1];
+        const size_t bytes = 2 + (size_t)two_bytes(at + 2);
+        const bool matters = marker == APP0 || marker == APP14 ||
+                             (marker != COM && !(marker >= APP0 && marker <= APP15));
+
+        if (matters && bytes > room - used)
+            return 0;
+        if (matters) {
+            memcpy(header + used, at, bytes);
+            used += bytes;
+        }
+        at += bytes;
+    }
+    return used;
+}

@@ -44,6 +44,8 @@ struct np_jpeg_frame {
 extern const uint8_t np_jpeg_natural[64]; /* zigzag position -> natural position (A.3.6) */
 
 bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *ret_frame);
+/* As np_jpeg_header(). */
+size_t np_jpeg_copy_header(const struct np_jpeg_frame *frame, uint8_t *header, size_t room);
 
 /* --- entropy decoding (jpeg_entropy.c) ----------------------------------------------------- */
 
@@ -177,6 +179,8 @@ struct np_jpeg_segment {
     int row, mcu, nr;
 };
 
+void np_jpeg_set_area(
+    const struct np_jpeg_frame *frame, const struct np_rect *need, struct np_jpeg_area *ret_area);
 /* Sets the area, and takes memory for it. 0 or -ENOMEM. */
 int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
     const struct np_rect *need, int channels, struct np_err *err);

@@ -8,11 +8,10 @@
 #include "loader/pixels/jpeg_parts.h"
 
 /* Interpolation looks one sample past an edge, which is up to one pixel past it. */
-static void set_area(struct np_jpeg_rows *rows, const struct np_rect *need)
+void np_jpeg_set_area(
+    const struct np_jpeg_frame *frame, const struct np_rect *need, struct np_jpeg_area *area)
 {
-    const struct np_jpeg_frame *frame = rows->frame;
     const int w = frame->mcu_width, h = frame->mcu_height, halo_x = w > 8, halo_y = h > 8;
-    struct np_jpeg_area *area = &rows->area;
 
     *area = (struct np_jpeg_area){.need = *need, .blends = halo_y};
     area->left = (need->left > halo_x ? need->left - halo_x : 0) / w;
@@ -58,7 +57,7 @@ int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *fr
     rows->frame = frame;
     rows->channels = channels;
     rows->next_y = need->top;
-    set_area(rows, need);
+    np_jpeg_set_area(frame, need, &rows->area);
     return hold_planes(rows, err);
 }
 

@@ -188,7 +188,7 @@ static int refresh(struct np_entries *entries, struct np_err *err)
 
 static bool is_of(const struct np_entries_record *record, struct np_entries_of of)
 {
-    return record->bytes == of.bytes && record->mark == of.mark;
+    return record->bytes == of.bytes && (record->mark == of.mark || of.mark == 0);
 }
 
 /* The record of a slot in a batch; under lock. */
@@ -343,7 +343,8 @@ int np_entries_put(struct np_entries *entries, uint64_t sample, struct np_entrie
     head.coded_bytes = (uint32_t)bytes;
     pthread_mutex_lock(&entries->lock);
     slot = entries->slots[head.sample];
-    known = slot.where >= NP_IN_BATCH && is_of(waiting(entries, slot), of);
+    known = slot.where >= NP_IN_BATCH && is_of(waiting(entries, slot), of) &&
+            waiting(entries, slot)->coded_bytes >= bytes;
     if (!known && takes(entries, 8 * np_record_units(bytes)))
         code = add(entries, &head, coded, err);
     if (entries->batches[entries->filling].used > NP_WRITE_ABOVE)
@@ -376,7 +377,7 @@ static int join(struct np_entries *entries, struct np_err *err)
 int np_entries_open(const struct np_index *index, int64_t max_bytes,
     struct np_entries **ret_entries, struct np_err *err)
 {
-    const uint64_t share = index->extents_bytes / 100;
+    const uint64_t share = index->extents_bytes / 50;
     struct np_entries *entries;
     int code;
 

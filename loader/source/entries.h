@@ -23,7 +23,8 @@
 struct np_entries;
 
 /* The bytes whose entries they are. mark: mtime in ns of a file of its own; in an archive, where
- * the record is: np_entries_mark(). */
+ * the record is: np_entries_mark(). 0, for np_entries_get() alone: not known, the caller compares
+ * the checksums of all parts. */
 struct np_entries_of {
     uint32_t bytes;
     uint64_t mark;
@@ -33,7 +34,7 @@ static inline uint64_t np_entries_mark(const struct np_record *record)
     return record->offset + record->inner_offset;
 }
 
-#define NP_ENTRIES_AUTO      (-1)      /* 1 % of the set's bytes, at least 64 MiB */
+#define NP_ENTRIES_AUTO      (-1)      /* 2 % of the set's bytes, at least 64 MiB */
 #define NP_MAX_ENTRIES_BYTES (1 << 18) /* coded, of one picture: more are not taken */
 
 /* Opens what is kept for the index, which must outlive the result, and becomes the writer if there
@@ -53,7 +54,7 @@ int64_t np_entries_get(struct np_entries *entries, uint64_t sample, struct np_en
     uint8_t **buffer, size_t *room, struct np_err *err);
 /* Would np_entries_put() take entries? Else nobody needs to note them. */
 bool np_entries_takes(struct np_entries *entries);
-/* Copies a sample's coded entries, which replace those of older bytes. Never waits for the disk:
+/* Copies a sample's coded entries, which replace those that are there. Never waits for the disk:
  * the thread writes them when there are many. They are left out (0) if the store is full or another
  * process writes, or while the thread is behind. -ENOMEM. */
 int np_entries_put(struct np_entries *entries, uint64_t sample, struct np_entries_of of,

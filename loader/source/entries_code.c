@@ -1,5 +1,5 @@
 /* See entries_code.h. The coded bytes: a byte CODE_VERSION; varints mcus_across, mcus_down,
- * step, header_bytes; the checksums, little-endian; then bits, the most significant of a byte
+ * step, header_bytes, kept_bytes; the header; the checksums, little-endian; then bits, the most significant of a byte
  * first, padded with zeros: for each of the four columns 5 bits of a Rice code's parameter, and for
  * each entry but the first a number for each column, the difference to the entry above (in the
  * first row: the one before), which is eight or sixteen pixels away, zigzag: of the position's
@@ -17,7 +17,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 
-#define CODE_VERSION 1
+#define CODE_VERSION 2 /* 1: without a header */
 #define NR_COLUMNS   4
 #define ALL_ZERO     31 /* in place of a parameter */
 #define LONG_ONES    15
@@ -86,6 +86,7 @@ static bool in_order(const struct np_picture_entries *entries)
     const struct np_entry *at = entries->at;
 
     if (!sizes_fit(entries) || entries->nr != np_entries_nr(entries) ||
+        entries->kept_bytes > NP_MAX_KEPT_HEADER || entries->kept_bytes > entries->header_bytes ||
         at[0].bit != 8ull * entries->header_bytes || at[0].dc[0] || at[0].dc[1] || at[0].dc[2])
         return false;
     for (int i = 1; i < entries->nr; i++)
@@ -219,7 +220,7 @@ int np_entries_encode(const struct np_picture_entries *entries, uint8_t **coded,
 
     if (!in_order(entries))
         return np_err_set(err, -EINVAL, "the entries are not in order");
-    most = 32 + 4 * (size_t)(entries->mcus_down + 1) +
+    most = 32 + entries->kept_bytes + 4 * (size_t)(entries->mcus_down + 1) +
            (size_t)entries->nr * (NR_COLUMNS * MAX_NUMBER / 8 + 1);
     if (np_hold(coded, room, most, err))
         return -ENOMEM;
@@ -229,6 +230,9 @@ int np_entries_encode(const struct np_picture_entries *entries, uint8_t **coded,
     at = put_varint(at, (uint32_t)entries->mcus_down);
     at = put_varint(at, (uint32_t)entries->step);
     at = put_varint(at, entries->header_bytes);
+    at = put_varint(at, entries->kept_bytes);
+    memcpy(at, entries->header, entries->kept_bytes);
+    at += entries->kept_bytes;
     memcpy(at, entries->crcs, 4 * ((size_t)entries->mcus_down + 1));
     at = put_numbers(entries, at + 4 * (entries->mcus_down + 1));
     *ret_bytes = (size_t)(at - *coded);
@@ -342,8 +346,12 @@ static bool get_sizes(struct coded *coded, size_t *at, struct np_picture_entries
     *at = 1;
     if (!get_varint(coded, at, NP_MAX_MCUS, &across) ||
         !get_varint(coded, at, NP_MAX_MCUS, &down) || !get_varint(coded, at, NP_MAX_MCUS, &step) ||
-        !get_varint(coded, at, entries->file_bytes, &entries->header_bytes))
+        !get_varint(coded, at, entries->file_bytes, &entries->header_bytes) ||
+        !get_varint(coded, at, NP_MAX_KEPT_HEADER, &entries->kept_bytes) ||
+        entries->kept_bytes > entries->header_bytes || coded->nr_bytes - *at < entries->kept_bytes)
         return false;
+    memcpy(entries->header, coded->bytes + *at, entries->kept_bytes);
+    *at += entries->kept_bytes;
     entries->mcus_across = (int)across;
     entries->mcus_down = (int)down;
     entries->step = (int)step;

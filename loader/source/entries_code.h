@@ -15,7 +15,8 @@ struct np_entry {
     int16_t dc[3]; /* predictors, by component; a component that is missing: 0 */
 };
 
-#define NP_MAX_MCUS 8192 /* across, and down: 65,535 pixels */
+#define NP_MAX_MCUS        8192 /* across, and down: 65,535 pixels */
+#define NP_MAX_KEPT_HEADER 2048
 
 /* The part of a file that has a checksum of its own: 0 is the header, 1 + r what a decoder reads of
  * row r: from the byte of the row's first bit to the one of its last, which the next row may share.
@@ -27,6 +28,10 @@ struct np_picture_entries {
     int nr;              /* np_entries_nr() */
     struct np_entry *at; /* (nr), row after row; the first has dc 0 */
     uint32_t *crcs;      /* (1 + mcus_down): CRC-32C of the parts */
+    /* What a decoder needs of the header, so that nobody has to read it; at most header_bytes, 0: it
+     * is not kept. */
+    uint8_t header[NP_MAX_KEPT_HEADER];
+    uint32_t kept_bytes;
 
     /* of np_entries_hold(), np_entries_decode() */
     size_t at_room, crcs_room;

@@ -124,7 +124,7 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
         ret_extent->path = index->paths[ret_extent->record->file];
 }
 
-int np_extent_open(const char *path, struct np_record *record)
+int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -143,6 +143,8 @@ int np_extent_open(const char *path, struct np_record *record)
     if (bytes != record->bytes)
         record->has_crc = 0;
     record->bytes = record->inner_bytes = bytes;
+    if (ret_mtime_ns)
+        *ret_mtime_ns = np_index_stamp_of(&st).mtime_ns;
     return fd;
 }
 
