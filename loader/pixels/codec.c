@@ -7,6 +7,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/synth.h"
+#include "loader/pixels/place.h"
 
 #define SYNTH_BYTES 8 /* a drawn sample: its number, little-endian */
 
@@ -157,28 +158,6 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
     return unknown(bytes, nr_bytes, err);
 }
 
-/* Planes to pixels, rows first..end-1. */
-static void interleave(
-    const struct np_raw *raw, const uint8_t *planes, int first, int end, uint8_t *pixels)
-{
-    size_t plane = (size_t)raw->width * (size_t)raw->height, from = (size_t)first * raw->width;
-    size_t n = (size_t)(end - first) * (size_t)raw->width;
-
-    if (raw->channels == 3) { /* a loop that the compiler vectorizes */
-        const uint8_t *r = planes + from, *g = r + plane, *b = g + plane;
-
-        for (size_t i = 0; i < n; i++) {
-            pixels[3 * i] = r[i];
-            pixels[3 * i + 1] = g[i];
-            pixels[3 * i + 2] = b[i];
-        }
-        return;
-    }
-    for (int c = 0; c < raw->channels; c++)
-        for (size_t i = 0; i < n; i++)
-            pixels[i * (size_t)raw->channels + (size_t)c] = planes[(size_t)c * plane + from + i];
-}
-
 static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geometry,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
@@ -199,14 +178,16 @@ static int decode_raw(struct np_decoder *decoder, const struct np_geometry *geom
             return -ENOMEM;
         np_synth_draw(raw->seed, number, raw->height, decoder->pixels, NULL);
         pixels.data = decoder->pixels;
-    } else if (raw->kind == NP_RAW_CHW && raw->channels > 1) {
+    } else if (raw->kind == NP_RAW_CHW && raw->channels == 3) {
         np_geometry_need(geometry, &need);
         pixels.origin_y = need.top;
         pixels.height = need.bottom - need.top;
         if (np_hold(&decoder->pixels, &decoder->pixels_bytes,
                 (size_t)pixels.stride * (size_t)pixels.height, err))
             return -ENOMEM;
-        interleave(raw, decoder->bytes, need.top, need.bottom, decoder->pixels);
+        np_place_planes(decoder->bytes + (size_t)need.top * raw->width,
+            (size_t)raw->width * (size_t)raw->height, (size_t)pixels.height * (size_t)raw->width,
+            decoder->pixels);
         pixels.data = decoder->pixels;
     }
     *ret_pixels = pixels;

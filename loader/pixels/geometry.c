@@ -23,21 +23,21 @@ bool np_axis_has_border(const struct np_axis *axis)
 
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
 {
-    int lo = INT32_MAX, hi = 0;
+    const int window_end = axis->window + axis->window_n, shown_end = axis->shown + axis->shown_n;
+    int lo = axis->window > axis->shown ? axis->window : axis->shown;
+    int hi = window_end < shown_end ? window_end : shown_end;
 
-    if (!np_axis_has_border(axis)) {
-        *ret_lo = axis->window;
-        *ret_hi = axis->window + axis->window_n;
-        return;
+    if (lo >= hi) {
+        lo = INT32_MAX;
+        hi = 0;
     }
-    for (int i = 0; i < axis->window_n; i++) {
-        int at = np_axis_place(axis, axis->window + i);
+    if (axis->border == NP_BORDER_REFLECT && np_axis_has_border(axis))
+        for (int i = axis->window; i < window_end; i++) {
+            const int at = np_axis_place(axis, i);
 
-        if (at >= 0 && at < lo)
-            lo = at;
-        if (at >= hi)
-            hi = at + 1;
-    }
+            lo = at < lo ? at : lo;
+            hi = at >= hi ? at + 1 : hi;
+        }
     *ret_lo = lo < hi ? lo : axis->shown;
     *ret_hi = lo < hi ? hi : axis->shown;
 }

@@ -8,6 +8,7 @@
 
 #include "loader/base/vectors.h"
 #include "loader/pixels/axis.h"
+#include "loader/pixels/place.h"
 #include "loader/pixels/resize_weights.h"
 
 struct np_resizer {
@@ -88,25 +89,6 @@ static void down_c(
     }
 }
 
-/* Copies n pixels, in order or reversed. */
-static void copy_pixels(
-    bool vectors, const uint8_t *src, int n, int channels, bool flip, uint8_t *dst)
-{
-    if (!flip) {
-        memcpy(dst, src, (size_t)n * channels);
-        return;
-    }
-#if defined(__x86_64__)
-    if (vectors && channels == 3) {
-        np_flip3_avx2(src, n, dst);
-        return;
-    }
-#endif
-    for (int i = 0; i < n; i++)
-        for (int c = 0; c < channels; c++)
-            dst[(size_t)(n - 1 - i) * channels + c] = src[(size_t)i * channels + c];
-}
-
 /* Stride of a padded row: NP_RESIZE_PAD bytes after it may be read and written. */
 static ptrdiff_t padded(int bytes)
 {
@@ -164,10 +146,12 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
     int n, bool resizes, bool flip, uint8_t *out, ptrdiff_t stride)
 {
     if (!resizes) {
-        for (int y = 0; y < rows; y++)
-            copy_pixels(resizer->kernels,
-                source->data + y * source->stride + (ptrdiff_t)lo * source->channels, n,
-                source->channels, flip, out + y * stride);
+        struct np_placing placing = {.channels = source->channels, .n = n, .end = n, .flip = flip};
+
+        for (int y = 0; y < rows; y++) {
+            placing.src = source->data + y * source->stride + (ptrdiff_t)lo * source->channels;
+            np_place_rows(&placing, 1, out + y * stride);
+        }
         return;
     }
     if (resizer->across.kernels) {
@@ -324,36 +308,60 @@ static void place_pixels(const int *map, int first, int end, int n, bool flip, c
     }
 }
 
+/* Window positions *ret_first..*ret_end-1 show pixels, in order; the others are border. */
+static void shown_part(const struct np_axis *axis, int *ret_first, int *ret_end)
+{
+    const int first = axis->shown > axis->window ? axis->shown - axis->window : 0;
+    const int end = axis->shown + axis->shown_n - axis->window;
+
+    *ret_first = first;
+    *ret_end = end < axis->window_n ? end : axis->window_n;
+    if (first >= *ret_end)
+        *ret_first = *ret_end = 0;
+}
+
 /* Copies the window of the picture into out, adds the border, and flips it if asked. */
 static int compose(struct np_resizer *resizer, const struct picture *picture,
     const struct np_axis *x, const struct np_axis *y, bool nearest, bool flip, uint8_t *out)
 {
-    int n = x->window_n, channels = picture->channels, first = 0, end = 0;
+    const int n = x->window_n, channels = picture->channels;
+    struct np_placing placing = {
+        .stride = picture->stride, .channels = channels, .n = n, .flip = flip};
+    int top = 0, bottom = 0;
+    ptrdiff_t column;
+    bool mapped;
 
     if (!nearest) {
-        first = x->shown > x->window ? x->shown - x->window : 0;
-        end = x->shown + x->shown_n - x->window;
-        end = end > n ? n : end;
-        if (first >= end)
-            first = end = 0; /* all border */
+        shown_part(x, &placing.first, &placing.end);
+        shown_part(y, &top, &bottom);
     }
-    if ((first > 0 || end < n) && map_columns(resizer, picture, x, nearest))
+    mapped = (nearest || x->border == NP_BORDER_REFLECT) && (placing.first > 0 || placing.end < n);
+    if (mapped && map_columns(resizer, picture, x, nearest))
         return -ENOMEM;
+    column = (ptrdiff_t)(x->window + placing.first - picture->x) * channels;
+    placing.src = picture->data + (y->window + top - picture->y) * picture->stride + column;
+    np_place_rows(&placing, bottom - top, out + (size_t)top * n * channels);
     for (int i = 0; i < y->window_n; i++, out += (size_t)n * channels) {
-        int at = np_axis_place(y, y->window + i);
+        const bool is_placed = i >= top && i < bottom;
         const uint8_t *src;
+        int at;
 
+        if (is_placed && !mapped)
+            continue;
+        at = np_axis_place(y, y->window + i);
         if (at < 0) {
             memset(out, 0, (size_t)n * channels);
             continue;
         }
         src = picture->data +
               ((nearest ? resizer->nearest_y[at] : at) - picture->y) * picture->stride;
-        if (end > first)
-            copy_pixels(resizer->kernels, src + (x->window + first - picture->x) * channels,
-                end - first, channels, flip, out + (flip ? n - end : first) * channels);
-        place_pixels(resizer->map, 0, first, n, flip, src, channels, out);
-        place_pixels(resizer->map, end, n, n, flip, src, channels, out);
+        placing.src = src + column;
+        if (!is_placed)
+            np_place_rows(&placing, 1, out);
+        if (mapped) {
+            place_pixels(resizer->map, 0, placing.first, n, flip, src, channels, out);
+            place_pixels(resizer->map, placing.end, n, n, flip, src, channels, out);
+        }
     }
     return 0;
 }

@@ -248,20 +248,4 @@ const struct np_resize_kernels np_resize_avx2 = {
     .across = across,
     .down = down,
 };
-
-AVX2 void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
-{
-    /* Five pixels in reverse, after one byte that the next store overwrites. */
-    const __m128i reverse = _mm_setr_epi8(15, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2);
-    int i = 0;
-
-    for (; i + 6 <= n; i += 5) {
-        __m128i pixels = _mm_loadu_si128((const __m128i *)(src + 3 * (ptrdiff_t)i));
-
-        _mm_storeu_si128(
-            (__m128i *)(dst + 3 * (ptrdiff_t)(n - 5 - i) - 1), _mm_shuffle_epi8(pixels, reverse));
-    }
-    for (; i < n; i++)
-        memcpy(dst + 3 * (ptrdiff_t)(n - 1 - i), src + 3 * (ptrdiff_t)i, 3);
-}
 #endif

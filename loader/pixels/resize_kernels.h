@@ -42,7 +42,4 @@ struct np_resize_kernels {
 extern const struct np_resize_kernels np_resize_avx2;
 extern const struct np_resize_kernels np_resize_avx512; /* for np_vectors_vnni() */
 
-/* Reverses n pixels of three bytes. src and dst do not overlap. AVX2. */
-void np_flip3_avx2(const uint8_t *src, int n, uint8_t *dst);
-
 #endif
