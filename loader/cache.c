@@ -11,6 +11,7 @@
 #include "loader/base/mem.h"
 
 #define ENTRY_ALIGN 16
+#define EXPECTED    1024 /* bytes to prefetch: the rest of an entry is read in order */
 
 /* A sample's word: not cached; being written, or no memory was left; or the entry's offset in the
  * arena plus FIRST. */
@@ -91,6 +92,15 @@ bool np_cache_find(
         .channels = entry->channels,
     };
     return true;
+}
+
+void np_cache_expect(const struct np_cache *cache, int set, uint64_t sample)
+{
+    const uint64_t word = __atomic_load_n(&cache->words[set][sample], __ATOMIC_RELAXED);
+    const uint8_t *entry = cache->arena + word - FIRST;
+
+    for (int i = 0; word >= FIRST && i < EXPECTED; i += NP_ALIGN)
+        __builtin_prefetch(entry + i);
 }
 
 uint64_t np_cache_entry_bytes(uint64_t bytes)

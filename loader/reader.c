@@ -25,6 +25,7 @@
 #include "loader/source/files.h"
 
 #define NICENESS 5 /* compute threads win */
+#define AHEAD    4 /* tickets taken at once: their records and cached pixels are fetched together */
 
 struct np_job {
     struct np_ticket ticket;
@@ -68,8 +69,9 @@ struct np_reader {
     int nr_free;
     void *buffers;
     size_t buffer_bytes;
-    bool has_waiting, ended;
-    struct np_ticket waiting; /* a ticket whose slot is not free yet */
+    bool ended;
+    int nr_ahead, next_ahead;
+    struct np_ticket ahead[AHEAD]; /* tickets taken; their slots may not be free yet */
     struct np_err why;        /* of the current sample */
 };
 
@@ -416,31 +418,42 @@ static int nr_in_flight(const struct np_reader *reader)
     return reader->config->depth - reader->nr_free;
 }
 
+/* The next ticket; NULL: the run ends. */
+static const struct np_ticket *next_ticket(struct np_reader *reader)
+{
+    if (reader->next_ahead == reader->nr_ahead) {
+        reader->next_ahead = 0;
+        reader->nr_ahead = np_sampler_next(reader->config->sampler, reader->ahead, AHEAD);
+        for (int i = 0; i < reader->nr_ahead; i++)
+            np_row_expect(reader->maker, &reader->ahead[i]);
+    }
+    return reader->nr_ahead > 0 ? &reader->ahead[reader->next_ahead] : NULL;
+}
+
 /* The next ticket with its slot. NULL: the run ends or stops, or (with reads in flight) the slot is
  * not free yet. */
 static struct np_job *next_job(struct np_reader *reader)
 {
+    const struct np_ticket *ticket = reader->ended ? NULL : next_ticket(reader);
     struct np_batch *batch;
     struct np_job *job;
 
-    if (!reader->has_waiting)
-        reader->has_waiting = np_sampler_next(reader->config->sampler, &reader->waiting);
-    reader->ended |= !reader->has_waiting;
+    reader->ended |= !ticket;
     if (reader->ended)
         return NULL;
-    batch = np_ring_try_claim(reader->config->ring, reader->waiting.seq);
+    batch = np_ring_try_claim(reader->config->ring, ticket->seq);
     if (!batch && nr_in_flight(reader) > 0)
         return NULL;
     if (!batch) {
-        np_stat_about(reader->block, reader->waiting.seq, (int)reader->waiting.row);
-        batch = np_ring_claim(reader->config->ring, reader->waiting.seq, reader->block);
+        np_stat_about(reader->block, ticket->seq, ticket->row);
+        batch = np_ring_claim(reader->config->ring, ticket->seq, reader->block);
         reader->ended |= !batch;
     }
     if (!batch)
         return NULL;
-    reader->has_waiting = false;
+    reader->next_ahead++;
     job = reader->free_jobs[--reader->nr_free];
-    job->ticket = reader->waiting;
+    job->ticket = *ticket;
     job->batch = batch;
     job->making.sample = job->ticket.sample;
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);

@@ -134,6 +134,17 @@ static bool find(void *context, struct np_making *making)
     return in_frame(maker, making);
 }
 
+void np_row_expect(const struct np_row_maker *maker, const struct np_ticket *ticket)
+{
+    const struct np_set *set = &maker->options.sets[ticket->kind];
+
+    if (ticket->masked)
+        return;
+    __builtin_prefetch(np_index_record(set->index, ticket->sample));
+    if (maker->options.cache)
+        np_cache_expect(maker->options.cache, set->cache_set, ticket->sample);
+}
+
 bool np_row_find(struct np_row_maker *maker, struct np_making *making)
 {
     making->source = making->sample;

@@ -81,6 +81,9 @@ const struct np_row_options *np_row_options(const struct np_row_maker *maker);
 /* Makes the maker call these stages instead; they may call np_row_stages with the maker. */
 void np_row_wrap(struct np_row_maker *maker, const struct np_row_stages *stages, void *context);
 
+/* A hint: the ticket's row will be made soon. Fetches the record, and the start of what the cache
+ * has, into the processor's caches. */
+void np_row_expect(const struct np_row_maker *maker, const struct np_ticket *ticket);
 /* Runs the first stage. If false, the caller plans and reads the record's extent, and sets
  * making->extent. */
 bool np_row_find(struct np_row_maker *maker, struct np_making *making);

@@ -222,17 +222,20 @@ void np_sampler_ticket(
     *ret_ticket = ticket;
 }
 
-bool np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_ticket)
+int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, int max)
 {
     const uint64_t batch = (uint64_t)sampler->options.batch;
     /* Relaxed: the number alone is shared; everything else was set before the threads began. */
-    const uint64_t ticket = __atomic_fetch_add(&sampler->next, 1, __ATOMIC_RELAXED);
-    const uint64_t seq = sampler->first_seq + ticket / batch;
+    const uint64_t first = __atomic_fetch_add(&sampler->next, (uint64_t)max, __ATOMIC_RELAXED);
 
-    if (seq >= sampler->nr_batches)
-        return false;
-    np_sampler_ticket(sampler, seq, (int)(ticket % batch), ret_ticket);
-    return true;
+    for (int i = 0; i < max; i++) {
+        const uint64_t ticket = first + (uint64_t)i, seq = sampler->first_seq + ticket / batch;
+
+        if (seq >= sampler->nr_batches)
+            return i;
+        np_sampler_ticket(sampler, seq, (int)(ticket % batch), &ret_tickets[i]);
+    }
+    return max;
 }
 
 uint64_t np_sampler_replacement(

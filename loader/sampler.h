@@ -56,8 +56,9 @@ void np_sampler_free(struct np_sampler *sampler);
  * it before any reader starts. */
 void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due);
 bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_done);
-/* The next ticket, false at the end of the run. Any reader thread; one atomic add. */
-bool np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_ticket);
+/* The next `max` tickets; returns how many there are, fewer only at the end of the run. Any reader
+ * thread; one atomic add. */
+int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, int max);
 void np_sampler_ticket(
     const struct np_sampler *sampler, uint64_t seq, int row, struct np_ticket *ret_ticket);
 /* The sample that replaces the ticket's own when `attempt` samples (>= 1) at this position were

@@ -319,12 +319,15 @@ void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h)
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
     int source_w, int source_h, struct np_geometry *ret_geometry)
 {
-    struct np_draws draws;
+    struct np_draws first;
     struct np_fold fold;
 
+    np_draws_init(&first, seed, NP_STREAM_AUGMENT, epoch, position, 0);
     np_fold_init(&fold, source_w, source_h);
     for (int i = 0; i < chain->nr_ops; i++) {
-        np_draws_init(&draws, seed, NP_STREAM_AUGMENT, epoch, position, (uint32_t)i);
+        struct np_draws draws = first;
+
+        draws.counter[2] = (uint32_t)i; /* as np_draws_init() for op i; the key is the same */
         chain->ops[i].augment->draw(chain->ops[i].object, &draws, &fold);
     }
     *ret_geometry = fold.geometry;

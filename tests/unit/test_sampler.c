@@ -28,7 +28,7 @@ static int count_epochs(const struct np_sampler_options *options, int nr_epochs)
     struct np_ticket ticket;
 
     np_sampler_start(sampler, 0, false);
-    while (np_sampler_next(sampler, &ticket)) {
+    while (np_sampler_next(sampler, &ticket, 1)) {
         if (ticket.kind != NP_BATCH_TRAIN || ticket.epoch >= (unsigned)nr_epochs)
             continue;
         wrong += ticket.sample >= total;
@@ -89,7 +89,7 @@ Test(sampler, parts_of_a_split_set_are_disjoint_and_whole)
     struct np_ticket ticket;
 
     np_sampler_start(sampler, 0, false);
-    while (np_sampler_next(sampler, &ticket)) {
+    while (np_sampler_next(sampler, &ticket, 1)) {
         if (ticket.masked) {
             cr_assert_eq(ticket.sample, UINT64_MAX);
             continue;
@@ -237,7 +237,7 @@ Test(sampler, resuming_at_any_step_gives_the_same_tickets)
                 np_sampler_ticket(whole, seq, 0, &a);
                 cr_assert(a.kind == NP_BATCH_TRAIN && a.step == step);
             }
-            while (np_sampler_next(resumed, &b)) {
+            while (np_sampler_next(resumed, &b, 1)) {
                 np_sampler_ticket(whole, seq, row, &a);
                 cr_assert(a.seq == b.seq && a.row == b.row && a.sample == b.sample &&
                           a.kind == b.kind && a.step == b.step && a.position == b.position &&
@@ -259,13 +259,13 @@ Test(sampler, an_evaluation_that_is_due_comes_first)
     struct np_ticket ticket;
 
     np_sampler_start(sampler, 5, true);
-    cr_assert(np_sampler_next(sampler, &ticket));
+    cr_assert(np_sampler_next(sampler, &ticket, 1));
     cr_assert(ticket.kind == NP_BATCH_EVAL && ticket.step == 5 && ticket.part == 0);
     np_sampler_start(sampler, 5, false);
-    cr_assert(np_sampler_next(sampler, &ticket));
+    cr_assert(np_sampler_next(sampler, &ticket, 1));
     cr_assert(ticket.kind == NP_BATCH_TRAIN && ticket.step == 5);
     np_sampler_start(sampler, 10, true);
-    cr_assert(np_sampler_next(sampler, &ticket));
+    cr_assert(np_sampler_next(sampler, &ticket, 1));
     cr_assert(ticket.kind == NP_BATCH_EVAL && ticket.step == 10);
     np_sampler_free(sampler);
 }
@@ -278,7 +278,7 @@ Test(sampler, a_run_without_steps_is_one_evaluation)
     int masked = 0, rows = 0;
 
     np_sampler_start(sampler, 0, true);
-    for (; np_sampler_next(sampler, &ticket); rows++)
+    for (; np_sampler_next(sampler, &ticket, 1); rows++)
         masked += ticket.masked;
     cr_assert_eq(rows, 24);
     cr_assert_eq(masked, 3);
@@ -300,7 +300,7 @@ Test(sampler, replacements_are_other_samples_of_the_training_part)
     struct np_ticket ticket;
 
     np_sampler_start(sampler, 0, false);
-    while (np_sampler_next(sampler, &ticket))
+    while (np_sampler_next(sampler, &ticket, 1))
         if (ticket.kind == NP_BATCH_TRAIN)
             is_train[ticket.sample] = true;
     for (uint64_t step = 0; step < 100; step++)
