@@ -107,7 +107,9 @@ static const struct np_command commands[] = {
         "sizes, classes, and mean and std for `normalize:`", OF_SETS},
     {"data index", np_data_index, "CONFIG|PATH...", "build the index ahead of time",
         "  --beside         write the index beside the data, as NAME.npidx, for all users, not\n"
-        "                   into the cache folder\n" OF_SETS},
+        "                   into the cache folder\n"
+        "  --entries        find the entries of all JPEGs, at which decoding can begin, now and\n"
+        "                   not while training: see loader.entries\n" OF_SETS},
     {"data view", np_data_view, "CONFIG", "the rows of a training step as the trainer gets them",
         "  --step N         which step; default 0\n"
         "  --split SET      train, or val or test: their rows in order, after test_augment\n"

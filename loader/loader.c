@@ -263,6 +263,7 @@ static int open_shared(
         .seed = config->sampler.seed,
         .rule = (enum np_pixels_rule)config->options->pixels,
         .max_pixels = (uint64_t)config->options->max_pixels,
+        .nr_entered = &loader->nr_entered,
     };
     shared->stat = config->stat;
     /* Each reader resolves auto: the kernel may refuse a later reader's ring. */
@@ -330,6 +331,11 @@ uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes)
 {
     return loader->changed[kind] ? np_changed_read(loader->changed[kind], first, first_bytes) : 0;
+}
+
+uint64_t np_loader_entered(const struct np_loader *loader)
+{
+    return __atomic_load_n(&loader->nr_entered, __ATOMIC_RELAXED);
 }
 
 const char *np_loader_flush(struct np_loader *loader)

@@ -253,13 +253,19 @@ static struct np_row_picture picture_of(
         .checked = record->has_crc};
 }
 
+static void count_entered(const struct np_row_maker *maker, bool is_entered)
+{
+    if (maker->options.nr_entered && is_entered)
+        __atomic_fetch_add(maker->options.nr_entered, 1, __ATOMIC_RELAXED);
+}
+
 /* Decodes the open picture, all of whose bytes are in memory: from its entries if there are any. */
 static int decode_open(const struct np_row_maker *maker, struct np_making *making,
     const struct np_geometry *geometry, struct np_err *err)
 {
     const struct np_row_picture picture = picture_of(maker, making);
     struct np_jpeg *jpeg = picture.store ? np_decoder_jpeg(maker->decoder) : NULL;
-    bool given;
+    bool given = false;
     int code = 0;
 
     if (jpeg && !making->is_loaded)
@@ -269,9 +275,10 @@ static int decode_open(const struct np_row_maker *maker, struct np_making *makin
     if (!code)
         code = np_decoder_decode(
             maker->decoder, geometry, maker->options.shape.channels, &making->pixels, err);
-    if (!code && jpeg && jpeg == np_decoder_jpeg(maker->decoder))
-        code = np_row_entries_keep(making->entries, &picture, jpeg, err);
-    return code;
+    if (code || !jpeg || jpeg != np_decoder_jpeg(maker->decoder))
+        return code;
+    count_entered(maker, given);
+    return np_row_entries_keep(making->entries, &picture, jpeg, err);
 }
 
 /* Decodes from a part of the picture's bytes; libjpeg-turbo would need all. -EAGAIN; -ENOMEM. */
@@ -292,6 +299,7 @@ static int decode_part(
     code = np_row_entries_give(making->entries, &picture, &need, jpeg, &given, err);
     if (!code && given)
         code = np_jpeg_decode(jpeg, &need, maker->options.shape.channels, &making->pixels, err);
+    count_entered(maker, !code && given);
     return code == -EBADMSG || (code == 0 && !given) ? -EAGAIN : code;
 }
 

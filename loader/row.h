@@ -31,6 +31,7 @@ struct np_row_options {
     uint64_t max_pixels;    /* as np_decoder_limit() */
     struct np_cache *cache; /* NULL: none */
     bool cache_decoded;
+    uint64_t *nr_entered; /* adds the pictures that were decoded from an entry; atomic; NULL: not */
     bool resident; /* the device makes rows from cached pictures; about->resident locates each */
     struct np_block *block; /* the calling thread's */
 };

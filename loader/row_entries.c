@@ -9,9 +9,6 @@
 #include "loader/base/mem.h"
 #include "loader/source/entries_code.h"
 
-/* Of a smaller file, decoding is not worth more than finding its entries. */
-#define MIN_BYTES 8192
-
 struct np_row_entries {
     uint8_t *coded;
     size_t coded_room;
@@ -52,7 +49,7 @@ int np_row_entries_load(
     int code;
 
     entries->nr_rows = 0;
-    if (picture->store && picture->nr_bytes >= MIN_BYTES)
+    if (picture->store && picture->nr_bytes >= NP_ENTRIES_MIN_BYTES)
         bytes = np_entries_get(picture->store, picture->sample, of(picture), &entries->coded,
             &entries->coded_room, err);
     if (bytes <= 0)
@@ -168,7 +165,7 @@ int np_row_entries_keep(struct np_row_entries *entries, const struct np_row_pict
     size_t bytes = 0;
     int code;
 
-    if (picture->nr_bytes < MIN_BYTES || picture->mark == 0 ||
+    if (picture->nr_bytes < NP_ENTRIES_MIN_BYTES || picture->mark == 0 ||
         np_jpeg_entries(jpeg)->nr_rows <= entries->nr_rows || !np_entries_takes(picture->store))
         return 0;
     code = take(entries, picture, jpeg, &why);

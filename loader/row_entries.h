@@ -8,6 +8,9 @@
 #include "loader/pixels/jpeg.h"
 #include "loader/source/entries.h"
 
+/* A smaller file gets none: decoding it is not worth more than finding them. */
+#define NP_ENTRIES_MIN_BYTES 8192
+
 struct np_row_entries;
 struct np_row_entries *np_row_entries_new(struct np_err *err); /* NULL: no memory */
 void np_row_entries_free(struct np_row_entries *entries);

@@ -65,7 +65,7 @@ static int list_set(
     return 0;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, void *context)
 {
     struct totals totals = {.ui = ui};
     struct np_err err = {0};
@@ -91,5 +91,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 
 int np_data_ls(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, NULL, run);
+    return np_data_read_sets(argc, argv, NULL, run, NULL);
 }

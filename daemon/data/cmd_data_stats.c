@@ -246,7 +246,7 @@ static int describe(
     return code;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, void *context)
 {
     struct describing describing = {.ui = ui};
     int code = np_data_each_set(ui, sets, describe, &describing);
@@ -259,5 +259,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 
 int np_data_stats(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, NULL, run);
+    return np_data_read_sets(argc, argv, NULL, run, NULL);
 }

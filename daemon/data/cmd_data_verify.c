@@ -84,7 +84,7 @@ static int verify_set(
     return 0;
 }
 
-static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
+static int run(struct np_ui *ui, const struct np_data_sets *sets, void *context)
 {
     struct verify verify = {.ui = ui};
 
@@ -105,5 +105,5 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets, bool own)
 
 int np_data_verify(int argc, char **argv)
 {
-    return np_data_read_sets(argc, argv, NULL, run);
+    return np_data_read_sets(argc, argv, NULL, run, NULL);
 }

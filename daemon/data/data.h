@@ -57,10 +57,9 @@ int np_data_each_set(struct np_ui *ui, const struct np_data_sets *sets,
         void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err),
     void *context);
 /* Runs a command that only reads sets: parses flags and operands, and returns the exit code of
- * run(). own_flag: a flag without value of this command alone, or NULL; run() gets whether it was
- * given. */
-int np_data_read_sets(int argc, char **argv, const char *own_flag,
-    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, bool own));
+ * run(). own: two flags of this command alone; NULL: it has none. */
+int np_data_read_sets(int argc, char **argv, const struct np_flag own[2],
+    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, void *context), void *context);
 
 /* The samples of a set, read and decoded whole, one after another. */
 struct np_data_pixels {

@@ -247,14 +247,15 @@ int np_data_each_set(struct np_ui *ui, const struct np_data_sets *sets,
     return code ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }
 
-int np_data_read_sets(int argc, char **argv, const char *own_flag,
-    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, bool own))
+int np_data_read_sets(int argc, char **argv, const struct np_flag own[2],
+    int (*run)(struct np_ui *ui, const struct np_data_sets *sets, void *context), void *context)
 {
     struct np_data_choice choice = {0};
-    bool json = false, own = false;
+    bool json = false;
+    const struct np_flag none = {NULL, NULL, NULL, NULL};
     const struct np_flag flags[] = {{"--split", &choice.split, NULL, NULL},
         {"--source", &choice.source, NULL, NULL}, {"--match", &choice.match, NULL, NULL},
-        {"--json", NULL, &json, NULL}, {own_flag, NULL, &own, NULL}, {NULL, NULL, NULL, NULL}};
+        {"--json", NULL, &json, NULL}, own ? own[0] : none, own ? own[1] : none, none};
     struct np_data_sets sets;
     struct np_ui ui;
     int nr, code = np_flags_parse(argc, argv, flags, &choice.overrides, &nr);
@@ -264,7 +265,7 @@ int np_data_read_sets(int argc, char **argv, const char *own_flag,
     if (code)
         return code;
     np_ui_init(&ui, json);
-    code = run(&ui, &sets, own);
+    code = run(&ui, &sets, context);
     np_ui_fini(&ui);
     np_data_sets_close(&sets);
     return code;

@@ -26,6 +26,7 @@ struct np_fetch {
     uint64_t frame_offset;
     bool has_frame;
     uint64_t number; /* a drawn sample's bytes */
+    uint64_t mtime_ns;
 };
 
 int np_fetch_open(const struct np_index *index, struct np_fetch **ret_fetch, struct np_err *err)
@@ -78,7 +79,7 @@ static int open_file(
     fetch->fd = -1;
     if (!fetch->fd_path)
         return -ENOMEM;
-    code = fetch->fd = own ? np_extent_open(path, record, NULL) : open(path, O_RDONLY | O_CLOEXEC);
+    code = fetch->fd = own ? np_extent_open(path, record, &fetch->mtime_ns) : open(path, O_RDONLY | O_CLOEXEC);
     if (code >= 0)
         return 0;
     code = own ? code : -errno;
@@ -162,4 +163,9 @@ int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_by
     *ret_bytes = bytes;
     *ret_nr_bytes = record.inner_bytes;
     return 0;
+}
+
+uint64_t np_fetch_mtime_ns(const struct np_fetch *fetch)
+{
+    return fetch->mtime_ns;
 }

@@ -13,6 +13,8 @@ int np_fetch_open(const struct np_index *index, struct np_fetch **ret_fetch, str
  * index has); other codes: the file cannot be read. err has the cause without the name. */
 int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_bytes,
     uint32_t *ret_nr_bytes, struct np_err *err);
+/* mtime of the file that np_fetch_get() read last, if each sample is a file of its own. */
+uint64_t np_fetch_mtime_ns(const struct np_fetch *fetch);
 void np_fetch_close(struct np_fetch *fetch);
 
 #endif

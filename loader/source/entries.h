@@ -31,7 +31,7 @@ struct np_entries_of {
 };
 static inline uint64_t np_entries_mark(const struct np_record *record)
 {
-    return record->offset + record->inner_offset;
+    return 1 + record->offset + record->inner_offset;
 }
 
 #define NP_ENTRIES_AUTO      (-1)      /* 2 % of the set's bytes, at least 64 MiB */

@@ -143,8 +143,7 @@ int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mti
     if (bytes != record->bytes)
         record->has_crc = 0;
     record->bytes = record->inner_bytes = bytes;
-    if (ret_mtime_ns)
-        *ret_mtime_ns = np_index_stamp_of(&st).mtime_ns;
+    *ret_mtime_ns = np_index_stamp_of(&st).mtime_ns;
     return fd;
 }
 

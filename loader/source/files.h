@@ -29,7 +29,7 @@ struct np_extent {
 void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent);
 
 /* Opens a sample that is a file of its own. If its size has changed since it was listed, record
- * gets the new size and no checksum. *ret_mtime_ns (may be NULL): of a regular file, else not set. Returns the
+ * gets the new size and no checksum. *ret_mtime_ns: of a regular file, else not set. Returns the
  * descriptor or -errno. Blocks on the disk. */
 int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns);
 /* True if this -errno concerns the one file: it is missing, may not be read, or is a folder. False

@@ -43,7 +43,8 @@ int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval)
     code = np_chain_parse(rig->list, "augment", &rig->augment, &report);
     code |= np_chain_parse(NULL, "test_augment", &rig->test_augment, &report);
     np_report_fini(&report);
-    code |= made_set(kind, N, SIDE, SIDE, &rig->set);
+    code |= made_set(
+        kind, N, kind < MADE_JPEG ? SIDE : HIGH, kind < MADE_JPEG ? SIDE : WIDE, &rig->set);
     if (nr_eval)
         code |= made_set(kind, nr_eval, SIDE, SIDE, &rig->eval);
     rig->options = (struct np_loader_options){.batch = BATCH,
@@ -121,6 +122,7 @@ struct outcome rig_run(const struct rig *rig, uint64_t skip)
         snprintf(outcome.reasons + used, sizeof(outcome.reasons) - used, "%s at %llu: %s\n",
             bad.path, (unsigned long long)bad.offset, bad.reason);
     }
+    outcome.nr_entered = np_loader_entered(loader);
     np_loader_stop(loader);
     outcome.digest = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);

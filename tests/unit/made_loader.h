@@ -5,7 +5,7 @@
 #include "loader/loader.h"
 #include "tests/unit/made_set.h"
 
-enum { N = 97, BATCH = 16, STEPS = 24, SIDE = 12 };
+enum { N = 97, BATCH = 16, STEPS = 24, SIDE = 12, HIGH = 112, WIDE = 160 };
 
 /* A run's settings with what they borrow. */
 struct rig {
@@ -18,12 +18,12 @@ struct rig {
 
 struct outcome {
     uint64_t digest; /* of images, labels and the facts of batches */
-    uint64_t nr_batches, nr_bad, nr_masked, nr_replaced;
+    uint64_t nr_batches, nr_bad, nr_masked, nr_replaced, nr_entered;
     struct np_err err;
     char reasons[4096];
 };
 
-/* A train set of N pictures of SIDE x SIDE and, where nr_eval is not 0, one for evaluation; two
+/* A train set of N pictures of SIDE x SIDE (JPEGs: HIGH x WIDE, which a crop needs) and, where nr_eval is not 0, one for evaluation; two
  * readers with pread. augment: crop and flip. Returns 0 on success. */
 int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval);
 void rig_free(struct rig *rig);

@@ -10,15 +10,33 @@
 #include <zstd.h>
 
 #include "loader/base/mem.h"
+#include "loader/pixels/codec.h"
 
 uint8_t made_byte(uint64_t s, int i)
 {
     return (uint8_t)((s * 2654435761u >> 7) + (unsigned)i * 31 + (unsigned)i * (unsigned)i / 7);
 }
 
+static uint8_t *jpeg(uint64_t s, int height, int width, uint32_t *ret_bytes)
+{
+    uint8_t *pixels = malloc((size_t)(height * width * 3)), *bytes;
+    size_t nr_bytes;
+
+    for (int i = 0; i < height * width * 3; i++)
+        pixels[i] = made_byte(s, i);
+    if (np_codec_jpeg.encode(pixels, width, height, 3, 90, &bytes, &nr_bytes, NULL))
+        abort();
+    free(pixels);
+    *ret_bytes = (uint32_t)nr_bytes;
+    return bytes;
+}
+
 /* One sample's bytes, malloc'd. */
 static uint8_t *sample(enum made_kind kind, uint64_t s, int height, int width, uint32_t *ret_bytes)
 {
+    if (kind >= MADE_JPEG)
+        return jpeg(s, height, width, ret_bytes);
+
     const int n = height * width * 3;
     uint8_t *bytes = malloc((size_t)n + 32);
     int head =
@@ -53,16 +71,16 @@ static void write_plain(struct made_set *set, enum made_kind kind, FILE *file)
 }
 
 /* Three samples a zstd frame. */
-static void write_zstd(struct made_set *set, FILE *file)
+static void write_zstd(struct made_set *set, enum made_kind kind, FILE *file)
 {
     for (int first = 0; first < set->n; first += 3) {
         uint32_t nr_bytes = 0, at[3], length[3] = {0};
-        uint8_t *frame = malloc((size_t)(set->height * set->width * 3 + 32) * 3), *packed;
+        uint8_t *frame = malloc((size_t)(set->height * set->width * 6 + 3000) * 3), *packed;
         size_t cap, packed_bytes;
 
         for (int k = 0; k < 3 && first + k < set->n; k++) {
             uint8_t *bytes =
-                sample(MADE_PPM, (uint64_t)(first + k), set->height, set->width, &length[k]);
+                sample(kind, (uint64_t)(first + k), set->height, set->width, &length[k]);
 
             memcpy(frame + nr_bytes, bytes, length[k]);
             at[k] = nr_bytes;
@@ -89,7 +107,7 @@ static void write_zstd(struct made_set *set, FILE *file)
     }
 }
 
-static void write_folder(struct made_set *set)
+static void write_folder(struct made_set *set, enum made_kind kind)
 {
     set->index->root = np_try_strdup(set->dir, NULL);
     if (!set->index->root)
@@ -97,7 +115,7 @@ static void write_folder(struct made_set *set)
     for (int s = 0; s < set->n; s++) {
         char name[32], path[160];
         uint32_t nr_bytes;
-        uint8_t *bytes = sample(MADE_PPM, (uint64_t)s, set->height, set->width, &nr_bytes);
+        uint8_t *bytes = sample(kind, (uint64_t)s, set->height, set->width, &nr_bytes);
         struct np_record record = record_of(0, nr_bytes, (uint64_t)s);
         FILE *file;
 
@@ -120,8 +138,8 @@ static void write_shard(struct made_set *set, enum made_kind kind)
     np_index_add_file(set->index, set->path, &(struct stat){0}, NULL);
     if (!file)
         return;
-    if (kind == MADE_ZSTD)
-        write_zstd(set, file);
+    if (kind == MADE_ZSTD || kind == MADE_JPEG_ZSTD)
+        write_zstd(set, kind, file);
     else
         write_plain(set, kind, file);
     fclose(file);
@@ -142,8 +160,8 @@ int made_set(enum made_kind kind, int n, int height, int width, struct made_set 
     if (kind == MADE_RAW)
         set.index->raw =
             (struct np_raw){.kind = NP_RAW_HWC, .height = height, .width = width, .channels = 3};
-    if (kind == MADE_FOLDER)
-        write_folder(&set);
+    if (kind == MADE_FOLDER || kind == MADE_JPEG_FOLDER)
+        write_folder(&set, kind);
     else
         write_shard(&set, kind);
     np_index_finish(set.index, NULL);

@@ -5,7 +5,15 @@
 
 #include "loader/source/index.h"
 
-enum made_kind { MADE_RAW, MADE_PPM, MADE_ZSTD, MADE_FOLDER };
+enum made_kind {
+    MADE_RAW,
+    MADE_PPM,
+    MADE_ZSTD,
+    MADE_FOLDER,
+    MADE_JPEG, /* the same three with JPEGs: other pixels, which are as noisy */
+    MADE_JPEG_ZSTD,
+    MADE_JPEG_FOLDER
+};
 
 struct made_set {
     char dir[64];
