@@ -240,6 +240,16 @@ static int open_cache(
     return code;
 }
 
+/* Fewer than NP_READER_AHEAD where the rows of the ring are few: a reader must not hold the tickets
+ * that the others could work on. */
+static int nr_ahead(const struct np_loader_config *config)
+{
+    const int64_t rows = (int64_t)nr_slots(config) * config->shape.rows;
+    const int64_t share = rows / (8 * np_loader_auto_readers(config->options));
+
+    return share < 1 ? 1 : share < NP_READER_AHEAD ? (int)share : NP_READER_AHEAD;
+}
+
 static int open_shared(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -270,6 +280,7 @@ static int open_shared(
     shared->io = config->options->io ? config->options->io : "auto";
     shared->depth = loader->depth =
         np_loader_auto_depth(config->options, config->train, config->eval);
+    shared->ahead = nr_ahead(config);
     shared->stubs = config->options->stubs;
     shared->replay_samples = replay_samples(config, np_loader_auto_readers(config->options));
     code = probe_io(loader, shared->io, shared->depth, err);

@@ -25,7 +25,6 @@
 #include "loader/source/files.h"
 
 #define NICENESS 5 /* compute threads win */
-#define AHEAD    4 /* tickets taken at once: their records and cached pixels are fetched together */
 
 struct np_job {
     struct np_ticket ticket;
@@ -71,8 +70,8 @@ struct np_reader {
     size_t buffer_bytes;
     bool ended;
     int nr_ahead, next_ahead;
-    struct np_ticket ahead[AHEAD]; /* tickets taken; their slots may not be free yet */
-    struct np_err why;        /* of the current sample */
+    struct np_ticket ahead[NP_READER_AHEAD]; /* tickets taken; their slots may not be free yet */
+    struct np_err why;                       /* of the current sample */
 };
 
 /* Call it before and after calls that may hang with the storage (NP_READER_CALLS, NP_READER_WORKS):
@@ -423,7 +422,8 @@ static const struct np_ticket *next_ticket(struct np_reader *reader)
 {
     if (reader->next_ahead == reader->nr_ahead) {
         reader->next_ahead = 0;
-        reader->nr_ahead = np_sampler_next(reader->config->sampler, reader->ahead, AHEAD);
+        reader->nr_ahead =
+            np_sampler_next(reader->config->sampler, reader->ahead, reader->config->ahead);
         for (int i = 0; i < reader->nr_ahead; i++)
             np_row_expect(reader->maker, &reader->ahead[i]);
     }

@@ -7,6 +7,8 @@
 #include "loader/row.h"
 #include "loader/source/files.h"
 
+#define NP_READER_AHEAD 4
+
 /* Shared by the readers of a run. Set once before the first starts; borrowed. */
 struct np_reader_config {
     struct np_sampler *sampler;
@@ -16,6 +18,7 @@ struct np_reader_config {
     struct np_stat *stat;
     const char *io;
     int depth;          /* reads in flight */
+    int ahead;          /* tickets that a reader takes at once, 1 to NP_READER_AHEAD */
     unsigned stubs;     /* as np_row_replay_new() */
     int replay_samples; /* per reader; as np_row_replay_new() */
 };
