@@ -204,7 +204,12 @@ CYCLES   = $(B)/tests/flow/service_cycles
 $(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES)
+# The program again, which writes down the rows that a run takes.
+ROWS     = $(B)/tests/flow/nnpipe
+$(ROWS): $(B)/tests/flow/rows_log.o $(B)/daemon/main.o $(LIB)
+	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=np_ring_,new take) -o $@ $^ $(LDLIBS)
+
+TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES) $(ROWS)
 # Without this make's flags and job server: tests run their own make.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL CUDA_ARCHS="$(CUDA_ARCHS)"
 test: all $(UNIT)
@@ -251,4 +256,4 @@ deb: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(RENDER).d $(CYCLES).d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(B)/tests/flow/rows_log.d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

@@ -4,7 +4,8 @@
  *   jpegs blocks FIRST NR     groups of 4096 random blocks: the coefficients, and the pixels
  *   jpegs verdicts FIRST NR   damaged files to stdout, each with what nnpipe makes of it:
  *                             little-endian u32 bytes, good, width, height, CRC-32 of the RGB pixels
- *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg
+ *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg, an eighth of them of other kinds:
+ *                             progressive, arithmetic, RGB, CMYK
  * compare and blocks print counts, `NAME NUMBER`, and end with 1 if any pixel differs. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -472,6 +473,23 @@ static int verdicts(uint32_t first, uint32_t nr)
     return nr_wrong || fflush(stdout);
 }
 
+/* A kind that our decoder refuses. */
+static void make_other(struct made_jpeg *made, uint32_t number)
+{
+    const bool rgb = number % 4 == 2, cmyk = number % 4 == 3;
+
+    made->progressive = number % 4 == 0;
+    made->arithmetic = number % 4 == 1;
+    made->own_codes &= !made->arithmetic;
+    if (rgb || cmyk)
+        *made = (struct made_jpeg){.width = made->width,
+            .height = made->height,
+            .components = rgb ? 3 : 4,
+            .rgb = rgb,
+            .ycck = cmyk && number % 8 == 3,
+            .quality = made->quality};
+}
+
 static int files(uint32_t first, uint32_t nr, const char *dir)
 {
     for (uint32_t number = first; number - first < nr; number++) {
@@ -481,6 +499,8 @@ static int files(uint32_t first, uint32_t nr, const char *dir)
 
         draws_of(&draws, number);
         made_any_jpeg(&draws, &made);
+        if (number % 8 == 0)
+            make_other(&made, number / 8);
         struct made_file file = made_any_file(&draws, &made);
         snprintf(path, sizeof(path), "%s/%06u.jpg", dir, number);
         FILE *out = fopen(path, "wb");
