@@ -1,8 +1,8 @@
 """Rows of 20 chains of augmentations, made with Pillow or torchvision.
     chains.py list UNIT     prints the chains, a line of JSON each, for pictures that are about UNIT wide
-    chains.py pillow|torchvision SAMPLES CHAIN ROWS
-compares. SAMPLES: from `nnpipe data ls --json`; CHAIN: loader.augment as JSON; ROWS: from rows_log.c, of a run with
-seed 7. The draws are made again here, as np_draws_init() of loader/base/rng.h and the operations make them.
+    chains.py pillow|torchvision SAMPLES CHAINS ROWS
+compares. SAMPLES: from `nnpipe data ls --json`; CHAINS: a file of such lines; ROWS: a folder with a file for each line,
+1 to 20, from rows_log.c, of runs with seed 7 and the chain as loader.augment. The draws are made again here, as np_draws_init() of loader/base/rng.h and the operations make them.
 Prints counts, `NAME NUMBER`; ends with 1 if a row differs. A resize of a picture with a border is left out: nnpipe
 resizes the part without it."""
 import functools
@@ -233,23 +233,13 @@ def picture(file, offset, nr_bytes):
         return Image.open(io.BytesIO(f.read(nr_bytes))).convert("RGB")
 
 
-def compare(samples, chain, rows):
-    counts = {"rows": 0, "bordered": 0, "wrong": 0}
-    for line in rows:
-        step, number, sample, epoch, position, _, crc = line.split()
-        sample = samples[int(sample)]
-        im = picture(sample["file"], sample["offset"], sample["bytes"])
-        try:
-            made = row(im, chain, int(epoch), int(position))
-        except Bordered:
-            counts["bordered"] += 1
-            continue
-        counts["rows"] += 1
-        if zlib.crc32(made.tobytes()) != int(crc, 16):
-            counts["wrong"] += 1
-            if counts["wrong"] <= 5:
-                print(f"# step {step}, row {number}, position {position} differs: {sample['file']}, {im.size}")
-    return counts
+def compare(sample, chain, epoch, position, crc):
+    """The name of the count."""
+    try:
+        made = row(picture(sample["file"], sample["offset"], sample["bytes"]), chain, epoch, position)
+    except Bordered:
+        return "bordered"
+    return "rows" if zlib.crc32(made.tobytes()) == crc else "wrong"
 
 
 if sys.argv[1] == "list":
@@ -260,8 +250,15 @@ kit = Pillow
 if sys.argv[1] == "torchvision":
     from torchvision.transforms import functional as F
     kit = Torchvision
-counts = compare([s for s in map(json.loads, open(sys.argv[2])) if s["event"] == "sample"],
-                 json.loads(sys.argv[3]), open(sys.argv[4]))
+samples = [s for s in map(json.loads, open(sys.argv[2])) if s["event"] == "sample"]
+counts = {"rows": 0, "bordered": 0, "wrong": 0}
+for number, chain in enumerate(map(json.loads, open(sys.argv[3])), 1):
+    for line in open(f"{sys.argv[4]}/{number}"):
+        sample, epoch, position, _, crc = line.split()[2:]
+        kind = compare(samples[int(sample)], chain, int(epoch), int(position), int(crc, 16))
+        counts[kind] += 1
+        if kind == "wrong" and counts[kind] <= 5:
+            print(f"# chain {number}: position {position} of epoch {epoch} differs: {samples[int(sample)]['path']}")
 for name, count in counts.items():
     print(name, count)
 sys.exit(counts["wrong"] != 0)
