@@ -204,10 +204,11 @@ CYCLES   = $(B)/tests/flow/service_cycles
 $(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# The program again, which writes down the rows that a run takes.
+# The program again, which writes down the rows that a run takes, and kills itself while it writes entries.
 ROWS     = $(B)/tests/flow/nnpipe
-$(ROWS): $(B)/tests/flow/rows_log.o $(B)/daemon/main.o $(LIB)
-	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=np_ring_,new take) -o $@ $^ $(LDLIBS)
+ROWS_O  := $(addprefix $(B)/tests/flow/,rows_log.o kill_entries.o)
+$(ROWS): $(ROWS_O) $(B)/daemon/main.o $(LIB)
+	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,np_ring_new np_ring_take write pwrite rename unlink) -o $@ $^ $(LDLIBS)
 
 TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES) $(ROWS)
 # Without this make's flags and job server: tests run their own make.
@@ -256,4 +257,4 @@ deb: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
 
--include $(RENDER).d $(CYCLES).d $(B)/tests/flow/rows_log.d $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
