@@ -13,8 +13,10 @@ cd "$ROOT" || exit 1
 t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 ${san:+-fsanitize=$san} -I. \
     -o "$TMP/jpegs" tests/golden/jpegs.c tests/unit/made_jpegs.c tests/unit/made_images.c "$build/libnnpipe.a" \
     $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
+nr_odd=320
+[ -z "${NNPIPE_LONG:-}" ] || nr_odd=2400
 mkdir -p "$TMP/odd/a" "$TMP/odd/b"
-"$TMP/jpegs" files 0 320 "$TMP/odd/a" && mv "$TMP"/odd/a/*[02468].jpg "$TMP/odd/b" || exit 1
+"$TMP/jpegs" files 0 "$nr_odd" "$TMP/odd/a" && mv "$TMP"/odd/a/*[02468].jpg "$TMP/odd/b" || exit 1
 cd "$TMP" || exit 1
 
 # config SET SOURCE PATH SIZE
@@ -33,12 +35,14 @@ Y
 }
 
 # --- one digest
-# digest SET CPU -o...: of 2.5 epochs, at most 200 batches
+# field NAME: of bench.json
+field() { sed -n "s/.*\"$1\": \"\{0,1\}\([^\",}]*\).*/\1/p" bench.json | tail -n 1; }
+# digest SET CPU -o...: of $steps batches
 digest() {
     set_name=$1 cpu=$2
     shift 2
-    NNPIPE_CPU=$cpu "$NNPIPE" bench loader "$set_name.yaml" --steps "$steps" "$@" 2>&1 |
-        sed -n 's/^digest \([0-9a-f]*\) .*/\1/p'
+    NNPIPE_CPU=$cpu "$NNPIPE" bench loader "$set_name.yaml" --steps "$steps" --json "$@" >bench.json 2>"$OUT" &&
+        field digest
 }
 # one_digest SET CPU ENTRIES IO READERS DEPTH CACHE
 one_digest() {
@@ -46,6 +50,12 @@ one_digest() {
     found=$(digest "$1" "$2" -o "loader.entries=$(echo "$3" | sed 's/new\|used/auto/')" -o "loader.io=$4" \
         -o "loader.readers=$5" -o "loader.depth=$6" -o "loader.cache=$7")
     [ -n "$found" ] && [ "$found" = "$wanted" ] || { echo "$*: $found, not $wanted"; return 1; }
+    [ "$3,$7" != used,none ] || [ "$2" = sse2 ] || [ "$1" = cifar ] || enters
+}
+# Entries are used: the rows that begin at one, of those whose files have some
+enters() {
+    [ "$(field entered)" -ge $(($(field images) * least / 100)) ] ||
+        { echo "only $(field entered) of $(field images) rows begin at entries"; return 1; }
 }
 # The cross product, or in the short form each value once beside the usual ones.
 combinations() {
@@ -105,7 +115,8 @@ train() {
 replayed() {
     while read -r step row; do
         "$NNPIPE" replay "$run" --step "$step" ${row:+--row "$row"} --out replayed --json >out.json 2>"$OUT" || return 1
-        sed -n 's/.*"step": \([0-9]*\),.*"row": \([0-9]*\),.*"sample": \([0-9]*\),.*"crc32c": "\([^"]*\)".*/\1 \2 \3 \4/p' out.json
+        sed -n 's/.*"step": \([0-9]*\),.*"row": \([0-9]*\),.*"sample": \([0-9]*\),.*"crc32c": "\([^"]*\)".*/\1 \2 \3 \4/p' \
+            out.json
     done >"$1.again" && sort -u "$1.again" | comm -23 - "$1.trained" >"$1.others" &&
         [ -s "$1.again" ] && [ ! -s "$1.others" ] || {
         echo "$(wc -l <"$1.others") of $(wc -l <"$1.again") differ: $(head -n 1 "$1.others")"
@@ -151,13 +162,16 @@ kills() {
 }
 
 config odd folder "$TMP/odd" 24
-io=uring steps=20
+io=uring steps=$((nr_odd / 16)) least=15 # % of the rows that begin at entries: a quarter of the files is large
 "$NNPIPE" bench loader odd.yaml --steps 1 -o loader.io=uring >"$OUT" 2>&1 || io=pread
-SETS=${SETS:-odd ${NNPIPE_LONG:+photos cifar}}
-[ -n "${NNPIPE_DATA:-}" ] || { SETS=odd && skip "rows of photographs and CIFAR-10" "NNPIPE_DATA is not set"; }
+SETS=${SETS:-odd photos cifar}
+[ "$SETS" = odd ] || [ -n "${NNPIPE_DATA:-}" ] || {
+    skip "rows of photographs and CIFAR-10" "NNPIPE_DATA is not set"
+    SETS=odd
+}
 for set in $SETS; do
     case $set in
-    photos) config photos tar "$NNPIPE_DATA/imagenet-sample-500.tar" 64 && steps=32 ;;
+    photos) config photos tar "$NNPIPE_DATA/imagenet-sample-500.tar" 64 && steps=32 least=80 ;;
     cifar) config cifar tar "$NNPIPE_DATA/cifar10-jpeg.tar.zst" 28 && steps=200 ;;
     esac
     digests $set

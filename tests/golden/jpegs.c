@@ -4,8 +4,8 @@
  *   jpegs blocks FIRST NR     groups of 4096 random blocks: the coefficients, and the pixels
  *   jpegs verdicts FIRST NR   damaged files to stdout, each with what nnpipe makes of it:
  *                             little-endian u32 bytes, good, width, height, CRC-32 of the RGB pixels
- *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg, an eighth of them of other kinds:
- *                             progressive, arithmetic, RGB, CMYK
+ *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg, an eighth of them of other kinds
+ *                             (progressive, arithmetic, RGB, CMYK), a quarter of them large
  * compare and blocks print counts, `NAME NUMBER`, and end with 1 if any pixel differs. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -490,6 +490,15 @@ static void make_other(struct made_jpeg *made, uint32_t number)
             .quality = made->quality};
 }
 
+/* Large enough for a loader to keep entries (NP_ENTRIES_MIN_BYTES). */
+static void enlarge(struct np_draws *draws, struct made_jpeg *made)
+{
+    made->width += 100 + below(draws, 300);
+    made->height += 200 + below(draws, 300);
+    made->quality = 60 + below(draws, 40);
+    made->smooth = false;
+}
+
 static int files(uint32_t first, uint32_t nr, const char *dir)
 {
     for (uint32_t number = first; number - first < nr; number++) {
@@ -501,6 +510,8 @@ static int files(uint32_t first, uint32_t nr, const char *dir)
         made_any_jpeg(&draws, &made);
         if (number % 8 == 0)
             make_other(&made, number / 8);
+        if (number % 4 == 1)
+            enlarge(&draws, &made);
         struct made_file file = made_any_file(&draws, &made);
         snprintf(path, sizeof(path), "%s/%06u.jpg", dir, number);
         FILE *out = fopen(path, "wb");
