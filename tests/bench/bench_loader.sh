@@ -1,63 +1,43 @@
 #!/bin/sh
-# The loader against other projects' loaders, in turn, on the same files with two workers or
-# threads each. Prints a table of images a second (median of the rounds) and the ratio to the
-# fastest peer.
-#   NNPIPE_DATA   cifar10-jpeg.tar.zst and imagenet-sample-500.tar
-#   PEERS         a folder with the peers' virtual environments: torch/ and tf/
-#   LOADERS       loaders.py, which times one peer and prints a JSON line
-#   ROUNDS (3) SECONDS_EACH (8)
+# The loader beside other projects' loaders: the same pictures, from the page cache, two readers, threads or worker
+# processes each, in turns. Prints a table for docs/BENCHMARKS.md; about 11 minutes.
+#   NNPIPE_DATA   the folder of cifar10-jpeg.tar.zst and imagenet-sample-500.tar
+#   PEERS         a folder with the peers' virtual environments, torch/ and tf/; their pictures are made in data/ there
+#   LOADERS       the program that times one peer and prints a JSON line: $PEERS/loaders.py
+#   WORKS         "photos cifar-jpeg cifar-raw"
+#   NAMES         only these loaders, separated by commas
+#   ROUNDS, SECONDS_EACH   5, 3
+#   RESULTS       a file to which each measurement is added; what it has already is not measured again, so that a
+#                 run that was cut off continues. By default a new file.
+#   NNPIPE        the program
 set -eu
 cd "$(dirname "$0")/../.."
-: "${NNPIPE_DATA:?}" "${PEERS:?}" "${LOADERS:?}"
-rounds=${ROUNDS:-3} seconds=${SECONDS_EACH:-8}
-files=${FILES:-$PEERS/data}
+: "${NNPIPE_DATA:?}" "${PEERS:?}"
+files=$PEERS/data
 [ -d "$files/photos" ] || {
     mkdir -p "$files/photos" && tar xf "$NNPIPE_DATA/imagenet-sample-500.tar" -C "$files/photos"
 }
 [ -d "$files/cifar" ] || {
     mkdir -p "$files/cifar" && zstd -dc "$NNPIPE_DATA/cifar10-jpeg.tar.zst" | tar x -C "$files/cifar"
 }
-out=$(mktemp)
-trap 'rm -f "$out"' EXIT
-
-peer() { # peer NAME WORK DIR
-    python=$PEERS/torch/bin/python
-    [ "$1" = tf ] && python=$PEERS/tf/bin/python
-    "$python" "$LOADERS" "$1" "$2" "$3" --threads 2 --seconds "$seconds" 2>/dev/null | tail -n 1 |
-        sed -n 's/.*"images_per_second": \([0-9.]*\).*/'"$2 $1"' \1/p' >>"$out"
-}
-ours() { # ours WORK CONFIG [-o ...]
-    work=$1
-    shift
-    ./nnpipe bench loader "$@" -o loader.cache=none --seconds "$seconds" --json | tail -n 1 |
-        sed -n 's/.*"images_per_second": *\([0-9.]*\).*/'"$work nnpipe"' \1/p' >>"$out"
-}
-export NNPIPE_PHOTOS="$files/photos"
-for round in $(seq "$rounds"); do
-    for work in ${WORKS:-imagenet cifar}; do
-        if [ "$work" = imagenet ]; then
-            dir=$files/photos config=tests/bench/photos.yaml
-        else
-            dir=$files/cifar/train config=tests/bench/cifar.yaml
-        fi
-        ours "$work" "$config"
-        for name in ${PEER_NAMES:-torch torch-io spdl dali tf ffcv}; do
-            peer "$name" "$work" "$dir"
-        done
-        ours "$work" "$config"
-    done
-done
-python3 - "$out" <<'PY'
-import statistics, sys
-rows = {}
-for line in open(sys.argv[1]):
-    work, name, rate = line.split()
-    rows.setdefault(work, {}).setdefault(name, []).append(float(rate))
-print("| work | loader | images/s, median | min | max | nnpipe is |")
-print("|---|---|---|---|---|---|")
-for work, peers in rows.items():
-    mine = statistics.median(peers.get("nnpipe", [0]))
-    for name, r in sorted(peers.items(), key=lambda x: -statistics.median(x[1])):
-        m = statistics.median(r)
-        print(f"| {work} | {name} | {m:,.0f} | {min(r):,.0f} | {max(r):,.0f} | {mine / m:.2f}x |")
-PY
+[ -d "$files/cifar-bin" ] || "$PEERS/torch/bin/python" - "$files/cifar/train" "$files/cifar-bin" <<'P'
+# CIFAR-10's binary version of the same pictures, in a random order as the original is.
+import os, random, sys
+import numpy
+from PIL import Image
+folder, out = sys.argv[1:]
+classes = sorted(os.listdir(folder))
+pictures = [(f"{folder}/{c}/{f}", i) for i, c in enumerate(classes) for f in sorted(os.listdir(f"{folder}/{c}"))]
+random.Random(0).shuffle(pictures)
+os.makedirs(out + ".new")
+for part in range(5):
+    with open(f"{out}.new/data_batch_{part + 1}.bin", "wb") as f:
+        for path, label in pictures[part * len(pictures) // 5:(part + 1) * len(pictures) // 5]:
+            pixels = numpy.asarray(Image.open(path).convert("RGB"))
+            f.write(bytes([label]) + pixels.transpose(2, 0, 1).tobytes())
+with open(f"{out}.new/batches.meta.txt", "w") as f:
+    f.write("\n".join(classes) + "\n")
+os.rename(out + ".new", out)
+P
+export NNPIPE_PHOTOS="$files/photos" XDG_CACHE_HOME="$files/cache" NNPIPE="${NNPIPE:-./nnpipe}"
+exec python3 tests/bench/bench_loader.py

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs every benchmark in turn and writes docs/BENCHMARKS.md. A benchmark that cannot run here (no peers, no data)
-# has its reason in its place. NNPIPE_DATA, PEERS, LOADERS: see bench_loader.sh.
+# has its reason in its place. NNPIPE_DATA, PEERS: see bench_loader.sh.
 cd "$(dirname "$0")/../.." || exit 1
 file=docs/BENCHMARKS.md
 part() { # part "Title" "sentence" command...
@@ -17,10 +17,12 @@ part() { # part "Title" "sentence" command...
     cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
     vectors=$(grep -q avx512f /proc/cpuinfo && echo 'AVX-512' || echo 'AVX2, no AVX-512')
     echo "$(nproc) cores of $cpu, $vectors, no GPU."
-    part "The loader against other loaders" \
-        "Images a second with two workers or threads each, the same files, from the page cache. \`imagenet\`: 500
-photographs, random resized crop to 224, flip. \`cifar\`: CIFAR-10's JPEGs, from the tar for nnpipe and from a folder
-for the others, crop 32 of 40, flip." sh tests/bench/bench_loader.sh
+    part "The loader against other loaders" "Two readers, threads or worker processes each, the same pictures, from
+the page cache, \`cache: none\`, in turns; five rounds. \`photos\`: 500 photographs, random resized crop to 224, flip.
+\`cifar-jpeg\` and \`cifar-raw\`: CIFAR-10, crop 32 of 40, flip. *pixels*: Pillow's bytes; antialiased, but other
+bytes; or fast and different (no antialiasing, or an inexact decoder). *files*: as the data set has them (CIFAR-10's
+JPEGs from the tar for nnpipe, else from folders), or packed, that is converted first. *entries*: the second epoch and
+later ones. CPU time and peak resident memory are with the worker processes'." sh tests/bench/bench_loader.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
