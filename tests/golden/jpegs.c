@@ -446,6 +446,16 @@ static bool put_verdict(
     return same;
 }
 
+/* Large enough for a loader to keep entries (NP_ENTRIES_MIN_BYTES); with noise, larger than a block
+ * of bytes that Pillow reads. */
+static void enlarge(struct np_draws *draws, struct made_jpeg *made)
+{
+    made->width += 100 + below(draws, 300);
+    made->height += 200 + below(draws, 300);
+    made->quality = 60 + below(draws, 40);
+    made->smooth = false;
+}
+
 static int verdicts(uint32_t first, uint32_t nr)
 {
     struct np_decoder *decoder;
@@ -459,6 +469,10 @@ static int verdicts(uint32_t first, uint32_t nr)
 
         draws_of(&draws, number);
         made_any_jpeg(&draws, &made);
+        if (number % 64 == 0) {
+            enlarge(&draws, &made);
+            made.noise = true;
+        }
         struct made_file file = made_any_file(&draws, &made);
         for (int i = 0; i < DAMAGED; i++) {
             struct made_file damaged = made_damaged_file(&draws, &file);
@@ -488,15 +502,6 @@ static void make_other(struct made_jpeg *made, uint32_t number)
             .rgb = rgb,
             .ycck = cmyk && number % 8 == 3,
             .quality = made->quality};
-}
-
-/* Large enough for a loader to keep entries (NP_ENTRIES_MIN_BYTES). */
-static void enlarge(struct np_draws *draws, struct made_jpeg *made)
-{
-    made->width += 100 + below(draws, 300);
-    made->height += 200 + below(draws, 300);
-    made->quality = 60 + below(draws, 40);
-    made->smooth = false;
 }
 
 static int files(uint32_t first, uint32_t nr, const char *dir)
