@@ -111,12 +111,13 @@ train() {
         -o "train.epochs=$2" -o "loader.batch=$3" || return 1
     run=$(ls -d "$1.runs"/*) && cut -d ' ' -f 1-3,6 "$1.rows" | sort -u >"$1.trained"
 }
+step_row='"step": \([0-9]*\),.*"row": \([0-9]*\),'
+sample_crc='.*"sample": \([0-9]*\),.*"crc32c": "\([^"]*\)"'
 # replayed SET: the rows named on stdin, `STEP` or `STEP ROW`, are those that were trained on
 replayed() {
     while read -r step row; do
         "$NNPIPE" replay "$run" --step "$step" ${row:+--row "$row"} --out replayed --json >out.json 2>"$OUT" || return 1
-        sed -n 's/.*"step": \([0-9]*\),.*"row": \([0-9]*\),.*"sample": \([0-9]*\),.*"crc32c": "\([^"]*\)".*/\1 \2 \3 \4/p' \
-            out.json
+        sed -n "s/.*$step_row$sample_crc.*/\\1 \\2 \\3 \\4/p" out.json
     done >"$1.again" && sort -u "$1.again" | comm -23 - "$1.trained" >"$1.others" &&
         [ -s "$1.again" ] && [ ! -s "$1.others" ] || {
         echo "$(wc -l <"$1.others") of $(wc -l <"$1.again") differ: $(head -n 1 "$1.others")"
