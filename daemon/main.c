@@ -117,6 +117,8 @@ static const struct np_command commands[] = {
         "  --out DIR        write the rows into this folder as PNG files\n" OVERRIDE JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
     {"bench loader", np_cmd_bench, "CONFIG", "only reading, decoding and augmenting",
+        "  --entries        add the entries of pictures to the store (see loader.entries), as a\n"
+        "                   run does; default: use those that are there\n"
         "  --seconds S      how long, after a warm-up; default 5\n" OF_LENGTH},
     {"bench io", np_cmd_bench, "CONFIG", "only reading the files, in random order",
         "  --seconds S      how long; default 5\n"

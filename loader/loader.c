@@ -120,7 +120,8 @@ static int open_set(
         code = set->changed ? 0 : -ENOMEM;
     }
     if (!code && set->index->raw.kind == NP_RAW_NONE)
-        code = np_entries_open(set->index, options->entries_bytes, &loader->entries[s], err);
+        code = np_entries_open(
+            set->index, options->entries_bytes, !options->entries_fixed, &loader->entries[s], err);
     set->entries = loader->entries[s];
     return code;
 }
@@ -273,7 +274,7 @@ static int open_shared(
         .seed = config->sampler.seed,
         .rule = (enum np_pixels_rule)config->options->pixels,
         .max_pixels = (uint64_t)config->options->max_pixels,
-        .nr_entered = &loader->nr_entered,
+        .entered = &loader->entered,
     };
     shared->stat = config->stat;
     /* Each reader resolves auto: the kernel may refuse a later reader's ring. */
@@ -344,9 +345,10 @@ uint64_t np_loader_changed(
     return loader->changed[kind] ? np_changed_read(loader->changed[kind], first, first_bytes) : 0;
 }
 
-uint64_t np_loader_entered(const struct np_loader *loader)
+struct np_entered np_loader_entered(const struct np_loader *loader)
 {
-    return __atomic_load_n(&loader->nr_entered, __ATOMIC_RELAXED);
+    return (struct np_entered){__atomic_load_n(&loader->entered.entered, __ATOMIC_RELAXED),
+        __atomic_load_n(&loader->entered.missed, __ATOMIC_RELAXED)};
 }
 
 const char *np_loader_flush(struct np_loader *loader)

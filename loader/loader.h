@@ -40,7 +40,7 @@ struct np_loader {
     struct np_files *files[2];
     struct np_changed *changed[2];
     struct np_entries *entries[2];
-    uint64_t nr_entered;        /* atomic */
+    struct np_entered entered;  /* atomic */
     struct np_reader **readers; /* (nr_readers) */
 };
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
@@ -61,8 +61,8 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
  * were listed; they are read as they are. first: path of the first one, if any. Any thread. */
 uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
-/* The pictures that were decoded from an entry so far. Any thread. */
-uint64_t np_loader_entered(const struct np_loader *loader);
+/* The counts so far. Any thread. */
+struct np_entered np_loader_entered(const struct np_loader *loader);
 /* Writes the entries of pictures that were noted since the last call, and waits for the disk. Returns
  * a sentence for the log, why some are not kept, or "". Valid until np_loader_stop(). */
 const char *np_loader_flush(struct np_loader *loader);

@@ -60,8 +60,9 @@ struct np_loader_options {
     int64_t max_pixels;
     /* Not in configs; set by measurements. Bits 1 << enum np_stage: the stage is replaced by a
      * replay of its output (loader/row_replay.h); batch: a ring so long that readers never wait
-     * for slots. */
+     * for slots. entries_fixed: none are added, so that runs after each other have the same. */
     unsigned stubs;
+    bool entries_fixed;
 };
 extern const struct np_option np_loader_option_table[];
 extern const struct np_option np_bad_option_table[];       /* of bad_samples */

@@ -253,10 +253,13 @@ static struct np_row_picture picture_of(
         .checked = record->has_crc};
 }
 
-static void count_entered(const struct np_row_maker *maker, bool is_entered)
+static void count_entered(
+    const struct np_row_maker *maker, const struct np_row_picture *picture, bool is_entered)
 {
-    if (maker->options.nr_entered && is_entered)
-        __atomic_fetch_add(maker->options.nr_entered, 1, __ATOMIC_RELAXED);
+    struct np_entered *sum = maker->options.entered;
+
+    if (sum && picture->nr_bytes >= NP_ENTRIES_MIN_BYTES)
+        __atomic_fetch_add(is_entered ? &sum->entered : &sum->missed, 1, __ATOMIC_RELAXED);
 }
 
 /* Decodes the open picture, all of whose bytes are in memory: from its entries if there are any. */
@@ -277,7 +280,7 @@ static int decode_open(const struct np_row_maker *maker, struct np_making *makin
             maker->decoder, geometry, maker->options.shape.channels, &making->pixels, err);
     if (code || !jpeg || jpeg != np_decoder_jpeg(maker->decoder))
         return code;
-    count_entered(maker, given);
+    count_entered(maker, &picture, given);
     return np_row_entries_keep(making->entries, &picture, jpeg, err);
 }
 
@@ -299,7 +302,8 @@ static int decode_part(
     code = np_row_entries_give(making->entries, &picture, &need, jpeg, &given, err);
     if (!code && given)
         code = np_jpeg_decode(jpeg, &need, maker->options.shape.channels, &making->pixels, err);
-    count_entered(maker, !code && given);
+    if (!code && given)
+        count_entered(maker, &picture, true);
     return code == -EBADMSG || (code == 0 && !given) ? -EAGAIN : code;
 }
 

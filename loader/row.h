@@ -23,6 +23,12 @@ struct np_set {
     int cache_set;
 };
 
+/* JPEGs that entries are kept of, but for small ones: how many were decoded from an entry, and how
+ * many had none yet. Atomic. */
+struct np_entered {
+    uint64_t entered, missed;
+};
+
 struct np_row_options {
     const struct np_set *sets; /* (2), by enum np_batch_kind */
     struct np_batch_shape shape;
@@ -31,7 +37,7 @@ struct np_row_options {
     uint64_t max_pixels;    /* as np_decoder_limit() */
     struct np_cache *cache; /* NULL: none */
     bool cache_decoded;
-    uint64_t *nr_entered; /* adds the pictures that were decoded from an entry; atomic; NULL: not */
+    struct np_entered *entered; /* NULL: not counted */
     bool resident; /* the device makes rows from cached pictures; about->resident locates each */
     struct np_block *block; /* the calling thread's */
 };

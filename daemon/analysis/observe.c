@@ -17,6 +17,8 @@ void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snap
     *ret_snapshot = (struct np_snapshot){.ns = np_now_ns(),
         .images = seen->images,
         .steps = seen->steps,
+        .entered = seen->entered,
+        .missed = seen->missed,
         .stall_ns = account->stall_ns,
         .feed = account->times,
         .ring_ready_ns = np_ring_ready_ns(seen->ring),
@@ -73,6 +75,8 @@ void np_observe_between(const struct np_observed *seen, const struct np_snapshot
     *o = (struct np_observation){.seconds = (double)(end->ns - start->ns) * 1e-9,
         .images = end->images - start->images,
         .steps = end->steps - start->steps,
+        .entered = end->entered - start->entered,
+        .missed = end->missed - start->missed,
         .nr_readers = seen->knobs->readers,
         .stall_s = (double)(end->stall_ns - start->stall_ns) * 1e-9};
     o->images_per_second = (double)o->images / o->seconds;

@@ -9,7 +9,7 @@
 
 /* All counters at one moment. */
 struct np_snapshot {
-    uint64_t ns, images, steps;
+    uint64_t ns, images, steps, entered, missed;
     struct np_stat_sum readers, trainer;
     struct np_feed_times feed;
     uint64_t stall_ns, ring_ready_ns;
@@ -26,6 +26,7 @@ struct np_observed {
     struct np_feed *feed;
     const struct np_knobs *knobs; /* with `auto` resolved */
     uint64_t images, steps;       /* trained so far: images by this process, steps by the run */
+    uint64_t entered, missed;     /* np_loader_entered() */
 };
 
 void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snapshot);

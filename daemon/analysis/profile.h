@@ -32,6 +32,7 @@ struct np_observation {
     uint64_t images, steps;
     double images_per_second;
     struct np_observed_stage stages[NP_NR_STAGES];
+    uint64_t entered, missed; /* JPEGs decoded from an entry; that could have had one */
     /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within
      * 0.5 %. */
     int nr_readers;

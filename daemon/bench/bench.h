@@ -10,6 +10,7 @@
 struct np_bench {
     const char *device; /* --device; NULL: not given */
     bool json, cold;
+    bool entries; /* add those that are new, as a run does; else only use what is there */
     double seconds, epochs, steps; /* 0: not given; without all three, five seconds */
     struct np_overrides overrides;
     struct np_config *config;

@@ -174,13 +174,16 @@ static void report_json(struct np_bench *bench, const struct np_loader *loader,
         snprintf(key, sizeof(key), "%s_us", np_stage_names[stage]);
         np_json_real(json, key, stage_us(sum, (enum np_stage)stage));
     }
-    np_json_int(json, "entered", (int64_t)np_loader_entered(loader));
+    np_json_int(json, "entered", (int64_t)np_loader_entered(loader).entered);
+    np_json_int(json, "missed_entries", (int64_t)np_loader_entered(loader).missed);
     np_ui_event(&bench->ui, np_json_end(json));
 }
 
 static void report_text(struct np_bench *bench, const struct np_loader *loader,
     const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
 {
+    const struct np_entered entered = np_loader_entered(loader);
+
     np_ui_say(&bench->ui,
         "%.0f images (%.3g epochs) in %.2f s: %.0f img/s, %.1f MB/s read, %.2f CPU seconds, "
         "%d readers, %s, depth %d, cache %s",
@@ -192,9 +195,10 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
             np_ui_say(&bench->ui, "  %-10s %9.2f us per item, %" PRIu64 " items",
                 np_stage_names[stage], stage_us(sum, (enum np_stage)stage),
                 sum->stages[stage].items);
-    if (np_loader_entered(loader))
-        np_ui_say(&bench->ui, "  %.0f %% of the pictures were decoded from an entry",
-            100.0 * (double)np_loader_entered(loader) / (double)sum->stages[NP_STAGE_DECODE].items);
+    if (entered.entered + entered.missed)
+        np_ui_say(&bench->ui, "  %.0f %% of the JPEGs were decoded from an entry%s",
+            100.0 * (double)entered.entered / (double)(entered.entered + entered.missed),
+            entered.entered ? "" : "; `nnpipe data index --entries` finds them");
     np_ui_say(&bench->ui, "  readers waited %.2f s for files, %.2f s for a free slot",
         (double)sum->state_ns[NP_STATE_IO_WAIT] * 1e-9,
         (double)sum->state_ns[NP_STATE_BLOCKED] * 1e-9);

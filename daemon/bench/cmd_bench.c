@@ -14,7 +14,7 @@ static const struct kind {
     bool data_is_optional;    /* without data, size and classes are guessed, with a message */
     int (*measure)(struct np_bench *bench, struct np_err *err);
 } kinds[] = {
-    {"bench loader", "--epochs --steps", false, np_bench_loader},
+    {"bench loader", "--epochs --steps --entries", false, np_bench_loader},
     {"bench io", "--epochs --cold", false, np_bench_io},
     {"bench feed", "--epochs --steps --device", false, np_bench_feed},
     {"bench step", "--steps --device", true, np_bench_step},
@@ -34,6 +34,7 @@ static int parse_flags(int argc, char **argv, const struct kind *kind, struct np
         {"--steps", &numbers[2].text, NULL, NULL},
         {"--device", &bench->device, NULL, NULL},
         {"--cold", NULL, &bench->cold, NULL},
+        {"--entries", NULL, &bench->entries, NULL},
     };
     struct np_flag flags[sizeof(all) / sizeof(*all) + 1] = {all[0], all[1]};
     int nr_operands, code;
@@ -103,6 +104,7 @@ int np_cmd_bench(int argc, char **argv)
         code = np_cmd_config(argv[1], &bench.overrides, bench.device, &bench.config);
     if (code)
         return code;
+    bench.config->loader.entries_fixed = !bench.entries;
     np_ui_init(&bench.ui, bench.json);
     open_data(&bench, kind->data_is_optional, &err);
     if (err.code || kind->measure(&bench, &err) < 0) {

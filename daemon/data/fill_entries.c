@@ -158,7 +158,7 @@ int np_fill_entries(const struct np_index *index, int64_t max_bytes, struct np_f
 {
     struct fill fill = {.index = index};
     struct np_box box;
-    int code = np_entries_open(index, max_bytes, &fill.store, err);
+    int code = np_entries_open(index, max_bytes, true, &fill.store, err);
 
     *ret_filled = (struct np_filled){0};
     if (code)

@@ -382,6 +382,19 @@ static void put_times(struct screen *screen)
         end_line(screen);
 }
 
+/* Where decoding limits, and most entries are not known yet. */
+static void put_entries(struct screen *screen)
+{
+    const struct np_observation *seen = &screen->profile->observation;
+
+    if (screen->profile->verdict.limiter != NP_STAGE_DECODE || seen->entered >= seen->missed)
+        return;
+    addf(screen, " entries:");
+    wrap(screen,
+        "most JPEGs were decoded from their start. After the first epoch, or after `nnpipe data "
+        "index --entries`, crops are decoded from their first row, which takes less.");
+}
+
 static void put_deep(struct screen *screen)
 {
     const struct np_profile *profile = screen->profile;
@@ -445,6 +458,7 @@ void np_profile_screen(const struct np_profile *profile, int width, bool colour,
     rule(&screen);
     put_step(&screen);
     put_times(&screen);
+    put_entries(&screen);
     put_deep(&screen);
     put_before(&screen);
     np_words_trust(profile, trust, sizeof(trust));

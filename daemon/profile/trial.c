@@ -191,6 +191,7 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
         code = np_err_set(err, -EINVAL, "%s: the config is not valid", rig->config_path);
     if (code == 0) {
         config->loader.stubs = options->stubs;
+        config->loader.entries_fixed = true;
         trial.accumulate = (uint64_t)config->run.accumulate;
         code = own_folder(config, &dir, err);
     }

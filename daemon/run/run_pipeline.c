@@ -79,7 +79,9 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
         .feed = run->feed,
         .knobs = &run->pipeline.knobs,
         .images = run->total.rows,
-        .steps = run->position.step};
+        .steps = run->position.step,
+        .entered = np_loader_entered(run->loader).entered,
+        .missed = np_loader_entered(run->loader).missed};
 }
 
 /* Shares of the stall by stage: their sum is 1, or 0 without a stall. */

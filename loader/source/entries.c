@@ -361,7 +361,8 @@ static int join(struct np_entries *entries, struct np_err *err)
     struct np_err why = {0};
     int code;
 
-    try_to_write(entries);
+    if (!entries->only_reads)
+        try_to_write(entries);
     code = refresh(entries, err);
     if (entries->lock_fd < 0)
         return code;
@@ -374,7 +375,7 @@ static int join(struct np_entries *entries, struct np_err *err)
     return code;
 }
 
-int np_entries_open(const struct np_index *index, int64_t max_bytes,
+int np_entries_open(const struct np_index *index, int64_t max_bytes, bool writes,
     struct np_entries **ret_entries, struct np_err *err)
 {
     const uint64_t share = index->extents_bytes / 50;
@@ -394,6 +395,7 @@ int np_entries_open(const struct np_index *index, int64_t max_bytes,
     pthread_cond_init(&entries->written, NULL);
     entries->index = index;
     entries->lock_fd = -1;
+    entries->only_reads = !writes;
     entries->next_number = 1;
     entries->max_bytes = max_bytes > 0 ? (uint64_t)max_bytes : share > MIN_AUTO ? share : MIN_AUTO;
     entries->set = np_entries_set(index);

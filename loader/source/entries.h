@@ -37,11 +37,11 @@ static inline uint64_t np_entries_mark(const struct np_record *record)
 #define NP_ENTRIES_AUTO      (-1)      /* 2 % of the set's bytes, at least 64 MiB */
 #define NP_MAX_ENTRIES_BYTES (1 << 18) /* coded, of one picture: more are not taken */
 
-/* Opens what is kept for the index, which must outlive the result, and becomes the writer if there
- * is none. max_bytes: of all segments, when full no more are taken; 0: *ret_entries is NULL. An
+/* Opens what is kept for the index, which must outlive the result; writes: and becomes the writer if
+ * there is none. max_bytes: of all segments, when full no more are taken; 0: *ret_entries is NULL. An
  * index without a place in the cache folder has NULL, too. Blocks on the disk. -ENOMEM; another
  * cause is no error: np_entries_note() names it, and nothing is kept. */
-int np_entries_open(const struct np_index *index, int64_t max_bytes,
+int np_entries_open(const struct np_index *index, int64_t max_bytes, bool writes,
     struct np_entries **ret_entries, struct np_err *err);
 /* One sentence for the log: what was damaged, or why nothing is kept; "": all is well. Valid until
  * np_entries_close(); it may be new after np_entries_flush(). */

@@ -31,7 +31,8 @@ struct np_entries {
 
     /* under flushing: one thread opens, joins or waits */
     pthread_mutex_t flushing;
-    int lock_fd; /* -1: another process writes, or none can */
+    bool only_reads; /* set once */
+    int lock_fd;     /* -1: another process writes, or none can */
     pthread_t thread;
 
     /* under lock; segments and next_number are changed by the writing thread alone, if there is

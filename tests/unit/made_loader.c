@@ -122,7 +122,8 @@ struct outcome rig_run(const struct rig *rig, uint64_t skip)
         snprintf(outcome.reasons + used, sizeof(outcome.reasons) - used, "%s at %llu: %s\n",
             bad.path, (unsigned long long)bad.offset, bad.reason);
     }
-    outcome.nr_entered = np_loader_entered(loader);
+    outcome.nr_entered = np_loader_entered(loader).entered;
+    outcome.nr_missed = np_loader_entered(loader).missed;
     np_loader_stop(loader);
     outcome.digest = XXH3_64bits_digest(hash);
     XXH3_freeState(hash);

@@ -18,7 +18,7 @@ struct rig {
 
 struct outcome {
     uint64_t digest; /* of images, labels and the facts of batches */
-    uint64_t nr_batches, nr_bad, nr_masked, nr_replaced, nr_entered;
+    uint64_t nr_batches, nr_bad, nr_masked, nr_replaced, nr_entered, nr_missed;
     struct np_err err;
     char reasons[4096];
 };

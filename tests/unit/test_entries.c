@@ -44,7 +44,7 @@ static struct np_entries *open_store(const struct np_index *index, int64_t max_b
 {
     struct np_entries *entries = NULL;
 
-    if (np_entries_open(index, max_bytes, &entries, NULL))
+    if (np_entries_open(index, max_bytes, true, &entries, NULL))
         abort();
     return entries;
 }
@@ -618,7 +618,7 @@ Test(entries, every_allocation_fails_once_and_nothing_is_wrong, .timeout = 120)
 
         np_entries_remove(index->cached);
         made_memory_fail(n);
-        code = np_entries_open(index, NP_ENTRIES_AUTO, &entries, NULL);
+        code = np_entries_open(index, NP_ENTRIES_AUTO, true, &entries, NULL);
         for (int i = 0; i < 10 && entries; i++) { /* with a merge */
             for (uint64_t s = 0; s < 3; s++)
                 puts += put(entries, (uint64_t)i * 3 + s, 1);
@@ -657,7 +657,7 @@ Test(entries, reopening_without_memory_fails, .timeout = 60)
         int64_t code;
 
         made_memory_fail(n);
-        code = np_entries_open(index, NP_ENTRIES_AUTO, &entries, &err);
+        code = np_entries_open(index, NP_ENTRIES_AUTO, true, &entries, &err);
         if (!code)
             code = np_entries_get(entries, 3, of_version(1), &buffer, &room, &err);
         failed = made_memory_failed();
