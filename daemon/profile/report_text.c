@@ -389,10 +389,9 @@ static void put_entries(struct screen *screen)
 
     if (screen->profile->verdict.limiter != NP_STAGE_DECODE || seen->entered >= seen->missed)
         return;
-    addf(screen, " entries:");
-    wrap(screen,
-        "most JPEGs were decoded from their start. After the first epoch, or after `nnpipe data "
-        "index --entries`, crops are decoded from their first row, which takes less.");
+    add(screen, " JPEGs:");
+    wrap(screen, "most were decoded from their start. After the first epoch, or after `nnpipe data "
+                 "index --entries`, crops are decoded from their first row, which takes less.");
 }
 
 static void put_deep(struct screen *screen)

@@ -67,6 +67,8 @@ static void make_observation(int limiter, const struct np_model *model, struct n
 
     *seen = (struct np_observation){.seconds = SECONDS,
         .images = (uint64_t)images,
+        .entered = (uint64_t)(images / 8),
+        .missed = (uint64_t)(images - images / 8),
         .steps = (uint64_t)(images / BATCH),
         .images_per_second = RATE,
         .nr_readers = READERS,
