@@ -1,10 +1,11 @@
 """Rows of 20 chains of augmentations, made with Pillow or torchvision.
     chains.py list UNIT     prints the chains, a line of JSON each, for pictures that are about UNIT wide
     chains.py pillow|torchvision SAMPLES CHAINS ROWS
-compares. SAMPLES: from `nnpipe data ls --json`; CHAINS: a file of such lines; ROWS: a folder with a file for each line,
-1 to 20, from rows_log.c, of runs with seed 7 and the chain as loader.augment. The draws are made again here, as np_draws_init() of loader/base/rng.h and the operations make them.
-Prints counts, `NAME NUMBER`; ends with 1 if a row differs. A resize of a picture with a border is left out: nnpipe
-resizes the part without it."""
+compares. SAMPLES: from `nnpipe data ls --json`; CHAINS: a file of such lines; ROWS: a folder with a file for each
+line, 1 to 20, from rows_log.c, of runs with seed 7 and the chain as loader.augment. The draws are made again here, as
+np_draws_init() of loader/base/rng.h and the operations make them. Prints counts, `NAME NUMBER`; ends with 1 if a row
+differs. A resize of a picture with a border is left out: nnpipe resizes the part without it.
+"""
 import functools
 import io
 import json
