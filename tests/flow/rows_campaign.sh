@@ -15,8 +15,9 @@ t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O
     $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
 nr_odd=320
 [ -z "${NNPIPE_LONG:-}" ] || nr_odd=2400
-mkdir -p "$TMP/odd/a" "$TMP/odd/b"
-"$TMP/jpegs" files 0 "$nr_odd" "$TMP/odd/a" && mv "$TMP"/odd/a/*[02468].jpg "$TMP/odd/b" || exit 1
+mkdir -p "$TMP/odd/sound" "$TMP/odd/damaged"
+"$TMP/jpegs" files 0 "$nr_odd" "$TMP/odd/sound" &&
+    "$TMP/jpegs" damaged $nr_odd $((nr_odd / 4)) "$TMP/odd/damaged" || exit 1
 cd "$TMP" || exit 1
 
 # config SET SOURCE PATH SIZE
@@ -27,7 +28,7 @@ seed: 7
 device: cpu
 precision: f32
 data: {train: {source: $2, path: "$3"}}
-loader: {batch: 40, cache: none, augment: [{random_resized_crop: {size: $4}}, flip]}
+loader: {batch: 40, cache: none, bad_samples: {budget: 100%}, augment: [{random_resized_crop: {size: $4}}, flip]}
 model: [{conv: {out: 4, kernel: 3, stride: 2}}, relu, global_avgpool, {linear: {out: classes}}]
 train: {epochs: 2, eval_every: never, threads: 1}
 checkpoint: {every: 1 steps, keep: 2}
@@ -163,7 +164,7 @@ kills() {
 }
 
 config odd folder "$TMP/odd" 24
-io=uring steps=$((nr_odd / 16)) least=15 # % of the rows that begin at entries: a quarter of the files is large
+io=uring steps=$((nr_odd / 12)) least=15 # % of the rows that begin at entries: a quarter of the files is large
 "$NNPIPE" bench loader odd.yaml --steps 1 -o loader.io=uring >"$OUT" 2>&1 || io=pread
 SETS=${SETS:-odd photos cifar}
 [ "$SETS" = odd ] || [ -n "${NNPIPE_DATA:-}" ] || {

@@ -6,6 +6,7 @@
  *                             little-endian u32 bytes, good, width, height, CRC-32 of the RGB pixels
  *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg, an eighth of them of other kinds
  *                             (progressive, arithmetic, RGB, CMYK), a quarter of them large
+ *   jpegs damaged FIRST NR DIR  damaged large pictures
  * compare and blocks print counts, `NAME NUMBER`, and end with 1 if any pixel differs. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -504,20 +505,33 @@ static void make_other(struct made_jpeg *made, uint32_t number)
             .quality = made->quality};
 }
 
-static int files(uint32_t first, uint32_t nr, const char *dir)
+static struct made_file odd_file(uint32_t number, bool is_damaged)
+{
+    struct made_jpeg made;
+    struct np_draws draws;
+
+    draws_of(&draws, number);
+    made_any_jpeg(&draws, &made);
+    if (number % 8 == 0 && !is_damaged)
+        make_other(&made, number / 8);
+    if (number % 4 == 1 || is_damaged)
+        enlarge(&draws, &made);
+    struct made_file file = made_any_file(&draws, &made);
+    if (is_damaged) {
+        struct made_file damaged = made_damaged_file(&draws, &file);
+
+        free(file.bytes);
+        return damaged;
+    }
+    return file;
+}
+
+static int files(uint32_t first, uint32_t nr, const char *dir, bool are_damaged)
 {
     for (uint32_t number = first; number - first < nr; number++) {
-        struct made_jpeg made;
-        struct np_draws draws;
+        struct made_file file = odd_file(number, are_damaged);
         char path[4096];
 
-        draws_of(&draws, number);
-        made_any_jpeg(&draws, &made);
-        if (number % 8 == 0)
-            make_other(&made, number / 8);
-        if (number % 4 == 1)
-            enlarge(&draws, &made);
-        struct made_file file = made_any_file(&draws, &made);
         snprintf(path, sizeof(path), "%s/%06u.jpg", dir, number);
         FILE *out = fopen(path, "wb");
         if (!out || fwrite(file.bytes, 1, file.nr_bytes, out) != file.nr_bytes || fclose(out))
@@ -539,6 +553,8 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "verdicts") == 0)
         return verdicts(first, nr);
     if (argc == 5 && strcmp(argv[1], "files") == 0)
-        return files(first, nr, argv[4]);
+        return files(first, nr, argv[4], false);
+    if (argc == 5 && strcmp(argv[1], "damaged") == 0)
+        return files(first, nr, argv[4], true);
     return 2;
 }
