@@ -104,8 +104,8 @@ static size_t across_reads(const struct np_resizer *resizer)
            (size_t)resizer->kernels->across_reads;
 }
 
-/* Rows first..first+NP_RESIZE_ROWS-1 into padded rows of out (rows past the end go into one extra
- * row after the last). */
+/* Rows from `first` on, as many as the kernel works on, into padded rows of out (rows past the end
+ * go into one extra row after the last). */
 static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
     int rows, uint8_t *out, ptrdiff_t stride)
 {
@@ -115,7 +115,7 @@ static void across_block(struct np_resizer *resizer, const struct picture *sourc
     const uint8_t *src[NP_RESIZE_ROWS];
     uint8_t *dst[NP_RESIZE_ROWS];
 
-    for (int r = 0; r < NP_RESIZE_ROWS; r++) {
+    for (int r = 0; r < resizer->kernels->rows; r++) {
         int row = first + r < rows ? first + r : rows - 1;
 
         src[r] = source->data + row * source->stride;
@@ -137,7 +137,7 @@ static void across_dense(struct np_resizer *resizer, const struct picture *sourc
     const ptrdiff_t stride = padded(bytes);
 
     across_block(resizer, source, first, rows, resizer->lines, stride);
-    for (int r = 0; r < NP_RESIZE_ROWS && first + r < rows; r++)
+    for (int r = 0; r < resizer->kernels->rows && first + r < rows; r++)
         memcpy(out + (ptrdiff_t)r * bytes, resizer->lines + r * stride, (size_t)bytes);
 }
 
@@ -157,7 +157,7 @@ static void across(struct np_resizer *resizer, const struct picture *source, int
     if (resizer->across.kernels) {
         const bool dense = stride == (ptrdiff_t)n * 3;
 
-        for (int y = 0; y < rows; y += NP_RESIZE_ROWS)
+        for (int y = 0; y < rows; y += resizer->kernels->rows)
             if (dense)
                 across_dense(resizer, source, y, rows, out + y * stride, n * 3);
             else

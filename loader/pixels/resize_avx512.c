@@ -16,6 +16,7 @@
 #define TAPS   4  /* of a step */
 #define PIXELS 5  /* at most: 15 of the 16 sums of a vector */
 #define VECTOR 64 /* bytes */
+#define ROWS   4  /* that across() works on at once */
 #define HALF   (1 << (NP_RESIZE_BITS - 1))
 
 static int min(int a, int b)
@@ -182,33 +183,33 @@ AVX512 INLINE struct sums load_weights(const uint8_t *table)
 }
 
 AVX512 INLINE void across_steps(const struct np_taps *taps, const struct np_packed *packed,
-    int steps, const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS])
+    int steps, const uint8_t *const src[], uint8_t *const dst[])
 {
     const __m512i by_row = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const uint8_t *s[NP_RESIZE_ROWS] = {src[0], src[1], src[2], src[3]};
-    uint8_t *d[NP_RESIZE_ROWS] = {dst[0], dst[1], dst[2], dst[3]};
+    const uint8_t *s[ROWS] = {src[0], src[1], src[2], src[3]};
+    uint8_t *d[ROWS] = {dst[0], dst[1], dst[2], dst[3]};
     const uint8_t *table = packed->data;
     const int n = taps->n, pixels = packed->pixels;
 
     for (int i = 0; i < n; i += pixels) {
         const struct sums start = sums_start();
         const __m512i order = _mm512_loadu_si512(table);
-        struct sums sums[NP_RESIZE_ROWS] = {start, start, start, start}, weights;
+        struct sums sums[ROWS] = {start, start, start, start}, weights;
         ptrdiff_t at = 3 * (ptrdiff_t)first_start(taps, i, pixels);
-        __m512i ends[NP_RESIZE_ROWS], bytes;
+        __m512i ends[ROWS], bytes;
 
         table += VECTOR;
         for (int step = 1; step < steps; step++, at += 3 * TAPS, table += DIGITS * VECTOR) {
             weights = load_weights(table);
 #pragma GCC unroll 4
-            for (int r = 0; r < NP_RESIZE_ROWS; r++)
+            for (int r = 0; r < ROWS; r++)
                 sums_add(&sums[r], _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)),
                     &weights);
         }
         weights = load_weights(table);
         table += DIGITS * VECTOR;
 #pragma GCC unroll 4
-        for (int r = 0; r < NP_RESIZE_ROWS; r++)
+        for (int r = 0; r < ROWS; r++)
             ends[r] =
                 sums_end(&sums[r], _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)),
                     &weights, steps == 1);
@@ -222,12 +223,13 @@ AVX512 INLINE void across_steps(const struct np_taps *taps, const struct np_pack
 }
 
 AVX512 static void across(const struct np_taps *taps, const struct np_packed *packed,
-    const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS])
+    const uint8_t *const src[], uint8_t *const dst[])
 {
-    if (packed->steps == 1) /* a constant makes it faster */
-        across_steps(taps, packed, 1, src, dst);
-    else
-        across_steps(taps, packed, packed->steps, src, dst);
+    switch (packed->steps) { /* a constant makes it faster */
+    case 1: across_steps(taps, packed, 1, src, dst); break;
+    case 2: across_steps(taps, packed, 2, src, dst); break;
+    default: across_steps(taps, packed, packed->steps, src, dst); break;
+    }
 }
 
 /* --- down ---------------------------------------------------------------------------------- */
@@ -303,6 +305,7 @@ AVX512 static void down(const struct np_taps *taps, const struct np_packed *pack
 }
 
 const struct np_resize_kernels np_resize_avx512 = {
+    .rows = ROWS,
     .across_layout = across_layout,
     .down_layout = down_layout,
     .across_pack = across_pack,

@@ -11,19 +11,20 @@
 
 #include "loader/pixels/geometry.h"
 
-#define NP_RESIZE_ROWS 4  /* rows that across() works on at once */
+#define NP_RESIZE_ROWS 16 /* rows that across() works on at once, at most */
 #define NP_RESIZE_PAD  64 /* bytes past the end of padded rows that may be read and written */
 #define NP_RESIZE_MIN  32 /* bytes that down() works on at once, at least */
 
 /* The weights of an axis as a kernel wants them. */
 struct np_packed {
-    uint8_t *data;
+    uint8_t *data;     /* the weights; behind them, memory that across() uses */
     size_t data_bytes; /* allocated */
-    int pixels;        /* of a row that across() computes at once */
+    int pixels;        /* of a row that across() computes at once; AVX-512 */
     int steps;         /* multiplications for the maximum number of taps */
 };
 
 struct np_resize_kernels {
+    int rows; /* that across() works on at once */
     /* Set pixels and steps, and return the bytes of data that the pack functions below fill. */
     size_t (*across_layout)(const struct np_taps *taps, struct np_packed *packed);
     size_t (*down_layout)(const struct np_taps *taps, struct np_packed *packed);
@@ -32,7 +33,7 @@ struct np_resize_kernels {
     int across_reads; /* bytes that across() reads from each fourth tap on */
     /* The horizontal pass over rows of three channels. dst: rows with NP_RESIZE_PAD. */
     void (*across)(const struct np_taps *taps, const struct np_packed *packed,
-        const uint8_t *const src[NP_RESIZE_ROWS], uint8_t *const dst[NP_RESIZE_ROWS]);
+        const uint8_t *const src[], uint8_t *const dst[]);
     /* The vertical pass for scaled row i: `bytes` of dst from rows of src, stride bytes apart.
      * Reads at least NP_RESIZE_MIN bytes of each row. */
     void (*down)(const struct np_taps *taps, const struct np_packed *packed, int i,
