@@ -6,7 +6,8 @@
 #define LOOK     NP_JPEG_LOOK
 #define MAX_BITS 18   /* of an entry: three of them are in a window of 56 bits */
 #define ENDS     0x80 /* added to an entry's bits: the block ends */
-#define SLOW     0xff00
+#define SLOW     255  /* as the last place of an entry: it must be decoded slowly */
+#define NEW      (-1) /* the last coefficient of a block before its first */
 #define BMI2     __attribute__((target("bmi2")))
 #define INLINE   static inline __attribute__((always_inline)) BMI2
 
@@ -14,37 +15,22 @@ const uint8_t np_jpeg_natural[64] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 1
     26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22,
     15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-/* An entry is what the next bits of a stream stand for: `bits` bits are one symbol with its value,
- * or two. Its fields, from bit 0:
- *     bits     8   plus ENDS
- *     reach    8   the last coefficient of the entry, or the place of its end of block, less where
- *                  it begins; 255 (SLOW): a code or a value does not fit, it must be decoded slowly
- *     first    8   where the first value stands, less where the entry begins
- *     second   8   where the second value stands
- *     value1  16   the first value
- *     value2  16   the second one, less the entry's bits taken as a number, modulo 2^16
- * A single symbol is the second; its first value, 0, is stored before it at the same place. Because
- * of the way in which value2 is kept, the lower bits of a value need not be known: its sign is
- * enough (F.2.2.1, EXTEND). */
-static uint64_t make_entry(int bits, int reach, int first, int second, int value1, int value2)
-{
-    return (uint64_t)bits | (uint64_t)reach << 8 | (uint64_t)first << 16 | (uint64_t)second << 24 |
-           (uint64_t)(uint16_t)value1 << 32 | (uint64_t)(uint16_t)value2 << 48;
-}
-
 /* --- tables ------------------------------------------------------------------------------------ */
 
 /* A code with the bits `code`, whose value's sign is known. Added to the code's and the value's bits
- * taken as a number, `part` gives the value. */
+ * taken as a number, `part` gives the value. So the lower bits of a value need not be known for an
+ * entry: its sign is enough (F.2.2.1, EXTEND). */
 static struct np_jpeg_code code_of(int symbol, int length, bool is_dc, uint32_t code, bool positive)
 {
-    const int size = symbol & 15, run = is_dc ? 0 : symbol >> 4;
+    const int size = symbol & 15, run = is_dc ? 0 : symbol >> 4, bits = length + size;
     const bool ends = !is_dc && size == 0 && run != 15;
 
     return (struct np_jpeg_code){.length = (uint8_t)length,
-        .run = (uint8_t)(ends ? 0 : run),
         .size = (uint8_t)size,
-        .ends = ends,
+        .bits = (uint8_t)(bits | (ends ? ENDS : 0)),
+        .reach = (uint8_t)(ends ? 1 : run + 1),
+        .rest = (int8_t)(ends || bits > LOOK ? 0 : LOOK - bits),
+        .slow = length + (size > 0) > LOOK || bits > MAX_BITS,
         .part = (int16_t)((positive || size == 0 ? 0 : 1 - (1 << size)) - (int)(code << size))};
 }
 
@@ -87,34 +73,44 @@ static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jp
         }
         limits[length] = code << (16 - length);
     }
-    memset(codes + filled, 0, ((1u << LOOK) - filled) * sizeof(*codes));
+    for (; filled < 1u << LOOK; filled++)
+        codes[filled] = (struct np_jpeg_code){.slow = true};
     return true;
 }
 
-/* Does a code fit `known` bits, with the sign of its value? */
-static bool fits(const struct np_jpeg_code *code, int known)
+/* Lists the second symbols of entries by the bits of the index that the first one leaves: with `rest`
+ * bits, from seconds[1 << rest] on. Those that do not fit have no bits. */
+static void list_seconds(const struct np_jpeg_code *codes, struct np_jpeg_code *seconds)
 {
-    return code->length > 0 && code->length + (code->size > 0) <= known;
+    for (int rest = 0; rest < LOOK; rest++)
+        for (uint32_t i = 0; i < 1u << rest; i++) {
+            const struct np_jpeg_code *code = &codes[i << (LOOK - rest)];
+            const bool fits = !code->slow && code->length + (code->size > 0) <= rest &&
+                              LOOK - rest + code->length + code->size <= MAX_BITS;
+
+            seconds[(1u << rest) + i] = fits ? *code : (struct np_jpeg_code){.bits = 0};
+        }
 }
 
-/* The entry of the index's first two symbols, or of the first alone if the second does not fit. */
-static uint64_t entry_of(
-    const struct np_jpeg_code *codes, const struct np_jpeg_code *ac_codes, uint32_t index)
+/* Makes each entry of the index's first two symbols, or of the first alone if no second fits: its value
+ * is then value2 and replaces value1. */
+static void make_entries(const struct np_jpeg_code *codes, const struct np_jpeg_code *seconds,
+    struct np_jpeg_symbols *entries)
 {
-    const struct np_jpeg_code *code = &codes[index];
-    const int bits1 = code->length + code->size, known = LOOK - bits1;
-    const struct np_jpeg_code *next = &ac_codes[index << bits1 & ((1u << LOOK) - 1)];
-    const int bits2 = next->length + next->size;
+    for (uint32_t i = 0; i < 1u << LOOK; i++) {
+        const struct np_jpeg_code *code = &codes[i];
+        const uint32_t rests = 1u << code->rest, first = i >> code->rest;
+        const struct np_jpeg_code *next = &seconds[rests + (i & (rests - 1))];
+        const int bits = code->bits + next->bits;
 
-    if (!fits(code, LOOK) || bits1 > MAX_BITS)
-        return SLOW;
-    if (code->ends || !fits(next, known) || bits1 + bits2 > MAX_BITS)
-        return make_entry(
-            bits1 | (code->ends ? ENDS : 0), code->run, code->run, code->run, 0, code->part);
-    const int first = (int)(index >> known), second = code->run + 1 + next->run;
-
-    return make_entry((bits1 + bits2) | (next->ends ? ENDS : 0), second, code->run, second,
-        code->part + first, next->part - (first << bits2));
+        entries[i] = (struct np_jpeg_symbols){.bits = (uint8_t)bits,
+            .back = (uint8_t)(-bits & 63),
+            .first = code->reach,
+            .last = code->slow ? SLOW : (uint8_t)(code->reach + next->reach),
+            .value1 = (int16_t)(code->part + (int)first),
+            .value2 = (int16_t)(next->bits ? next->part - (int)(first << (next->bits & 31))
+                                           : code->part)};
+    }
 }
 
 static int keep_source(const struct np_jpeg_huff *huff, uint8_t *source)
@@ -126,14 +122,15 @@ static int keep_source(const struct np_jpeg_huff *huff, uint8_t *source)
 bool np_jpeg_make_tables(
     const struct np_jpeg_huff *dc, const struct np_jpeg_huff *ac, struct np_jpeg_tables *tables)
 {
+    struct np_jpeg_code seconds[1 << LOOK];
+
     tables->dc_source_bytes = tables->ac_source_bytes = 0;
     if (!read_codes(dc, true, tables->dc_code, tables->dc_limit, tables->dc_offset) ||
         !read_codes(ac, false, tables->ac_code, tables->ac_limit, tables->ac_offset))
         return false;
-    for (uint32_t i = 0; i < 1u << LOOK; i++) {
-        tables->dc[i] = entry_of(tables->dc_code, tables->ac_code, i);
-        tables->ac[i] = entry_of(tables->ac_code, tables->ac_code, i);
-    }
+    list_seconds(tables->ac_code, seconds);
+    make_entries(tables->dc_code, seconds, tables->dc);
+    make_entries(tables->ac_code, seconds, tables->ac);
     tables->dc_source_bytes = keep_source(dc, tables->dc_source);
     tables->ac_source_bytes = keep_source(ac, tables->ac_source);
     return true;
@@ -163,29 +160,43 @@ void np_jpeg_seek(struct np_jpeg_bits *bits, const uint8_t *stream, uint64_t bit
     stream += bit >> 3;
     bits->window = load(stream) << (bit & 7);
     bits->at = stream + 7;
-    bits->count = 56 - (int64_t)(bit & 7);
+    bits->count = 56 - (bit & 7);
 }
 
 uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream)
 {
-    return (uint64_t)(bits->at - stream) * 8 - (uint64_t)bits->count;
+    return (uint64_t)(bits->at - stream) * 8 - (bits->count & 63);
+}
+
+/* Is one of eight bytes ff? The lowest of the bits that are set shows the first. */
+static uint64_t find_ff(uint64_t bytes)
+{
+    return (~bytes - 0x0101010101010101) & bytes & 0x8080808080808080;
 }
 
 const uint8_t *np_jpeg_unstuff(struct np_jpeg_stream *stream, const uint8_t *at, const uint8_t *end)
 {
-    while (at < end) {
-        const uint8_t *found = memchr(at, 0xff, (size_t)(end - at));
-        const size_t nr = (size_t)((found ? found : end) - at);
+    uint8_t *out = stream->bytes + stream->nr_bytes;
 
-        memcpy(stream->bytes + stream->nr_bytes, at, nr);
-        stream->nr_bytes += nr;
-        at += nr;
-        if (!found || end - at < 2 || at[1] != 0)
+    for (;;) {
+        uint64_t bytes, found = 0;
+
+        while (!found && end - at >= 8) {
+            memcpy(&bytes, at, 8);
+            memcpy(out, &bytes, 8);
+            found = find_ff(bytes);
+            at += found ? __builtin_ctzll(found) / 8 : 8;
+            out += found ? __builtin_ctzll(found) / 8 : 8;
+        }
+        while (!found && at < end && *at != 0xff)
+            *out++ = *at++;
+        if (end - at < 2 || at[1] != 0)
             break;
-        stream->stuffed[stream->nr_stuffed++] = (uint32_t)stream->nr_bytes;
-        stream->bytes[stream->nr_bytes++] = 0xff;
+        stream->stuffed[stream->nr_stuffed++] = (uint32_t)(out - stream->bytes);
+        *out++ = 0xff;
         at += 2;
     }
+    stream->nr_bytes = (size_t)(out - stream->bytes);
     return at;
 }
 
@@ -198,43 +209,43 @@ static const struct np_jpeg_tables *tables_of(const struct np_jpeg_block *block)
 
 void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr)
 {
-    static const uint64_t stop[1 << LOOK] = {[0 ...(1 << LOOK) - 1] = SLOW};
+    static const struct np_jpeg_symbols stop[1 << LOOK] = {[0 ...(1 << LOOK) - 1] = {.last = SLOW}};
 
     blocks[nr - 1].next = stop;
     lane->block = blocks;
     lane->end = blocks + nr;
     lane->table = tables_of(blocks)->dc;
-    lane->bad = 0;
-    lane->k = 0;
+    lane->bad = false;
+    lane->last = NEW;
 }
 
-/* Goes to coefficient k, or to the next block if the entry ends this one. Without a branch: none could
- * predict the end of a block. */
-INLINE void advance(struct np_jpeg_lane *lane, uint64_t entry, uint64_t k)
+/* Sets the last coefficient, or goes to the next block if `bits` has ENDS. Without a branch: none
+ * could predict the end of a block. */
+INLINE void advance(struct np_jpeg_lane *lane, uint64_t bits, int64_t last)
 {
-    const uint64_t *table = lane->block->ac;
+    const struct np_jpeg_symbols *table = lane->block->ac;
     struct np_jpeg_block *block = lane->block;
 
 #if defined(__x86_64__)
     /* gcc would branch. */
-    __asm__("testb %b[entry], %b[entry]\n\t"
+    __asm__("testb %b[bits], %b[bits]\n\t"
             "cmovs %[next_table], %[table]\n\t"
             "cmovs %[next_block], %[block]\n\t"
-            "cmovs %[zero], %[k]"
-            : [k] "+&r"(k), [table] "+&r"(table), [block] "+&r"(block)
-            : [entry] "q"(entry), [next_table] "m"(lane->block->next),
-            [next_block] "r"(lane->block + 1), [zero] "r"(0ull)
+            "cmovs %[new], %[last]"
+            : [table] "+&r"(table), [block] "+r"(block), [last] "+r"(last)
+            : [bits] "q"(bits), [next_table] "m"(block->next), [next_block] "r"(block + 1),
+            [new] "r"((int64_t)NEW)
             : "cc");
 #else
-    if (entry & ENDS) {
+    if (bits & ENDS) {
         table = block->next;
         block++;
-        k = 0;
+        last = NEW;
     }
 #endif
     lane->table = table;
     lane->block = block;
-    lane->k = k;
+    lane->last = last;
 }
 
 /* The code of any length at the top of window; its length is 0 if there is none. */
@@ -261,7 +272,7 @@ static struct np_jpeg_code find_code(
 INLINE void refill(struct np_jpeg_bits *bits)
 {
     bits->window |= load(bits->at) >> (bits->count & 63);
-    bits->at += (63 - bits->count) >> 3;
+    bits->at += (~bits->count & 63) >> 3;
     bits->count |= 56;
 }
 
@@ -269,26 +280,27 @@ INLINE void refill(struct np_jpeg_bits *bits)
 BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
 {
     struct np_jpeg_block *block = lane->block;
-    const bool is_dc = lane->k == 0;
+    const bool is_dc = lane->last == NEW;
 
     if (block == lane->end)
         return false;
     refill(&lane->bits);
     const struct np_jpeg_code code = find_code(tables_of(block), is_dc, lane->bits.window);
-    const uint64_t value = lane->bits.window << code.length, k = lane->k + code.run;
+    const uint64_t value = lane->bits.window << code.length;
+    const int64_t last = lane->last + code.reach;
 
-    lane->bad = code.length == 0 || k > 63;
+    lane->bad = code.length == 0 || last > 63;
     if (lane->bad)
         return false;
     if (code.size > 0)
-        block->coef[np_jpeg_natural[k]] =
+        block->coef[np_jpeg_natural[last]] =
             (int16_t)((int)(value >> (64 - code.size)) + (value >> 63 ? 0 : 1 - (1 << code.size)));
     else if (is_dc)
         block->coef[0] = 0;
     lane->bits.window <<= code.length + code.size;
-    lane->bits.count -= code.length + code.size;
+    lane->bits.count -= (uint64_t)(code.length + code.size);
     refill(&lane->bits); /* up to two entries follow before the next one */
-    advance(lane, code.ends || k == 63 ? ENDS : 0, k + 1);
+    advance(lane, last == 63 ? ENDS : code.bits, last);
     return true;
 }
 
@@ -297,11 +309,12 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
  * slow_step(). */
 INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
 {
-    uint64_t entry = lane->table[lane->bits.window >> (64 - LOOK)];
-    const uint64_t reach = lane->k + (uint8_t)(entry >> 8);
+    const struct np_jpeg_symbols *entry = &lane->table[lane->bits.window >> (64 - LOOK)];
+    const int64_t last = lane->last + entry->last;
+    uint64_t bits = entry->bits;
 
-    if (__builtin_expect(reach >= 63, 0)) {
-        if (reach > 63) {
+    if (__builtin_expect(last >= 63, 0)) {
+        if (last > 63) {
             bool continues;
 
             *home = *lane;
@@ -309,54 +322,46 @@ INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
             *lane = *home;
             return continues;
         }
-        entry |= ENDS;
+        bits |= ENDS;
     }
-    const uint64_t top = lane->bits.window >> (-entry & 63);
-    const uint8_t *place = np_jpeg_natural + lane->k;
+    const uint64_t top = lane->bits.window >> (entry->back & 63);
+    int16_t *coef = lane->block->coef;
 
-    lane->bits.window <<= entry & 63;
-    lane->bits.count -= (int64_t)(entry & 63);
-    lane->block->coef[place[(uint8_t)(entry >> 16)]] = (int16_t)(entry >> 32);
-    lane->block->coef[place[(uint8_t)(entry >> 24)]] = (int16_t)((entry >> 48) + top);
-    advance(lane, entry, reach + 1);
+    lane->bits.window <<= bits & 63;
+    lane->bits.count -= bits;
+    coef[np_jpeg_natural[lane->last + entry->first]] = entry->value1;
+    coef[np_jpeg_natural[last]] = (int16_t)((uint64_t)entry->value2 + top);
+    advance(lane, bits, last);
     return true;
 }
 
-BMI2 static int run_one(struct np_jpeg_lane *lanes)
+BMI2 static void run_one(struct np_jpeg_lane *home)
 {
-    struct np_jpeg_lane a = lanes[0];
+    struct np_jpeg_lane lane = *home;
 
     do
-        refill(&a.bits);
-    while (step(&a, &lanes[0]) && step(&a, &lanes[0]) && step(&a, &lanes[0]));
-    lanes[0] = a;
-    return 0;
+        refill(&lane.bits);
+    while (step(&lane, home) && step(&lane, home) && step(&lane, home));
+    *home = lane;
 }
 
-BMI2 static int run_two(struct np_jpeg_lane *lanes)
+BMI2 static void run_two(struct np_jpeg_lane *home_a, struct np_jpeg_lane *home_b)
 {
-    struct np_jpeg_lane a = lanes[0], b = lanes[1];
-    int stopped;
+    struct np_jpeg_lane a = *home_a, b = *home_b;
 
-    for (;;) {
+    do {
         refill(&a.bits);
         refill(&b.bits);
-        for (int i = 0; i < 3; i++) {
-            stopped = 0;
-            if (!step(&a, &lanes[0]))
-                goto out;
-            stopped = 1;
-            if (!step(&b, &lanes[1]))
-                goto out;
-        }
-    }
-out:
-    lanes[0] = a;
-    lanes[1] = b;
-    return stopped;
+    } while (step(&a, home_a) && step(&b, home_b) && step(&a, home_a) && step(&b, home_b) &&
+             step(&a, home_a) && step(&b, home_b));
+    *home_a = a;
+    *home_b = b;
 }
 
-int np_jpeg_run(struct np_jpeg_lane *lanes, int nr)
+void np_jpeg_run(struct np_jpeg_lane *a, struct np_jpeg_lane *b)
 {
-    return nr == 2 ? run_two(lanes) : run_one(lanes);
+    if (b)
+        run_two(a, b);
+    else
+        run_one(a);
 }

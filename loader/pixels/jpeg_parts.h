@@ -51,16 +51,30 @@ size_t np_jpeg_copy_header(const struct np_jpeg_frame *frame, uint8_t *header, s
 
 #define NP_JPEG_LOOK 10 /* bits that index a table */
 
-/* A symbol's code. The bits of an index begin with it; length 0: it is longer than the index. */
+/* What the next bits of a stream stand for: one symbol with its value, or two. The places of the
+ * values count from the last coefficient, in zigzag order. A single symbol is both. */
+struct np_jpeg_symbols {
+    uint8_t bits;   /* of them; 128 more: the block ends */
+    uint8_t back;   /* 64 less their number */
+    uint8_t first;  /* the first value's place */
+    uint8_t last;   /* the second one's; 255: must be decoded slowly */
+    int16_t value1; /* the first value */
+    int16_t value2; /* the second one, less the bits taken as a number, modulo 2^16 */
+};
+
+/* A symbol's code. */
 struct np_jpeg_code {
-    uint8_t length, run, size;
-    bool ends;    /* the block */
-    int16_t part; /* of the value, see code_of() */
+    uint8_t length, size; /* bits of the code and of its value; length 0: longer than an index */
+    uint8_t bits;         /* of both; 128 more: the block ends */
+    uint8_t reach;        /* the place of its value, or of the block's end: its run and one more */
+    uint8_t rest;         /* bits that it leaves of an index to a second symbol */
+    bool slow;            /* too long for an entry */
+    int16_t part;         /* of the value, see code_of() */
 };
 
 /* A pair of DC and AC tables (F.2.2.3), made for speed. */
 struct np_jpeg_tables {
-    uint64_t dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* see make_entry() */
+    struct np_jpeg_symbols dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* by the next bits */
     struct np_jpeg_code dc_code[1 << NP_JPEG_LOOK], ac_code[1 << NP_JPEG_LOOK];
     uint32_t dc_limit[17], ac_limit[17]; /* by length: first 16-bit value past its codes */
     int dc_offset[17], ac_offset[17];    /* by length: index of a symbol less its code */
@@ -77,22 +91,22 @@ bool np_jpeg_has_tables(const struct np_jpeg_tables *tables, const struct np_jpe
 struct np_jpeg_bits {
     const uint8_t *at; /* the next byte to load */
     uint64_t window;   /* the next bits, at the top */
-    int64_t count;     /* of them, at least */
+    uint64_t count;    /* of them, at least, in the lowest 6 bits */
 };
 
 #define NP_JPEG_SLACK 256 /* readable bytes past a stream, for each block of a lane */
 
 struct np_jpeg_block {
-    int16_t coef[64];     /* natural order; DC as a difference */
-    const uint64_t *ac;   /* of its np_jpeg_tables */
-    const uint64_t *next; /* the dc of the next block's, or a table that stops the lane */
+    int16_t coef[64];                   /* natural order; DC as a difference */
+    const struct np_jpeg_symbols *ac;   /* of its np_jpeg_tables */
+    const struct np_jpeg_symbols *next; /* the next block's dc, or a table that stops the lane */
 };
 
 /* Decodes a sequence of blocks. */
 struct np_jpeg_lane {
     struct np_jpeg_bits bits;
-    const uint64_t *table;
-    uint64_t k; /* the next coefficient of block, in zigzag order */
+    const struct np_jpeg_symbols *table;
+    int64_t last; /* coefficient of block that is decoded, in zigzag order; -1: none */
     struct np_jpeg_block *block, *end;
     bool bad; /* bad codes */
 };
@@ -103,9 +117,9 @@ uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream
 /* Sets a lane to decode nr blocks. Their coefficients must be zero, ac set, and next
  * (but the last one's). */
 void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr);
-/* Decodes with nr lanes (1 or 2), a symbol of each in turn, until one of them is at its end or finds
- * bad codes (then bad is set); returns which. */
-int np_jpeg_run(struct np_jpeg_lane *lanes, int nr);
+/* Decodes with one or two lanes (b may be NULL), a symbol of each in turn, until one is at its end or
+ * finds bad codes (then bad is set). Neither may be at its end before. */
+void np_jpeg_run(struct np_jpeg_lane *a, struct np_jpeg_lane *b);
 /* Entropy-coded data without stuffed bytes (B.1.1.5). */
 struct np_jpeg_stream {
     uint8_t *bytes;
@@ -190,5 +204,51 @@ void np_jpeg_rows_fini(struct np_jpeg_rows *rows);
 bool np_jpeg_rows_transform(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment);
 /* Writes the rows of pixels that are complete with row `row` of MCUs; rows come in order. */
 void np_jpeg_rows_write(struct np_jpeg_rows *rows, int row);
+
+/* --- segments (jpeg_segments.c) ------------------------------------------------------------ */
+
+#define NP_JPEG_MAX_BLOCKS (NP_JPEG_STEP * NP_JPEG_MCU_BLOCKS)
+#define NP_JPEG_NR_TABLES  4 /* pairs that are kept; a picture has three at most */
+
+/* What one lane decodes. */
+struct np_jpeg_scan {
+    struct np_jpeg_lane lane;
+    const uint8_t *stream;
+    uint64_t end;                   /* of its data, in bits of stream */
+    struct np_jpeg_segment segment; /* nr is 0: none */
+    int dc[NP_JPEG_COMPONENTS];     /* predictors */
+    struct np_jpeg_block blocks[NP_JPEG_MAX_BLOCKS + 1];
+};
+
+struct np_jpeg {
+    bool plain; /* for tests */
+    struct np_jpeg_frame frame;
+    struct np_jpeg_rows rows;
+    struct np_jpeg_entries entries;
+    size_t entries_bytes;
+
+    struct np_jpeg_tables tables[NP_JPEG_NR_TABLES];
+    uint64_t last_use[NP_JPEG_NR_TABLES], nr_uses;
+    const struct np_jpeg_symbols *next; /* of the last block of an MCU */
+
+    struct np_jpeg_stream stream;
+    size_t stream_bytes, stuffed_bytes;
+    size_t *starts; /* of the restart intervals in the stream, and its end */
+    int nr_intervals;
+    size_t starts_bytes;
+
+    struct np_jpeg_scan scan[2]; /* the second one only where rows have entries */
+    bool enters;                 /* each segment begins at an entry */
+    int row, mcu, end_row;       /* the next segment's place; the row to stop at */
+    int interval, left;          /* without entries: of restart; MCUs up to the next one */
+};
+
+/* Decodes the area's rows before end_row, all of which have entries. 0, -EBADMSG or -ENOMEM. */
+int np_jpeg_enter(struct np_jpeg *jpeg, int end_row, struct np_err *err);
+/* Decodes the other rows of the area, and notes entries. 0, -EBADMSG or -ENOMEM. */
+int np_jpeg_go_through(struct np_jpeg *jpeg, struct np_err *err);
+/* Turns the bits of the entries of rows known..end-1 into those of the file, in which stuffed bytes lie
+ * between them. The stream began at the entry of row known-1, or with the scan. */
+void np_jpeg_place_entries(struct np_jpeg *jpeg, int known, int end);
 
 #endif
