@@ -42,8 +42,8 @@ field() { sed -n "s/.*\"$1\": \"\{0,1\}\([^\",}]*\).*/\1/p" bench.json | tail -n
 digest() {
     set_name=$1 cpu=$2
     shift 2
-    NNPIPE_CPU=$cpu "$NNPIPE" bench loader "$set_name.yaml" --steps "$steps" --json "$@" >bench.json 2>"$OUT" &&
-        field digest
+    NNPIPE_CPU=$cpu "$NNPIPE" bench loader "$set_name.yaml" --steps "$steps" --entries --json "$@" \
+        >bench.json 2>"$OUT" && field digest
 }
 # one_digest SET CPU ENTRIES IO READERS DEPTH CACHE
 one_digest() {

@@ -35,8 +35,9 @@ rows() {
     while read -r chain; do
         n=$((n + 1))
         [ "$4" != new ] || rm -rf "$XDG_CACHE_HOME"
-        NNPIPE_CPU=$3 NNPIPE_ROWS=$5/$n "$log" bench loader "$TMP/$1.yaml" --epochs 1 -o "loader.augment=$chain" \
-            -o "loader.pixels=pillow-$2" -o "loader.entries=$(echo "$4" | sed 's/new\|used/auto/')" || return 1
+        NNPIPE_CPU=$3 NNPIPE_ROWS=$5/$n "$log" bench loader "$TMP/$1.yaml" --epochs 1 --entries \
+            -o "loader.augment=$chain" -o "loader.pixels=pillow-$2" \
+            -o "loader.entries=$(echo "$4" | sed 's/new\|used/auto/')" || return 1
     done <"$TMP/$1.chains"
 }
 equal() { # equal SET CPU ENTRIES
