@@ -124,15 +124,20 @@ static int64_t distance(const struct np_entry *at, int i, int nr_in_row)
     return like > 0 ? (int64_t)(at[like].bit - at[like - 1].bit) : 0;
 }
 
-static uint64_t number_of(const struct np_entry *at, int i, int column, int nr_in_row)
+static inline uint64_t zigzag(int64_t difference)
 {
-    int64_t difference;
+    return (uint64_t)difference << 1 ^ (uint64_t)(difference >> 63);
+}
 
-    if (column == 0)
-        difference = (int64_t)(at[i].bit - at[i - 1].bit) - distance(at, i, nr_in_row);
-    else
-        difference = at[i].dc[column - 1] - above(at, i, nr_in_row)->dc[column - 1];
-    return difference < 0 ? 2 * (uint64_t)-difference - 1 : 2 * (uint64_t)difference;
+/* Entry i's numbers, by column. */
+static inline void numbers_of(
+    const struct np_entry *at, int i, int nr_in_row, uint64_t numbers[NR_COLUMNS])
+{
+    const struct np_entry *like = above(at, i, nr_in_row);
+
+    numbers[0] = zigzag((int64_t)(at[i].bit - at[i - 1].bit) - distance(at, i, nr_in_row));
+    for (int c = 0; c < NR_COLUMNS - 1; c++)
+        numbers[1 + c] = zigzag(at[i].dc[c] - like->dc[c]);
 }
 
 /* The parameter of a column of n numbers: about the logarithm of their mean. A position always has
@@ -176,6 +181,10 @@ static void put_number(struct bits *bits, uint64_t value, int k)
 {
     const uint64_t ones = value >> k;
 
+    if (ones < LONG_ONES && ones + (unsigned)k < 32) {
+        put_bits(bits, ((2ull << ones) - 2) << k | (value & ((1ull << k) - 1)), (int)ones + 1 + k);
+        return;
+    }
     if (ones < LONG_ONES) {
         put_bits(bits, (2ull << ones) - 2, (int)ones + 1);
         put_bits(bits, value & ((1ull << k) - 1), k);
@@ -193,20 +202,24 @@ static uint8_t *put_numbers(const struct np_picture_entries *entries, uint8_t *a
 {
     const int in_row = per_row(entries);
     struct bits bits = {.at = at};
+    uint64_t numbers[NR_COLUMNS], sums[NR_COLUMNS] = {0};
     int k[NR_COLUMNS];
 
+    for (int i = 1; i < entries->nr; i++) {
+        numbers_of(entries->at, i, in_row, numbers);
+        for (int c = 0; c < NR_COLUMNS; c++)
+            sums[c] += numbers[c];
+    }
     for (int c = 0; c < NR_COLUMNS; c++) {
-        uint64_t sum = 0;
-
-        for (int i = 1; i < entries->nr; i++)
-            sum += number_of(entries->at, i, c, in_row);
-        k[c] = parameter(c, sum, (uint64_t)entries->nr - 1);
+        k[c] = parameter(c, sums[c], (uint64_t)entries->nr - 1);
         put_bits(&bits, (uint64_t)k[c], 5);
     }
-    for (int i = 1; i < entries->nr; i++)
+    for (int i = 1; i < entries->nr; i++) {
+        numbers_of(entries->at, i, in_row, numbers);
         for (int c = 0; c < NR_COLUMNS; c++)
             if (k[c] != ALL_ZERO)
-                put_number(&bits, number_of(entries->at, i, c, in_row), k[c]);
+                put_number(&bits, numbers[c], k[c]);
+    }
     if (bits.nr > 0)
         put_bits(&bits, 0, 8 - bits.nr);
     return bits.at;
