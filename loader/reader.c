@@ -32,7 +32,7 @@ struct np_job {
     int attempt; /* samples of this position that were bad */
     int nr_tries;
     uint64_t tried_ns;  /* when its read was last submitted */
-    uint64_t submit_ns; /* how long submitting took, as np_stat_pass() */
+    uint64_t submit_ns; /* how long opening and submitting took, as np_stat_pass() */
     int own_fd;         /* the sample's own file, or -1 */
     bool in_flight;
     uint8_t *buffer;
@@ -178,23 +178,25 @@ static int check_size(struct np_reader *reader, struct np_job *job)
     return 0;
 }
 
-/* Opens the sample's own file, as it is now. 0; 1: it is no image or memory is out, and `why` is
- * set; or the storage's -errno. */
-static int open_own(struct np_reader *reader, struct np_job *job)
+/* Takes the sample's own file, as it is now. fd: what np_io_reap() gave, or -EINPROGRESS: nothing
+ * yet. 0; -EINPROGRESS: submit its opening; 1: it is no image or memory is out, and `why` is set; or
+ * the storage's -errno. */
+static int open_own(struct np_reader *reader, struct np_job *job, int fd)
 {
     const struct np_set *set = set_of(reader, job);
 
     np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
     move(reader, NP_READER_CALLS);
-    job->own_fd = np_extent_open(job->extent.path, &job->record, &job->making.mtime_ns);
+    if (fd == -EINPROGRESS)
+        fd = np_io_open_now(&reader->io, job->extent.path);
+    if (fd != -EINPROGRESS)
+        fd = job->own_fd = np_extent_opened(fd, &job->record, &job->making.mtime_ns);
     move(reader, NP_READER_WORKS);
     np_stat_called(reader->block);
-    if (job->own_fd < 0) {
-        const int code = job->own_fd;
-
-        if (!np_extent_is_bad(set->index, code))
-            return code;
-        np_err_set(&reader->why, -EBADMSG, "cannot be opened: %s", strerror(-code));
+    if (fd < 0) {
+        if (!np_extent_is_bad(set->index, fd))
+            return fd;
+        np_err_set(&reader->why, -EBADMSG, "cannot be opened: %s", strerror(-fd));
         return 1;
     }
     if (job->record.bytes != job->extent.record->bytes)
@@ -206,10 +208,16 @@ static int open_own(struct np_reader *reader, struct np_job *job)
 static int submit(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = set_of(reader, job);
-    int code;
+    int code = 0;
 
     job->tried_ns = np_now_ns();
-    if (set->index->root && job->own_fd < 0 && (code = open_own(reader, job)))
+    if (set->index->root && job->own_fd < 0)
+        code = open_own(reader, job, -EINPROGRESS);
+    if (code == -EINPROGRESS) {
+        job->read = (struct np_io_read){.path = job->extent.path, .owner = job};
+        return np_io_submit(&reader->io, &job->read);
+    }
+    if (code)
         return code;
     if (np_row_plan(reader->maker, &job->making, job->buffer, &reader->why))
         return 1;
@@ -223,8 +231,8 @@ static int submit(struct np_reader *reader, struct np_job *job)
     return np_io_submit(&reader->io, &job->read);
 }
 
-/* Submits the read, with retries. code: how the last attempt failed, or 0. Returns 1 if the read is
- * in flight; else -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
+/* Submits the read, or the opening, with retries. code: how the last attempt failed, or 0. Returns 1
+ * if it is in flight; else -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
 static int submit_again(struct np_reader *reader, struct np_job *job, int code)
 {
     for (;;) {
@@ -244,7 +252,7 @@ static int submit_again(struct np_reader *reader, struct np_job *job, int code)
             break;
     }
     job->in_flight = true;
-    job->submit_ns = np_stat_pass(reader->block, NP_STAGE_READ);
+    job->submit_ns += np_stat_pass(reader->block, NP_STAGE_READ);
     np_stat_in_flight(reader->block, reader->io.nr_in_flight);
     return 1;
 }
@@ -257,6 +265,7 @@ static int start(struct np_reader *reader, struct np_job *job)
     int code;
 
     job->record = np_index_get(index, making->sample);
+    job->submit_ns = 0;
     making->ticket = &job->ticket;
     making->record = &job->record;
     making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.row);
@@ -282,6 +291,11 @@ static int read_whole(struct np_reader *reader, struct np_job *job)
 /* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
 static int check_read(struct np_reader *reader, struct np_job *job)
 {
+    if (job->read.path) {
+        const int code = open_own(reader, job, job->read.result);
+
+        return code > 0 ? reader->why.code : submit_again(reader, job, code);
+    }
     if (job->read.result < 0)
         return submit_again(reader, job, job->read.result);
     if (job->making.is_part && (uint32_t)job->read.result < job->read.bytes)
@@ -484,7 +498,8 @@ static struct np_job *reap(struct np_reader *reader)
     if (!read) {
         job = oldest_read(reader);
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
-        np_stat_wait(reader->block, NP_STATE_IO_WAIT, "read", job->extent.path, job->record.offset);
+        np_stat_wait(reader->block, NP_STATE_IO_WAIT, job->read.path ? "open" : "read",
+            job->extent.path, job->record.offset);
         move(reader, NP_READER_CALLS);
         read = np_io_reap(&reader->io, true);
         move(reader, NP_READER_WORKS);

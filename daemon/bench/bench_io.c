@@ -35,7 +35,6 @@ struct io_bench {
 struct one_read {
     struct np_io_read read;
     struct np_extent extent;
-    int own_fd;
 };
 
 static void fail(struct io_bench *bench, const struct np_err *err)
@@ -44,6 +43,20 @@ static void fail(struct io_bench *bench, const struct np_err *err)
     if (!bench->err.code)
         bench->err = *err;
     pthread_mutex_unlock(&bench->lock);
+}
+
+/* fd: of the file, or -EINPROGRESS: it must be opened first, or why it cannot be opened. */
+static int start(struct np_io *io, struct one_read *one, int fd, struct np_err *err)
+{
+    int code;
+
+    if (fd < 0 && fd != -EINPROGRESS)
+        return np_err_set(err, fd, "%s: cannot open: %s", one->extent.path, strerror(-fd));
+    one->read.path = fd < 0 ? one->extent.path : NULL;
+    one->read.fd = fd;
+    code = np_io_submit(io, &one->read);
+    return code ? np_err_set(err, code, "%s: cannot read: %s", one->extent.path, strerror(-code))
+                : 0;
 }
 
 /* 1: enough reads have been submitted. */
@@ -55,35 +68,35 @@ static int submit(
     const uint64_t sample =
         np_permute(n, bench->seed, NP_STREAM_ORDER, (uint32_t)(position / n), 0, position % n);
     const struct np_record record = np_index_get(bench->index, sample);
-    int code;
 
     if (position >= bench->max_reads)
         return 1;
     np_source_locate(bench->index, sample, &one->extent);
-    one->own_fd = -1;
-    if (bench->index->root) {
-        one->own_fd = open(one->extent.path, O_RDONLY | O_CLOEXEC);
-        if (one->own_fd < 0)
-            return np_err_set(
-                err, -errno, "%s: cannot open: %s", one->extent.path, strerror(errno));
-    }
-    one->read.fd = one->own_fd >= 0 ? one->own_fd : np_files_fd(bench->files, record.file);
     one->read.offset = record.offset;
     one->read.bytes = record.bytes;
     one->read.owner = one;
-    code = np_io_submit(io, &one->read);
-    return code ? np_err_set(err, code, "%s: cannot read: %s", one->extent.path, strerror(-code))
-                : 0;
+    return start(io, one,
+        bench->index->root ? np_io_open_now(io, one->extent.path)
+                           : np_files_fd(bench->files, record.file),
+        err);
+}
+
+static void close_own(const struct io_bench *bench, struct one_read *one)
+{
+    if (bench->index->root && one->read.fd >= 0)
+        close(one->read.fd);
+    one->read.fd = -1;
 }
 
 /* Waits for a read. NULL: it failed. */
 static struct one_read *reap(struct io_bench *bench, struct np_io *io, struct np_err *err)
 {
-    struct one_read *one = np_io_reap(io, true)->owner;
+    struct one_read *one;
 
-    if (one->own_fd >= 0)
-        close(one->own_fd);
-    one->own_fd = -1;
+    while ((one = np_io_reap(io, true)->owner)->read.path)
+        if (start(io, one, one->read.result, err))
+            return NULL;
+    close_own(bench, one);
     if (one->read.result < 0) {
         np_err_set(err, one->read.result, "%s: cannot read at offset %" PRIu64 ": %s",
             one->extent.path, one->read.offset, strerror(-one->read.result));
@@ -123,21 +136,19 @@ static void *io_thread(void *context)
     struct np_err err = {0};
     int code;
 
+    for (int i = 0; i < bench->depth; i++)
+        reads[i].read = (struct np_io_read){
+            .fd = -1, .buffer = buffers ? (char *)buffers + (size_t)i * bytes : NULL};
     if (!buffers)
         code = np_err_set(&err, -ENOMEM, "out of memory for %d reads", bench->depth);
     else
         code = np_io_open(&io, bench->io, bench->depth, &err);
-    for (int i = 0; !code && i < bench->depth; i++) {
-        reads[i].read.buffer = (char *)buffers + (size_t)i * bytes;
-        reads[i].own_fd = -1;
-    }
     if (!code)
         code = read_all(bench, &io, reads, &err);
     __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
     np_io_close(&io); /* waits for reads in flight */
     for (int i = 0; i < bench->depth; i++)
-        if (reads[i].own_fd > 0)
-            close(reads[i].own_fd);
+        close_own(bench, &reads[i]);
     np_page_allocator.free(NULL, buffers, bytes * (size_t)bench->depth + 1);
     np_free(reads);
     if (code)

@@ -3,9 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "loader/base/mem.h"
 
@@ -13,7 +17,7 @@ bool np_io_advance(struct np_io_read *read, int64_t returned)
 {
     if (returned == -EINTR || returned == -EAGAIN)
         return false;
-    if (returned < 0) {
+    if (returned < 0 || read->path) {
         read->result = (int32_t)returned;
         return true;
     }
@@ -26,13 +30,15 @@ bool np_io_advance(struct np_io_read *read, int64_t returned)
 }
 
 /* Reads from the page cache, without waiting. True: the read is complete. */
-static bool probe_cache(struct np_io_read *read)
+static bool probe_cache(struct np_io *io, struct np_io_read *read)
 {
     struct iovec part = {read->buffer, read->bytes};
     ssize_t got = preadv2(read->fd, &part, 1, (off_t)read->offset, RWF_NOWAIT);
 
+    /* EOPNOTSUPP: io_uring's own attempt to read without waiting would wait. */
+    io->blocks = read->blocks = got < 0 && errno == EOPNOTSUPP;
     /* 0 may be the file's end, or a file system that does not know: the backend will find out, as
-     * with an error (EAGAIN: not there; EOPNOTSUPP: not known). */
+     * with an error (EAGAIN: not there). */
     return got > 0 && np_io_advance(read, got);
 }
 
@@ -40,10 +46,11 @@ int np_io_submit(struct np_io *io, struct np_io_read *read)
 {
     int status;
 
-    assert(io->nr_in_flight < io->depth && read->bytes <= INT32_MAX);
+    assert(io->nr_in_flight < io->depth && read->bytes <= INT32_MAX && (!read->path || io->opens));
     read->result = 0;
     read->done_bytes = 0;
-    if (read->bytes == 0 || (!io->ops->no_cache_probe && probe_cache(read))) {
+    read->blocks = read->path && io->blocks;
+    if (!read->path && (read->bytes == 0 || (!io->ops->no_cache_probe && probe_cache(io, read)))) {
         io->complete[(io->first_complete + io->nr_complete++) % io->depth] = read;
         io->nr_cached++;
     } else {
@@ -54,6 +61,23 @@ int np_io_submit(struct np_io *io, struct np_io_read *read)
     io->nr_reads++;
     io->nr_in_flight++;
     return 0;
+}
+
+int np_io_open_now(const struct np_io *io, const char *path)
+{
+    int fd;
+
+    if (io->opens && (io->blocks || io->ops->no_cache_probe))
+        return -EINPROGRESS;
+    if (io->opens) {
+        struct open_how how = {.flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+
+        /* An error may be a filter's, that of a path only in part in the cache, or real. */
+        fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+        return fd < 0 ? -EINPROGRESS : fd;
+    }
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
 }
 
 struct np_io_read *np_io_reap(struct np_io *io, bool wait)
@@ -74,10 +98,13 @@ struct np_io_read *np_io_reap(struct np_io *io, bool wait)
 
 void np_io_close(struct np_io *io)
 {
+    const struct np_io_read *read;
+
     if (!io->ops)
         return;
-    while (np_io_reap(io, true))
-        ;
+    while ((read = np_io_reap(io, true)) != NULL)
+        if (read->path && read->result >= 0)
+            close(read->result);
     io->ops->close(io);
     np_free(io->complete);
     memset(io, 0, sizeof(*io));

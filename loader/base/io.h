@@ -9,8 +9,9 @@
 
 #include "loader/base/err.h"
 
-/* One read in flight. The caller owns it and the buffer until np_io_reap() returns it. */
+/* One read in flight. The caller owns it, the path and the buffer until np_io_reap() returns it. */
 struct np_io_read {
+    const char *path; /* NULL: a read. Else this file is opened, and `result` is its descriptor */
     int fd;
     uint64_t offset;
     uint32_t bytes; /* wanted, at most INT32_MAX */
@@ -18,6 +19,7 @@ struct np_io_read {
     void *owner;         /* for the caller */
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
     uint32_t done_bytes; /* so far; for np_io alone */
+    bool blocks;         /* its file system reads only while the caller waits; for np_io alone */
 };
 
 struct np_io;
@@ -25,7 +27,8 @@ struct np_io;
 /* The read table. Calls are made by the thread that opened the np_io. */
 struct np_io_ops {
     const char *name;
-    bool no_cache_probe; /* every read goes to the backend, not to the page cache first */
+    bool no_cache_probe; /* all goes to the backend, not to the kernel's caches first */
+    bool opens;          /* submit() accepts a read with a path, if the kernel does */
     /* Required. At most `depth` reads in flight. -ENOSYS: not on this machine. */
     int (*open)(struct np_io *io, int depth, struct np_err *err);
     /* Required. Never blocks; the read continues at done_bytes. */
@@ -56,6 +59,8 @@ struct np_io {
     struct np_io_read **complete; /* (depth) ring of reads that the page cache had */
     int first_complete, nr_complete;
     uint64_t nr_reads, nr_cached; /* so far; nr_cached: complete at once */
+    bool opens;                   /* np_io_open_now() may leave a file to np_io_submit() */
+    bool blocks;                  /* so did the file system of the last read */
 };
 
 extern const struct np_io_ops np_io_uring, np_io_pread;
@@ -67,6 +72,10 @@ int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err
 /* Starts a read; at most io->depth may be in flight. A read from the page cache (RWF_NOWAIT)
  * completes at once. Does not wait for the disk. */
 int np_io_submit(struct np_io *io, struct np_io_read *read);
+/* Opens a file for reading. Returns the descriptor or -errno; -EINPROGRESS: the storage must be
+ * asked, so submit a read with this path, because many files can be opened at the same time. A
+ * backend that cannot do that (pread, io_uring before Linux 5.12) opens the file here and waits. */
+int np_io_open_now(const struct np_io *io, const char *path);
 /* A complete read, in any order; NULL: none. wait: blocks until a read is complete; NULL: none is
  * in flight. A failed read has its errno in `result`, after all retries. */
 struct np_io_read *np_io_reap(struct np_io *io, bool wait);

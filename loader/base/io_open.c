@@ -1,12 +1,27 @@
 /* Opens an np_io: the backends by name. */
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
 static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
+
+/* RESOLVE_CACHED came with Linux 5.12, io_uring's opens with 5.6; a filter may refuse the call. */
+static bool kernel_opens(void)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+    const int fd = (int)syscall(SYS_openat2, AT_FDCWD, "/", &how, sizeof(how));
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
 
 static int open_backend(
     struct np_io *io, const struct np_io_ops *ops, int depth, struct np_err *err)
@@ -17,6 +32,7 @@ static int open_backend(
     io->ops = ops;
     io->depth = depth;
     io->complete = np_try_array((size_t)depth, sizeof(struct np_io_read *), err);
+    io->opens = ops->opens && kernel_opens();
     status = io->complete ? ops->open(io, depth, err) : -ENOMEM;
     if (status) {
         np_free(io->complete);

@@ -1,8 +1,10 @@
 /* The io_uring backend: one ring per thread, with an entry for each read in flight. Each read is
  * submitted at once, so that the disk works while the thread decodes; short reads continue until
- * they are complete. The ring allows only reads (IORING_RESTRICTION): an attacker in this process
- * cannot use it to write or to connect. */
+ * they are complete. Opens, and reads of file systems that only block (NFS, FUSE), wait in threads
+ * of the kernel. The ring allows only reads and opens (IORING_RESTRICTION): an attacker in this
+ * process cannot use it to write or to connect. */
 #include <errno.h>
+#include <fcntl.h>
 #include <liburing.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,13 +22,16 @@ static int register_ring(struct io_uring *ring, unsigned op, void *arg, unsigned
     return syscall(__NR_io_uring_register, ring->ring_fd, op, arg, n) < 0 ? -errno : 0;
 }
 
-static int restrict_to_reads(struct io_uring *ring)
+static int restrict_ring(struct io_uring *ring)
 {
     struct io_uring_restriction allowed[] = {
         {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ},
+        {.opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_OPENAT},
+        {.opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = IOSQE_ASYNC},
         {.opcode = IORING_RESTRICTION_REGISTER_OP, .register_op = IORING_REGISTER_ENABLE_RINGS},
     };
-    int status = register_ring(ring, IORING_REGISTER_RESTRICTIONS, allowed, 2);
+    int status = register_ring(
+        ring, IORING_REGISTER_RESTRICTIONS, allowed, sizeof(allowed) / sizeof(*allowed));
 
     return status ? status : register_ring(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
@@ -48,7 +53,7 @@ static int open_ring(struct io_uring *ring, unsigned nr_entries)
 
         status = io_uring_queue_init_params(nr_entries, ring, &params);
         if (status == 0 && flags[i] & IORING_SETUP_R_DISABLED) {
-            status = restrict_to_reads(ring);
+            status = restrict_ring(ring);
             if (status)
                 io_uring_queue_exit(ring);
         }
@@ -101,8 +106,13 @@ static int submit(struct np_io *io, struct np_io_read *read)
         flush(ring);
         sqe = io_uring_get_sqe(ring);
     }
-    io_uring_prep_read(sqe, read->fd, (char *)read->buffer + read->done_bytes,
-        read->bytes - read->done_bytes, read->offset + read->done_bytes);
+    if (read->path)
+        io_uring_prep_openat(sqe, AT_FDCWD, read->path, O_RDONLY | O_CLOEXEC, 0);
+    else
+        io_uring_prep_read(sqe, read->fd, (char *)read->buffer + read->done_bytes,
+            read->bytes - read->done_bytes, read->offset + read->done_bytes);
+    if (read->blocks)
+        sqe->flags |= IOSQE_ASYNC;
     io_uring_sqe_set_data(sqe, read);
     flush(ring);
     return 0;
@@ -153,6 +163,7 @@ static void close_ring(struct np_io *io)
 
 const struct np_io_ops np_io_uring = {
     .name = "uring",
+    .opens = true,
     .open = open_state,
     .submit = submit,
     .reap = reap,

@@ -124,14 +124,13 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
         ret_extent->path = index->paths[ret_extent->record->file];
 }
 
-int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns)
+int np_extent_opened(int fd, struct np_record *record, uint64_t *ret_mtime_ns)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     uint32_t bytes;
 
     if (fd < 0)
-        return -errno;
+        return fd;
     const int code = fstat(fd, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
     if (code) {
         close(fd);
@@ -145,6 +144,13 @@ int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mti
     record->bytes = record->inner_bytes = bytes;
     *ret_mtime_ns = np_index_stamp_of(&st).mtime_ns;
     return fd;
+}
+
+int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    return np_extent_opened(fd < 0 ? -errno : fd, record, ret_mtime_ns);
 }
 
 bool np_extent_is_bad(const struct np_index *index, int code)

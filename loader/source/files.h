@@ -32,6 +32,8 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
  * gets the new size and no checksum. *ret_mtime_ns: of a regular file, else not set. Returns the
  * descriptor or -errno. Blocks on the disk. */
 int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns);
+/* The same for a file just opened: fd, or an -errno, which it returns. Closes fd on an error. */
+int np_extent_opened(int fd, struct np_record *record, uint64_t *ret_mtime_ns);
 /* True if this -errno concerns the one file: it is missing, may not be read, or is a folder. False
  * if it comes from the storage, or while the set's own folder is missing. Blocks on the disk. */
 bool np_extent_is_bad(const struct np_index *index, int code);

@@ -3,6 +3,7 @@
 #include "tests/sim/io_sim.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,10 @@ static int64_t read_some(struct sim *sim, const struct np_io_read *read)
     uint32_t left = read->bytes - read->done_bytes;
     ssize_t got;
 
+    if (read->path) {
+        got = open(read->path, O_RDONLY | O_CLOEXEC);
+        return got < 0 ? -errno : got;
+    }
     if (np_draw_uniform(&sim->draws) < sim->disk.options.short_share) {
         if (np_draw_below(&sim->draws, 4) == 0)
             return -EINTR;
@@ -210,6 +215,7 @@ int64_t np_io_sim_nr_syncs(const struct np_io *io)
 static const struct np_io_ops np_io_sim = {
     .name = "sim",
     .no_cache_probe = true,
+    .opens = true,
     .open = open_sim,
     .submit = submit,
     .reap = reap,
@@ -241,6 +247,7 @@ int __wrap_np_io_open(struct np_io *io, const char *name, int depth, struct np_e
         return status;
     io->ops->close(io);
     io->ops = &np_io_sim;
+    io->opens = true;
     status = open_sim(io, depth, err);
     if (status) {
         np_free(io->complete);

@@ -1,6 +1,7 @@
 /* Reading through every backend: the same bytes, whatever the cache, the end of the file and
  * a kernel without io_uring do. */
 #include <errno.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -9,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -196,6 +199,119 @@ Test(io, closing_waits_for_reads_in_flight)
     }
 }
 
+/* Opens a file as a reader does, at once or through the backend: its descriptor, or -errno. */
+static int open_file(struct np_io *io, const char *path)
+{
+    struct np_io_read read = {.path = path};
+    int fd = np_io_open_now(io, path);
+
+    if (fd != -EINPROGRESS)
+        return fd;
+    if (np_io_submit(io, &read) || np_io_reap(io, true) != &read)
+        abort();
+    return read.result;
+}
+
+static int nr_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+Test(io, every_backend_opens_files, .timeout = 60)
+{
+    for (size_t i = 0; i < 2 * sizeof(names) / sizeof(*names); i++) {
+        char path[] = "/tmp/np_test_io.XXXXXX", below[64], name[300];
+        struct np_io io;
+        struct stat made, opened;
+        int fd = mkostemp(path, O_CLOEXEC);
+
+        cr_assert_eq(np_io_open(&io, names[i / 2], DEPTH, NULL), 0);
+        io.blocks = i % 2; /* else what is in the kernel's cache is opened at once */
+        fstat(fd, &made);
+        close(fd);
+        fd = open_file(&io, path);
+        cr_assert_geq(fd, 0, "%s: %d", io.ops->name, fd);
+        fstat(fd, &opened);
+        cr_expect_eq(opened.st_ino, made.st_ino);
+        cr_expect(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        close(fd);
+        snprintf(below, sizeof(below), "%s/below", path);
+        cr_expect_eq(open_file(&io, below), -ENOTDIR);
+        unlink(path);
+        cr_expect_eq(open_file(&io, path), -ENOENT);
+        snprintf(name, sizeof(name), "/tmp/%0290d", 0);
+        cr_expect_eq(open_file(&io, name), -ENAMETOOLONG);
+        np_io_close(&io);
+    }
+}
+
+Test(io, closing_closes_the_files_that_were_being_opened, .timeout = 60)
+{
+    const int before = nr_descriptors();
+    struct np_io_read reads[DEPTH];
+    struct np_io io;
+
+    cr_assert_eq(np_io_open(&io, "uring", DEPTH, NULL), 0);
+    io.blocks = true;
+    for (int i = 0; i < DEPTH; i++) {
+        reads[i] = (struct np_io_read){.path = i % 2 ? "/proc/version" : "/nowhere"};
+        cr_assert_eq(np_io_open_now(&io, reads[i].path), -EINPROGRESS);
+        cr_assert_eq(np_io_submit(&io, &reads[i]), 0);
+    }
+    np_io_close(&io);
+    cr_expect_eq(nr_descriptors(), before);
+}
+
+Test(io, without_a_free_descriptor_opening_fails)
+{
+    struct rlimit before, few;
+    struct np_io io;
+
+    cr_assert_eq(np_io_open(&io, "uring", DEPTH, NULL), 0);
+    getrlimit(RLIMIT_NOFILE, &before);
+    few = (struct rlimit){3, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int blocks = 0; blocks < 2; blocks++) {
+        io.blocks = blocks;
+        cr_expect_eq(open_file(&io, "/proc/version"), -EMFILE);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    np_io_close(&io);
+}
+
+/* As network file systems do, /proc refuses to read without waiting. */
+Test(io, a_file_system_that_only_blocks_is_read_by_threads_of_the_kernel, .timeout = 60)
+{
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        char expected[512], got[512];
+        struct np_io io;
+        int fd = open("/proc/version", O_RDONLY | O_CLOEXEC);
+        const ssize_t bytes = pread(fd, expected, sizeof(expected), 0);
+        struct np_io_read read = {.fd = fd, .bytes = sizeof(got), .buffer = got};
+
+        cr_assert_eq(np_io_open(&io, names[i], 2, NULL), 0);
+        cr_assert_eq(np_io_submit(&io, &read), 0);
+        cr_expect(io.blocks && read.blocks);
+        cr_assert_eq(np_io_reap(&io, true), &read);
+        cr_assert_eq(read.result, bytes);
+        cr_expect_eq(memcmp(got, expected, (size_t)bytes), 0);
+        close(fd);
+        fd = make_file(100, false);
+        read = (struct np_io_read){.fd = fd, .bytes = 100, .buffer = got};
+        cr_assert_eq(np_io_submit(&io, &read), 0);
+        cr_expect_not(io.blocks || read.blocks);
+        cr_assert_eq(np_io_reap(&io, true), &read);
+        np_io_close(&io);
+        close(fd);
+    }
+}
+
 Test(io, advance_retries_continues_and_ends)
 {
     struct np_io_read read = {.bytes = 100};
@@ -277,14 +393,33 @@ static int without_registering(int error)
     return 0;
 }
 
+/* Without openat2() a backend opens files at once. */
+static int without_openat2(int error)
+{
+    struct np_io io;
+    int fd;
+
+    if (!refuse_call(__NR_openat2, error))
+        return __LINE__;
+    if (np_io_open(&io, "uring", DEPTH, NULL) != 0 || io.opens)
+        return __LINE__;
+    fd = np_io_open_now(&io, "/proc/version");
+    if (fd < 0 || np_io_open_now(&io, "/nowhere") != -ENOENT)
+        return __LINE__;
+    close(fd);
+    np_io_close(&io);
+    return 0;
+}
+
 static void in_a_child(unsigned call, int error)
 {
     int status;
     pid_t child = fork();
 
     if (child == 0) {
-        int line =
-            call == __NR_io_uring_register ? without_registering(error) : refused(call, error);
+        int line = call == __NR_io_uring_register ? without_registering(error)
+                   : call == __NR_openat2         ? without_openat2(error)
+                                                  : refused(call, error);
 
         if (line)
             fprintf(stderr, "line %d\n", line);
@@ -302,10 +437,11 @@ Test(io, without_io_uring_auto_is_pread_and_uring_is_an_error, .timeout = 60)
         in_a_child(__NR_io_uring_setup, errors[i]);
         in_a_child(__NR_io_uring_enter, errors[i]);
         in_a_child(__NR_io_uring_register, errors[i]);
+        in_a_child(__NR_openat2, errors[i]);
     }
 }
 
-Test(io, the_ring_accepts_only_reads)
+Test(io, the_ring_accepts_only_reads_and_opens)
 {
     struct np_io io;
     struct np_err err = {0};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,12 +198,11 @@ Test(loader, a_lost_folder_stops_the_run_and_is_named, .timeout = 60)
     rig_free(&rig);
 }
 
-/* Rewrites the file of a sample: the same picture with a comment of so many bytes in its header. */
-static void write_anew(const struct rig *rig, int sample, int comment_bytes)
+/* Writes the picture of a sample into a file, with a comment of so many bytes in its header. */
+static void write_as(const struct rig *rig, int sample, int comment_bytes, const char *path)
 {
-    const char *path = file_of(rig, sample);
     char bytes[4096];
-    FILE *file = fopen(path, "rb");
+    FILE *file = fopen(file_of(rig, sample), "rb");
     const size_t n = fread(bytes, 1, sizeof(bytes), file);
 
     fclose(file);
@@ -210,6 +210,11 @@ static void write_anew(const struct rig *rig, int sample, int comment_bytes)
     fprintf(file, "P6\n#%*s\n", comment_bytes, "");
     fwrite(bytes + 3, 1, n - 3, file);
     fclose(file);
+}
+
+static void write_anew(const struct rig *rig, int sample, int comment_bytes)
+{
+    write_as(rig, sample, comment_bytes, file_of(rig, sample));
 }
 
 Test(loader, a_rewritten_file_is_read_as_it_is_now, .timeout = 60)
@@ -308,6 +313,68 @@ Test(loader, pictures_edited_during_the_run_are_not_bad_samples, .timeout = 60)
     rig_free(&rig);
 }
 
+/* The same pictures in other files, which are longer. */
+static void replace_files(const struct rig *rig)
+{
+    char beside[160];
+
+    snprintf(beside, sizeof(beside), "%s/beside", rig->set.dir);
+    for (int s = 0; s < N; s++) {
+        write_as(rig, s, 3, beside);
+        if (rename(beside, file_of(rig, s)))
+            abort();
+    }
+}
+
+static void cut_files(const struct rig *rig)
+{
+    for (int s = 0; s < N; s += 8)
+        if (truncate(file_of(rig, s), 7))
+            abort();
+}
+
+static void remove_files(const struct rig *rig)
+{
+    for (int s = 0; s < N; s += 8)
+        unlink(file_of(rig, s));
+}
+
+Test(loader, files_cut_or_removed_between_open_and_read_are_bad_samples, .timeout = 120)
+{
+    static void (*const changes[])(const struct rig *rig) = {cut_files, remove_files};
+
+    for (int i = 0; i < 4; i++) {
+        struct outcome outcome;
+        struct rig rig;
+
+        cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+        rig.options.io = i < 2 ? "sim" : "uring";
+        rig.options.bad_budget = 1;
+        setenv("NNPIPE_IO_SIM", "seed=1,shuffle=true,latency_us=2000", 1);
+        outcome = change_under_way(&rig, changes[i % 2]);
+        unsetenv("NNPIPE_IO_SIM");
+        cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
+        cr_expect_eq(outcome.nr_batches, STEPS);
+        cr_expect_gt(outcome.nr_bad, 0u);
+        rig_free(&rig);
+    }
+}
+
+Test(loader, files_replaced_during_the_run_change_nothing, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    rig.options.io = "sim";
+    setenv("NNPIPE_IO_SIM", "seed=2,shuffle=true,latency_us=2000", 1);
+    outcome = change_under_way(&rig, replace_files);
+    unsetenv("NNPIPE_IO_SIM");
+    cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
+    cr_expect_eq(outcome.nr_bad, 0);
+    rig_free(&rig);
+}
+
 static void cut_shard(const struct rig *rig)
 {
     if (truncate(rig->set.path, 100))
@@ -346,6 +413,71 @@ Test(loader, temporary_disk_errors_change_nothing, .timeout = 120)
         cr_assert_eq(other.nr_bad, 0);
     }
     rig_free(&rig);
+}
+
+Test(loader, files_opened_late_and_with_errors_give_the_same_rows, .timeout = 120)
+{
+    static const char *const weathers[] = {NULL, "seed=1,shuffle=true,latency_us=300",
+        "seed=2,fail_read=10", "seed=3,fail_read=31,fail_reads=3"}; /* an open, and a read */
+    struct outcome fine, other;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    fine = rig_run(&rig, 0);
+    cr_assert_eq(fine.err.code, 0, "%s", fine.err.text);
+    for (size_t i = 0; i < sizeof(weathers) / sizeof(*weathers); i++) {
+        rig.options.io = weathers[i] ? "sim" : "uring";
+        if (weathers[i])
+            setenv("NNPIPE_IO_SIM", weathers[i], 1);
+        other = rig_run(&rig, 0);
+        unsetenv("NNPIPE_IO_SIM");
+        cr_assert_eq(other.err.code, 0, "%s", other.err.text);
+        cr_assert_eq(other.digest, fine.digest, "%zu", i);
+        cr_assert_eq(other.nr_bad, 0);
+    }
+    rig_free(&rig);
+}
+
+/* A run with 64 files open at once, under these limits of descriptors. */
+static struct outcome run_with_few(rlim_t soft, rlim_t hard)
+{
+    const struct rlimit few = {soft, hard};
+    struct outcome outcome;
+    struct rlimit before;
+    struct rig rig;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    if (rig_make(&rig, MADE_FOLDER, true, 0))
+        abort();
+    rig.options.io = "sim";
+    rig.options.depth = 32;
+    setenv("NNPIPE_IO_SIM", "latency_us=1000", 1);
+    setrlimit(RLIMIT_NOFILE, &few);
+    outcome = rig_run(&rig, 0);
+    setrlimit(RLIMIT_NOFILE, &before);
+    unsetenv("NNPIPE_IO_SIM");
+    rig_free(&rig);
+    return outcome;
+}
+
+Test(loader, a_low_limit_of_descriptors_is_raised, .timeout = 60)
+{
+    struct outcome outcome;
+    struct rlimit before;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    outcome = run_with_few(24, before.rlim_max);
+    cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
+}
+
+Test(loader, too_few_descriptors_stop_the_run_and_are_named, .timeout = 60)
+{
+    if (geteuid() != 0)
+        cr_skip_test("only root can raise the limit again");
+    struct outcome outcome = run_with_few(24, 24);
+    cr_expect_eq(outcome.err.code, -EIO);
+    cr_expect(strstr(outcome.err.text, "Too many open files"), "%s", outcome.err.text);
+    cr_expect_eq(outcome.nr_bad, 0);
 }
 
 Test(loader, a_permanent_disk_error_stops_the_run_and_is_named, .timeout = 60)
