@@ -112,7 +112,8 @@ static int open_set(
     struct np_loader *loader, int s, const struct np_loader_options *options, struct np_err *err)
 {
     struct np_set *set = &loader->sets[s];
-    int code = np_files_open(set->index, &loader->files[s], err);
+    const bool random = s == NP_BATCH_TRAIN && options->shuffle == NP_SHUFFLE_FULL;
+    int code = np_files_open(set->index, random, &loader->files[s], err);
 
     set->files = loader->files[s];
     if (!code && set->index->root) {

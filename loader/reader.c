@@ -9,6 +9,7 @@
 #include "loader/reader.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -221,6 +222,8 @@ static int submit(struct np_reader *reader, struct np_job *job)
         return code;
     if (np_row_plan(reader->maker, &job->making, job->buffer, &reader->why))
         return 1;
+    if (job->making.is_part && job->own_fd >= 0) /* no page before or after it */
+        posix_fadvise(job->own_fd, 0, 0, POSIX_FADV_RANDOM);
     job->read = (struct np_io_read){
         .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
         .offset = job->record.offset + job->making.from,

@@ -14,7 +14,7 @@
 #include "loader/row_entries.h"
 
 #define BEHIND     64   /* bytes behind a buffer that decoders may read */
-#define PART_SAVES 8192 /* bytes: a part of a record is read only if it saves as much */
+#define PART_SAVES 4096 /* bytes: a part of a record is read only if it saves as much */
 
 struct np_row_maker {
     struct np_row_options options;      /* set once */

@@ -49,7 +49,8 @@ static int open_file(
     return 0;
 }
 
-int np_files_open(const struct np_index *index, struct np_files **ret_files, struct np_err *err)
+int np_files_open(
+    const struct np_index *index, bool random, struct np_files **ret_files, struct np_err *err)
 {
     struct np_files *files = np_try_alloc(sizeof(*files), err);
     int code = 0;
@@ -67,6 +68,8 @@ int np_files_open(const struct np_index *index, struct np_files **ret_files, str
         np_files_allow(files->nr_files);
     for (int i = 0; !code && i < files->nr_files; i++)
         code = open_file(index->paths[i], &files->fds[i], &files->stamps[i], err);
+    for (int i = 0; !code && random && i < files->nr_files; i++)
+        posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
     if (code) {
         np_files_close(files);
         return code;
