@@ -3,8 +3,8 @@
  *
  * Whether a file is bad depends on its bytes alone: it is bad if Pillow cannot load it
  * (docs/PIXELS.md). So this file finds the chunks and inflates all image data in the same steps as
- * Pillow, whatever part is needed; libspng gets the inflated rows as a stream of stored blocks, and
- * makes pixels of them. */
+ * Pillow, whatever part is needed. Rows of 8-bit grey and colour become pixels here; libspng gets
+ * the other kinds as a stream of stored blocks. */
 #include "loader/pixels/codec.h"
 
 #include <assert.h>
@@ -17,8 +17,10 @@
 #include <zlib.h>
 
 #include "loader/base/mem.h"
+#include "loader/pixels/png_filter.h"
 
 #define BLOCK          65536       /* bytes of image data that Pillow reads at a time */
+#define AT_ONCE        16384       /* bytes of rows */
 #define STORED         65535       /* bytes of a stored block, without STORED_HEAD */
 #define MAX_ROWS_BYTES 2147000000u /* rows and heads of their blocks fit in one chunk */
 enum {
@@ -216,13 +218,13 @@ static bool next_data(struct png_state *state)
     return n > 0;
 }
 
-/* 1: it was the last row, the stream has ended; else 0. */
-static int inflate_row(struct png_state *state, uint8_t *row, size_t row_bytes, struct np_err *err)
+/* 1: the stream has ended with the last of these bytes; else 0. */
+static int inflate_bytes(struct png_state *state, uint8_t *rows, size_t n, struct np_err *err)
 {
     z_stream *zlib = &state->zlib;
 
-    zlib->next_out = row;
-    zlib->avail_out = (uInt)row_bytes;
+    zlib->next_out = rows;
+    zlib->avail_out = (uInt)n;
     do {
         int status;
 
@@ -239,35 +241,65 @@ static int inflate_row(struct png_state *state, uint8_t *row, size_t row_bytes, 
     return 0;
 }
 
-/* Inflates all rows, and checks the checksum at the stream's end if Pillow reads that far. Keeps
- * the first `kept` in state->rows, which has one more row as scratch; rows that the stream lacks
- * are zero. */
-static int inflate_rows(struct png_state *state, uint32_t kept, struct np_err *err)
+static int begin_inflating(struct png_state *state, struct np_err *err)
+{
+    if (!state->zlib_ready && inflateInit(&state->zlib) != Z_OK)
+        return no_memory(state, err);
+    state->zlib_ready = true;
+    inflateReset(&state->zlib);
+    state->zlib.avail_in = 0;
+    state->chunk_left = number(state->data);
+    state->at = state->data + 8;
+    memset(state->rows, 0, state->rows_kept);
+    return 0;
+}
+
+/* Inflates all rows, at_once bytes of them at a time (0: a row), and checks the checksum at the
+ * stream's end if Pillow reads that far. Keeps the first `kept` in state->rows, which has room for
+ * at_once bytes, or a row, more. Rows that the stream lacks are zero. */
+static int inflate_rows(struct png_state *state, uint32_t kept, size_t at_once, struct np_err *err)
 {
     size_t row_bytes, at = 0;
-    uint32_t nr_rows = 0;
+    int code = begin_inflating(state, err);
 
-    memset(state->rows, 0, state->rows_kept);
-    for (int pass = 0; pass < 7; pass++)
-        for (uint32_t row = rows_of_pass(&state->header, pass, &row_bytes); row > 0; row--) {
-            int code = inflate_row(state, state->rows + at, row_bytes, err);
+    for (int pass = 0; code == 0 && pass < 7; pass++) {
+        uint32_t n, rows = rows_of_pass(&state->header, pass, &row_bytes);
 
-            if (code < 0)
-                return code;
-            if (state->rows[at] > 4)
-                return bad(err, "a filter that does not exist");
-            if (nr_rows++ < kept)
-                at += row_bytes;
-            if (code)
-                return 0;
+        for (; code == 0 && rows > 0; rows -= n) {
+            n = at_once < row_bytes ? 1 : (uint32_t)(at_once / row_bytes);
+            n = n > rows ? rows : n;
+            n = kept > 0 && n > kept ? kept : n;
+            code = inflate_bytes(state, state->rows + at, n * row_bytes, err);
+            for (uint32_t row = 0; code >= 0 && row < n; row++)
+                if (state->rows[at + row * row_bytes] > 4)
+                    return bad(err, "a filter that does not exist");
+            at += kept > 0 ? n * row_bytes : 0;
+            kept -= kept > 0 ? n : 0;
         }
-    return 0;
+    }
+    return code;
+}
+
+/* Pillow inflates row by row, and whether a file is bad depends on that. But zlib is slow where it
+ * has room for a few bytes, so many rows are inflated at a time first. If all of them are there,
+ * with data left to read, or with the stream's end after the last one, the other way ends so too;
+ * else the file is inflated again. */
+static int inflate_file(struct png_state *state, uint32_t kept, struct np_err *err)
+{
+    struct np_err ignored = {0};
+    int code = inflate_rows(state, kept, AT_ONCE, &ignored);
+
+    if (code >= 0 && state->zlib.total_out == state->rows_bytes &&
+        (code == 1 || state->zlib.avail_in > 0))
+        return 0;
+    code = inflate_rows(state, kept, 0, err);
+    return code < 0 ? code : 0;
 }
 
 /* Allocates the rows, and checks the whole file. */
 static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *err)
 {
-    size_t row_bytes, max = 0;
+    size_t row_bytes, extra = AT_ONCE;
     uint32_t nr_rows = 0;
     int code;
 
@@ -276,20 +308,13 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
         for (uint32_t row = rows_of_pass(&state->header, pass, &row_bytes); row > 0; row--) {
             state->rows_bytes += row_bytes;
             state->rows_kept += nr_rows++ < kept ? row_bytes : 0;
-            max = row_bytes > max ? row_bytes : max;
+            extra = row_bytes > extra ? row_bytes : extra;
         }
     if (state->rows_bytes > MAX_ROWS_BYTES)
         return bad(err, "its rows take more than 2 GB");
-    if (np_hold(&state->rows, &state->rows_room, state->rows_kept + max, err))
+    if (np_hold(&state->rows, &state->rows_room, state->rows_kept + extra, err))
         return -ENOMEM;
-    if (!state->zlib_ready && inflateInit(&state->zlib) != Z_OK)
-        return no_memory(state, err);
-    state->zlib_ready = true;
-    inflateReset(&state->zlib);
-    state->zlib.avail_in = 0;
-    state->chunk_left = number(state->data);
-    state->at = state->data + 8;
-    code = inflate_rows(state, kept, err);
+    code = inflate_file(state, kept, err);
     if (code)
         return code;
     const size_t rest = (size_t)(state->bytes + state->nr_bytes - state->at);
@@ -455,6 +480,50 @@ static int read_rows(
     return code == 0 || code == SPNG_EOI ? 0 : no_memory(state, err);
 }
 
+/* Are the rows those of the picture, with a byte for each sample? */
+static bool is_simple(const struct spng_ihdr *header)
+{
+    return header->bit_depth == 8 && !header->interlace_method &&
+           (header->color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
+               header->color_type == SPNG_COLOR_TYPE_TRUECOLOR ||
+               header->color_type == SPNG_COLOR_TYPE_TRUECOLOR_ALPHA);
+}
+
+/* Makes pixels of the rows of a simple picture, in place, and returns those from row `first` on. */
+static int unfilter_rows(
+    struct png_state *state, int first, int end, struct np_pixels *ret_pixels, struct np_err *err)
+{
+    const int width = (int)state->header.width, pixel = bits_of_pixel(&state->header) / 8;
+    const size_t n = (size_t)width * (size_t)pixel, row_bytes = 1 + n;
+    const uint8_t *above = memset(state->rows + state->rows_kept, 0, n);
+    struct np_pixels pixels = {.data = state->rows + (size_t)first * row_bytes + 1,
+        .width = width,
+        .height = end - first,
+        .channels = pixel == 1 ? 1 : 3,
+        .stride = (ptrdiff_t)row_bytes,
+        .origin_y = first};
+
+    for (int y = 0; y < end; y++) {
+        uint8_t *row = state->rows + (size_t)y * row_bytes;
+
+        np_png_unfilter(row[0], row + 1, above, n, pixel);
+        above = row + 1;
+    }
+    if (pixel == 4) { /* without alpha */
+        pixels.stride = 3 * (ptrdiff_t)width;
+        if (np_hold(&state->pixels, &state->pixels_bytes,
+                (size_t)pixels.stride * (size_t)pixels.height, err))
+            return -ENOMEM;
+        for (int y = 0; y < pixels.height; y++)
+            for (int x = 0; x < width; x++)
+                memcpy(state->pixels + y * pixels.stride + 3 * x,
+                    pixels.data + (size_t)y * row_bytes + 4 * (size_t)x, 3);
+        pixels.data = state->pixels;
+    }
+    *ret_pixels = pixels;
+    return 0;
+}
+
 static int decode_open(struct png_state *state, const struct np_rect *need,
     struct np_pixels *ret_pixels, struct np_err *err)
 {
@@ -466,6 +535,8 @@ static int decode_open(struct png_state *state, const struct np_rect *need,
 
     if (code)
         return code;
+    if (is_simple(header))
+        return unfilter_rows(state, first, end, ret_pixels, err);
     if (np_hold(&state->pixels, &state->pixels_bytes, row_bytes * (size_t)(end - first + 1), err))
         return -ENOMEM;
     write_data_head(state);
@@ -511,7 +582,8 @@ static int png_decode(void *memory, const uint8_t *bytes, size_t nr_bytes,
     close_image(state);
     if (code)
         return code;
-    if (channels == 1 && !(header->color_type & SPNG_COLOR_TYPE_TRUECOLOR))
+    if (channels == 1 && ret_pixels->channels == 3 &&
+        !(header->color_type & SPNG_COLOR_TYPE_TRUECOLOR))
         keep_first_channel(state, ret_pixels);
     return 0;
 }

@@ -470,7 +470,7 @@ Test(codec, want_of_memory_does_not_make_a_bad_sample)
         free(bytes);
     }
     cr_assert_eq(np_codec_png.encode(pixels, 131, 97, 3, 0, &bytes, &n, NULL), 0);
-    cr_assert_gt(fail_each(bytes, n, &g), 10);
+    cr_assert_gt(fail_each(bytes, n, &g), 4);
     np_free(bytes);
     cr_assert_eq(np_codec_raw.encode(pixels, 131, 97, 3, 0, &bytes, &n, NULL), 0);
     cr_assert_gt(fail_each(bytes, n, &g), 0);
