@@ -30,14 +30,14 @@ static int min(int a, int b)
  * -128..127. w + 0x8080 has their bytes, d[1] and d[0] with the highest bit inverted. |w| must be
  * below 2^23 - 2^16 (1.98); bilinear's are at most 1, bicubic's 1.13 (two taps, where the edge of
  * the picture cuts off the others). */
-AVX512 static void digits(const int32_t *weight, int count, int32_t d[TAPS])
+AVX512 INLINE __m128i digits(const int32_t *weight, int count)
 {
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m128i invert = _mm_setr_epi32((int)0x80808080u, (int)0x80808080u, 0, 0);
-    __m128i w = _mm_maskz_loadu_epi32((__mmask8)((1 << min(count, TAPS)) - 1), weight);
+    const int n = count < 0 ? 0 : min(count, TAPS);
+    const __m128i w = _mm_maskz_loadu_epi32((__mmask8)((1 << n) - 1), weight);
 
-    w = _mm_add_epi32(w, _mm_set1_epi32(0x8080));
-    _mm_storeu_si128((__m128i *)d, _mm_xor_si128(_mm_shuffle_epi8(w, order), invert));
+    return _mm_xor_si128(_mm_shuffle_epi8(_mm_add_epi32(w, _mm_set1_epi32(0x8080)), order), invert);
 }
 
 static int steps_of(int count)
@@ -67,45 +67,65 @@ static bool fit(const struct np_taps *taps, int pixels)
     return true;
 }
 
-/* For each group of pixels: the byte of the load for each byte of the vector; then, for each step,
- * a vector of each digit. */
+/* Even: across() computes two groups at a time. */
+static int groups_of(const struct np_taps *taps, const struct np_packed *packed)
+{
+    return (taps->n + 2 * packed->pixels - 1) / (2 * packed->pixels) * 2;
+}
+
+static size_t group_bytes(int steps)
+{
+    return (size_t)(1 + DIGITS * steps) * VECTOR;
+}
+
+/* A vector with the place that each byte of four groups has when their sums are packed. Then, for
+ * each group: the byte of the load for each byte of the vector; for each step, a vector of each
+ * digit. The last of the 16 sums is not used: the first vector has the load's offset there. */
 static size_t across_layout(const struct np_taps *taps, struct np_packed *packed)
 {
     packed->pixels = PIXELS;
     while (packed->pixels > 1 && !fit(taps, packed->pixels))
         packed->pixels--;
     packed->steps = steps_of(taps->max_count);
-    return (size_t)((taps->n + packed->pixels - 1) / packed->pixels) *
-           (size_t)(1 + DIGITS * packed->steps) * VECTOR;
+    return VECTOR + (size_t)groups_of(taps, packed) * group_bytes(packed->steps);
 }
 
-/* Pixel p of a group: three sums, one a channel. */
-static void pack_pixel(const struct np_taps *taps, int i, int p, int first, int steps, int32_t *out)
+/* A pixel: three sums, one a channel. The next pixel overwrites the fourth. */
+AVX512 INLINE void pack_pixel(const struct np_taps *taps, int i, int first, int steps, uint8_t *out)
 {
+    const __m128i channels = _mm_setr_epi32(0x09060300, 0x0a070401, 0x0b080502, 0);
     const int32_t *weight = taps->weight + (size_t)i * taps->room;
 
-    for (int c = 0; c < 3; c++)
-        out[3 * p + c] = 0x09060300 + (c + 3 * (taps->start[i] - first)) * 0x01010101;
-    out += VECTOR / 4;
-    for (int s = 0; s < steps_of(taps->count[i]); s++, out += DIGITS * VECTOR / 4) {
-        int32_t d[TAPS];
+    _mm_storeu_si128((__m128i *)out,
+        _mm_add_epi32(channels, _mm_set1_epi32(3 * (taps->start[i] - first) * 0x01010101)));
+    out += VECTOR;
+    for (int s = 0; s < steps; s++, out += DIGITS * VECTOR) {
+        const __m128i d = digits(weight + TAPS * s, taps->count[i] - TAPS * s);
 
-        digits(weight + TAPS * s, taps->count[i] - TAPS * s, d);
-        for (int k = 0; k < DIGITS; k++)
-            for (int c = 0; c < 3; c++)
-                out[k * VECTOR / 4 + 3 * p + c] = d[k];
+        _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi32(d, 0x00));
+        _mm_storeu_si128((__m128i *)(out + VECTOR), _mm_shuffle_epi32(d, 0x55));
+        _mm_storeu_si128((__m128i *)(out + 2 * VECTOR), _mm_shuffle_epi32(d, 0xaa));
     }
 }
 
-static void across_pack(const struct np_taps *taps, struct np_packed *packed)
+AVX512 static void across_pack(const struct np_taps *taps, struct np_packed *packed)
 {
-    const size_t ints = (size_t)(1 + DIGITS * packed->steps) * VECTOR / 4;
-    int32_t *out = (int32_t *)packed->data;
+    const int pixels = packed->pixels;
+    uint8_t *out = packed->data;
 
-    for (int i = 0; i < taps->n; i += packed->pixels, out += ints) {
-        memset(out, 0, ints * sizeof(*out));
-        for (int p = 0; p < packed->pixels && i + p < taps->n; p++)
-            pack_pixel(taps, i + p, p, first_start(taps, i, packed->pixels), packed->steps, out);
+    for (int b = 0; b < VECTOR; b++) {
+        const int group = b / (3 * pixels), sum = b % (3 * pixels);
+
+        out[b] = (uint8_t)(sum / 4 * 16 + group * 4 + sum % 4);
+    }
+    out += VECTOR;
+    for (int g = 0; g < groups_of(taps, packed); g++, out += group_bytes(packed->steps)) {
+        const int i = min(g * pixels, taps->n - 1), first = first_start(taps, i, pixels);
+        const int32_t offset = 3 * first;
+
+        for (int p = 0; p < pixels; p++)
+            pack_pixel(taps, min(i + p, taps->n - 1), first, packed->steps, out + 12 * p);
+        memcpy(out + VECTOR - 4, &offset, sizeof(offset));
     }
 }
 
@@ -117,14 +137,14 @@ static size_t down_layout(const struct np_taps *taps, struct np_packed *packed)
     return (size_t)taps->n * (size_t)packed->steps * TAPS * sizeof(int32_t);
 }
 
-static void down_pack(const struct np_taps *taps, struct np_packed *packed)
+AVX512 static void down_pack(const struct np_taps *taps, struct np_packed *packed)
 {
     for (int i = 0; i < taps->n; i++) {
         const int32_t *weight = taps->weight + (size_t)i * taps->room;
         int32_t *out = (int32_t *)packed->data + (size_t)i * (size_t)packed->steps * TAPS;
 
         for (int k = 0; k < taps->count[i]; k += TAPS)
-            digits(weight + k, taps->count[i] - k, out + k);
+            _mm_storeu_si128((__m128i *)(out + k), digits(weight + k, taps->count[i] - k));
     }
 }
 
@@ -166,12 +186,11 @@ AVX512 INLINE __m512i sums_end(
     return dot(sum, pixels, weights->digit[2]);
 }
 
-/* Divides by what remains of 2^22, and clips, four vectors of sums. Each lane of 128 bits: four
- * bytes of a, of b, of c, of d. What does not fit 16 bits clips to the same. */
-AVX512 INLINE __m512i clip(__m512i a, __m512i b, __m512i c, __m512i d)
+/* Divides sums by what remains of 2^22. Each lane of 128 bits: four i16 of a, four of b. What does
+ * not fit 16 bits clips to the same byte. */
+AVX512 INLINE __m512i narrow(__m512i a, __m512i b)
 {
-    return _mm512_packus_epi16(_mm512_srai_epi16(_mm512_packs_epi32(a, b), NP_RESIZE_BITS - 16),
-        _mm512_srai_epi16(_mm512_packs_epi32(c, d), NP_RESIZE_BITS - 16));
+    return _mm512_srai_epi16(_mm512_packs_epi32(a, b), NP_RESIZE_BITS - 16);
 }
 
 /* --- across -------------------------------------------------------------------------------- */
@@ -182,43 +201,68 @@ AVX512 INLINE struct sums load_weights(const uint8_t *table)
         _mm512_loadu_si512(table + 2 * VECTOR)}};
 }
 
-AVX512 INLINE void across_steps(const struct np_taps *taps, const struct np_packed *packed,
-    int steps, const uint8_t *const src[], uint8_t *const dst[])
+/* One group of pixels of each row. */
+AVX512 INLINE void across_group(
+    const uint8_t *table, int steps, const uint8_t *const s[ROWS], __m512i ret_sums[ROWS])
 {
-    const __m512i by_row = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const uint8_t *s[ROWS] = {src[0], src[1], src[2], src[3]};
-    uint8_t *d[ROWS] = {dst[0], dst[1], dst[2], dst[3]};
-    const uint8_t *table = packed->data;
-    const int n = taps->n, pixels = packed->pixels;
+    const struct sums start = sums_start();
+    const __m512i order = _mm512_loadu_si512(table);
+    struct sums sums[ROWS] = {start, start, start, start}, weights;
+    int32_t offset;
+    ptrdiff_t at;
 
-    for (int i = 0; i < n; i += pixels) {
-        const struct sums start = sums_start();
-        const __m512i order = _mm512_loadu_si512(table);
-        struct sums sums[ROWS] = {start, start, start, start}, weights;
-        ptrdiff_t at = 3 * (ptrdiff_t)first_start(taps, i, pixels);
-        __m512i ends[ROWS], bytes;
-
-        table += VECTOR;
-        for (int step = 1; step < steps; step++, at += 3 * TAPS, table += DIGITS * VECTOR) {
-            weights = load_weights(table);
-#pragma GCC unroll 4
-            for (int r = 0; r < ROWS; r++)
-                sums_add(&sums[r], _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)),
-                    &weights);
-        }
+    memcpy(&offset, table + VECTOR - 4, sizeof(offset));
+    at = offset;
+    table += VECTOR;
+    for (int step = 1; step < steps; step++, at += 3 * TAPS, table += DIGITS * VECTOR) {
         weights = load_weights(table);
-        table += DIGITS * VECTOR;
 #pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++)
-            ends[r] =
-                sums_end(&sums[r], _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)),
-                    &weights, steps == 1);
-        bytes = clip(ends[0], ends[1], ends[2], ends[3]);
-        bytes = _mm512_permutexvar_epi32(by_row, bytes);
-        _mm_storeu_si128((__m128i *)(d[0] + 3 * i), _mm512_castsi512_si128(bytes));
-        _mm_storeu_si128((__m128i *)(d[1] + 3 * i), _mm512_extracti32x4_epi32(bytes, 1));
-        _mm_storeu_si128((__m128i *)(d[2] + 3 * i), _mm512_extracti32x4_epi32(bytes, 2));
-        _mm_storeu_si128((__m128i *)(d[3] + 3 * i), _mm512_extracti32x4_epi32(bytes, 3));
+            sums_add(
+                &sums[r], _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)), &weights);
+    }
+    weights = load_weights(table);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+        ret_sums[r] = sums_end(&sums[r],
+            _mm512_permutexvar_epi8(order, _mm512_loadu_si512(s[r] + at)), &weights, steps == 1);
+}
+
+/* Two groups: each lane of 128 bits has four sums of either, as i16. */
+AVX512 INLINE void across_two(
+    const uint8_t *table, int steps, const uint8_t *const s[ROWS], __m512i ret_sums[ROWS])
+{
+    __m512i a[ROWS], b[ROWS];
+
+    across_group(table, steps, s, a);
+    across_group(table + group_bytes(steps), steps, s, b);
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+        ret_sums[r] = narrow(a[r], b[r]);
+}
+
+AVX512 INLINE void across_steps(const struct np_taps *taps, const struct np_packed *packed,
+    int steps, const uint8_t *const src[ROWS], uint8_t *const dst[ROWS])
+{
+    const __m512i dense = _mm512_loadu_si512(packed->data);
+    const uint8_t *s[ROWS] = {src[0], src[1], src[2], src[3]};
+    uint8_t *d[ROWS] = {dst[0], dst[1], dst[2], dst[3]};
+    const size_t bytes = group_bytes(steps);
+    const uint8_t *table = packed->data + VECTOR;
+    const int n = taps->n, pixels = packed->pixels;
+
+    for (int i = 0; i < n; i += 4 * pixels, table += 4 * bytes) {
+        __m512i low[ROWS], high[ROWS];
+
+        across_two(table, steps, s, low);
+        if (i + 2 * pixels < n)
+            across_two(table + 2 * bytes, steps, s, high);
+        else
+            memcpy(high, low, sizeof(high));
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; r++)
+            _mm512_storeu_si512(
+                d[r] + 3 * i, _mm512_permutexvar_epi8(dense, _mm512_packus_epi16(low[r], high[r])));
     }
 }
 
@@ -276,7 +320,7 @@ AVX512 INLINE __m512i down64(const uint8_t *src, ptrdiff_t stride, const int32_t
 #pragma GCC unroll 4
     for (int v = 0; v < 4; v++)
         columns[v] = sums_end(&sums[v], columns[v], &weights, steps == 1);
-    return clip(columns[0], columns[1], columns[2], columns[3]);
+    return _mm512_packus_epi16(narrow(columns[0], columns[1]), narrow(columns[2], columns[3]));
 }
 
 AVX512 INLINE void down_steps(const uint8_t *src, ptrdiff_t stride, const int32_t *digit, int steps,
