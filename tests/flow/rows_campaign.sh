@@ -47,11 +47,16 @@ digest() {
 }
 # one_digest SET CPU ENTRIES IO READERS DEPTH CACHE
 one_digest() {
-    [ "$3" != new ] || rm -rf "$XDG_CACHE_HOME"
+    ! grep -qxF "$* $wanted" "$state/digests" 2>/dev/null || return 0
+    case $3 in
+    new) rm -rf "$XDG_CACHE_HOME" ;;
+    used) ls -d "$XDG_CACHE_HOME"/nnpipe/index/*.entries || "$NNPIPE" data index "$1.yaml" --entries || return 1 ;;
+    esac
     found=$(digest "$1" "$2" -o "loader.entries=$(echo "$3" | sed 's/new\|used/auto/')" -o "loader.io=$4" \
         -o "loader.readers=$5" -o "loader.depth=$6" -o "loader.cache=$7")
     [ -n "$found" ] && [ "$found" = "$wanted" ] || { echo "$*: $found, not $wanted"; return 1; }
-    [ "$3,$7" != used,none ] || [ "$2" = sse2 ] || [ "$1" = cifar ] || enters
+    [ "$3,$7" != used,none ] || [ "$2" = sse2 ] || [ "$1" = cifar ] || enters || return 1
+    echo "$* $wanted" >>"$state/digests"
 }
 # Entries are used: the rows that begin at one, of those whose files have some
 enters() {
@@ -84,6 +89,7 @@ combinations() {
     done
 }
 all_digests() {
+    rm -rf "$XDG_CACHE_HOME"
     wanted=$(digest "$1" "" -o loader.entries=off -o loader.readers=1 -o loader.io=pread)
     [ ${#wanted} -eq 16 ] || return 1
     nr=0
@@ -95,13 +101,8 @@ $(combinations "$1")
 L
 }
 digests() {
-    if [ -e "$state/digests-$1" ]; then
-        ok "$1: one digest: $(cat "$state/digests-$1")"
-        return
-    fi
-    before=$failed
     t "$1: one digest for readers, backend, depth, cache, entries and instruction set" all_digests "$1"
-    [ "$failed" -gt "$before" ] || echo "$wanted in $nr combinations" | tee "$state/digests-$1" | sed 's/^/# /'
+    echo "# $wanted in $nr combinations"
 }
 
 # --- replay
