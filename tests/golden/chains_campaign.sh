@@ -9,7 +9,7 @@ log=$build/tests/flow/nnpipe
 mkdir -p "$state"
 cd "$ROOT" || exit 1
 # shellcheck disable=SC2046
-t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 ${san:+-fsanitize=$san} -I. \
+t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -Werror ${san:+-fsanitize=$san} -I. \
     -o "$TMP/jpegs" tests/golden/jpegs.c tests/unit/made_jpegs.c tests/unit/made_images.c "$build/libnnpipe.a" \
     $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
 mkdir -p "$TMP/odd/a" "$TMP/odd/b"

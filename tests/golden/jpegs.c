@@ -1,7 +1,7 @@
 /* Random JPEG files (made_jpegs.h) for jpegs.sh and jpegs_campaign.sh. File i is the same each time.
  *   jpegs compare FIRST NR    pictures FIRST.. with crops and damaged copies: our decoder with
  *                             libjpeg-turbo, for each instruction set, with entries and without
- *   jpegs blocks FIRST NR     groups of 4096 random blocks: the coefficients, and the pixels
+ *   jpegs blocks FIRST NR     pairs of groups of 4096 random blocks: coefficients and pixels
  *   jpegs verdicts FIRST NR   damaged files to stdout, each with what nnpipe makes of it:
  *                             little-endian u32 bytes, good, width, height, CRC-32 of the RGB pixels
  *   jpegs files FIRST NR DIR  pictures to DIR/NUMBER.jpg, an eighth of them of other kinds
@@ -286,59 +286,109 @@ static void compare(struct campaign *campaign)
     free(file.bytes);
 }
 
-/* The coefficients that entropy decoding finds, with one lane. */
-static bool same_coefficients(const struct made_file *file, const int16_t *blocks, int nr)
+/* A group of blocks and its file. */
+struct group {
+    int16_t *blocks; /* (GROUP, 64) */
+    struct made_file file;
+    struct np_jpeg_tables tables;
+    struct np_jpeg_block found[GROUP + 1];
+    struct np_jpeg_stream stream;
+    struct np_jpeg_lane lane;
+};
+
+static void make_group(struct group *group, struct np_draws *draws)
 {
-    static struct np_jpeg_tables tables;
-    static struct np_jpeg_block found[GROUP + 1];
+    /* The larger the quantiser, the smaller the coefficients: a product beyond 8-bit samples is
+     * refused. */
+    const int shift = below(draws, 6);
+
+    memset(group, 0, sizeof(*group));
+    group->blocks = made_blocks(draws, GROUP, 10 - shift);
+    group->file = made_blocks_file(group->blocks, 64, GROUP / 64, 1 << shift, below(draws, 2));
+}
+
+static void free_group(struct group *group)
+{
+    free(group->blocks);
+    free(group->file.bytes);
+    free(group->stream.bytes);
+    free(group->stream.stuffed);
+}
+
+/* Sets the group's lane to its first block; false: its header or tables are refused. */
+static bool arm(struct group *group)
+{
+    const struct made_file *file = &group->file;
     struct np_jpeg_frame frame;
-    struct np_jpeg_stream stream = {0};
-    struct np_jpeg_lane lane = {0};
-    int dc = 0;
 
     if (!np_jpeg_parse(file->bytes, file->nr_bytes, &frame) ||
-        !np_jpeg_make_tables(&frame.dc[0], &frame.ac[0], &tables))
+        !np_jpeg_make_tables(&frame.dc[0], &frame.ac[0], &group->tables))
         return false;
-    stream.bytes = calloc(1, file->nr_bytes + NP_JPEG_SLACK * (size_t)GROUP);
-    stream.stuffed = malloc(file->nr_bytes / 2 * sizeof(*stream.stuffed));
-    np_jpeg_unstuff(&stream, frame.scan, frame.end);
-    memset(found, 0, sizeof(found));
-    for (int i = 0; i < nr; i++)
-        found[i] = (struct np_jpeg_block){.ac = tables.ac, .next = tables.dc};
-    np_jpeg_seek(&lane.bits, stream.bytes, 0);
-    np_jpeg_arm(&lane, found, nr);
-    np_jpeg_run(&lane, 1);
-    bool same = !lane.bad;
-    for (int i = 0; same && i < nr; i++) {
-        dc = found[i].coef[0] = (int16_t)(dc + found[i].coef[0]);
-        same = memcmp(found[i].coef, blocks + (size_t)i * 64, 128) == 0;
+    group->stream.bytes = calloc(1, file->nr_bytes + NP_JPEG_SLACK * (size_t)GROUP);
+    group->stream.stuffed = malloc(file->nr_bytes / 2 * sizeof(*group->stream.stuffed));
+    np_jpeg_unstuff(&group->stream, frame.scan, frame.end);
+    for (int i = 0; i < GROUP; i++) {
+        group->found[i].ac = group->tables.ac;
+        group->found[i].next = group->tables.dc;
     }
-    free(stream.bytes);
-    free(stream.stuffed);
+    np_jpeg_seek(&group->lane.bits, group->stream.bytes, 0);
+    np_jpeg_arm(&group->lane, group->found, GROUP);
+    return true;
+}
+
+static bool is_done(const struct group *group)
+{
+    return group->lane.bad || group->lane.block == group->lane.end;
+}
+
+static bool has_its_coefficients(struct group *group)
+{
+    bool same = !group->lane.bad;
+    int dc = 0;
+
+    for (int i = 0; same && i < GROUP; i++) {
+        int16_t *found = group->found[i].coef;
+
+        dc = found[0] = (int16_t)(dc + found[0]);
+        same = memcmp(found, group->blocks + (size_t)i * 64, 128) == 0;
+    }
     return same;
 }
 
-static void blocks(struct campaign *campaign)
+static void check_pixels(struct campaign *campaign, const struct group *group)
 {
-    struct np_draws draws;
-    struct picture whole;
+    struct picture whole = {0};
 
-    np_draws_init(&draws, SEED, NP_STREAM_TEST, 1, campaign->number, 0);
-    /* The larger the quantiser, the smaller the coefficients: a product beyond 8-bit samples is
-     * refused. */
-    const int shift = below(&draws, 6);
-    int16_t *made = made_blocks(&draws, GROUP, 10 - shift);
-    struct made_file file = made_blocks_file(made, 64, GROUP / 64, 1 << shift, below(&draws, 2));
     campaign->counts[PICTURES] += GROUP;
-    if (!same_coefficients(&file, made, GROUP))
-        wrong(campaign, "other coefficients", 0);
-    if (!judge(file.bytes, file.nr_bytes, &whole))
+    if (!judge(group->file.bytes, group->file.nr_bytes, &whole))
         wrong(campaign, "libjpeg-turbo refuses it", 0);
-    else if (is_ours(campaign, &file, &whole))
+    else if (is_ours(campaign, &group->file, &whole))
         campaign->counts[FINISHED] += GROUP;
     free(whole.pixels);
-    free(file.bytes);
-    free(made);
+}
+
+/* Two groups, by two lanes until one of them is at its end, and then by one. */
+static void blocks(struct campaign *campaign)
+{
+    static struct group groups[2];
+    struct group *a = &groups[0], *b = &groups[1];
+    struct np_draws draws;
+
+    np_draws_init(&draws, SEED, NP_STREAM_TEST, 1, campaign->number, 0);
+    make_group(a, &draws);
+    make_group(b, &draws);
+    if (arm(a) && arm(b)) {
+        np_jpeg_run(&a->lane, &b->lane);
+        while (!is_done(a) || !is_done(b))
+            np_jpeg_run(is_done(a) ? &b->lane : &a->lane, NULL);
+        if (!has_its_coefficients(a) || !has_its_coefficients(b))
+            wrong(campaign, "other coefficients", 0);
+    } else
+        wrong(campaign, "the tables are refused", 0);
+    check_pixels(campaign, a);
+    check_pixels(campaign, b);
+    free_group(a);
+    free_group(b);
 }
 
 static bool open_campaign(struct campaign *campaign)

@@ -11,7 +11,7 @@ state=${STATE:-$TMP}/jpegs-$jpegs
 mkdir -p "$state"
 cd "$ROOT" || exit 1
 # shellcheck disable=SC2046
-t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 ${san:+-fsanitize=$san} -I. \
+t "the tool that makes JPEG files builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -Werror ${san:+-fsanitize=$san} -I. \
     -o "$TMP/jpegs" tests/golden/jpegs.c tests/unit/made_jpegs.c tests/unit/made_images.c "$build/libnnpipe.a" \
     $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
 [ $failed -eq 0 ] || exit 1
@@ -48,7 +48,7 @@ all "random pictures, their crops and damaged copies have libjpeg-turbo's pixels
 least "our decoder finishes of the pictures" 95 finished pictures
 least "our decoder finishes of the damaged copies" 30 damaged-finished damaged
 least "crops below the first row of MCUs, after others, that enter at an entry" 80 crops-entered crops-lower
-all "random blocks are decoded to their coefficients and to libjpeg-turbo's pixels" $((jpegs / 160)) \
+all "random blocks are decoded to their coefficients and to libjpeg-turbo's pixels" $((jpegs / 300)) \
     "$TMP/jpegs" blocks
 
 verdicts() { # verdicts PYTHON FIRST COUNT
