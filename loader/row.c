@@ -141,7 +141,7 @@ void np_row_expect(const struct np_row_maker *maker, const struct np_ticket *tic
     if (ticket->masked)
         return;
     __builtin_prefetch(np_index_record(set->index, ticket->sample));
-    if (maker->options.cache)
+    if (maker->options.cache && !maker->options.resident)
         np_cache_expect(maker->options.cache, set->cache_set, ticket->sample);
 }
 
