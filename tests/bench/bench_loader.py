@@ -50,6 +50,8 @@ WORKS = {
 }
 
 SECONDS = os.environ.get("SECONDS_EACH", "3")
+BEGIN = time.monotonic()
+END = BEGIN + 60 * float(os.environ.get("MINUTES", "14"))
 
 
 def last_line(words, environment):
@@ -79,13 +81,15 @@ def peer(name, work, folder):
 
 
 def measure(work, turn, results, seen):
-    """One measurement of each loader of a work."""
+    """One measurement of each loader of a work, until the time is over."""
     folder, rows = WORKS[work]
     names = os.environ.get("NAMES")
     for name, _, _, flags, environment in rows if turn % 2 == 0 else rows[::-1]:
         key = (work, str(turn), name)
         if key in seen or (names and name not in names.split(",")) or ("AVX2" in name and not AVX512):
             continue
+        if time.monotonic() > END:
+            return
         try:
             figures = nnpipe(flags, environment) if flags else peer(name, work, folder)
         except (RuntimeError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
@@ -133,7 +137,6 @@ def print_versions():
 def main():
     works = os.environ.get("WORKS", "photos cifar-jpeg cifar-raw").split()
     results = os.environ.get("RESULTS") or tempfile.mkstemp(suffix=".tsv")[1]
-    begin = time.monotonic()
     if os.path.exists(results):
         seen = {(work, turn, name) for (work, name), turns in load(results).items() for turn in turns}
     else:
@@ -146,7 +149,9 @@ def main():
             measure(work, turn, results, seen)
     print_table(works, load(results))
     print_versions()
-    print(f"{time.monotonic() - begin:.0f} s; each measurement: {results}", file=sys.stderr)
+    print(f"{time.monotonic() - BEGIN:.0f} s; each measurement: {results}", file=sys.stderr)
+    if time.monotonic() > END:
+        print(f"stopped before the last round: RESULTS={results} continues", file=sys.stderr)
 
 
 main()

@@ -6,7 +6,7 @@
 #   LOADERS       the program that times one peer and prints a JSON line: $PEERS/loaders.py
 #   WORKS         "photos cifar-jpeg cifar-raw"
 #   NAMES         only these loaders, separated by commas
-#   ROUNDS, SECONDS_EACH   5, 3
+#   ROUNDS, SECONDS_EACH, MINUTES   5, 3, 14: after so many minutes nothing more is measured
 #   RESULTS       a file to which each measurement is added; what it has already is not measured again, so that a
 #                 run that was cut off continues. By default a new file.
 #   NNPIPE        the program
