@@ -16,8 +16,6 @@
 /* auto: a reader's reads in flight, and the prefetched batches, on average. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
-/* auto: a reader's buffers, each as large as the largest file. */
-#define AUTO_BUFFER_BYTES (128 * MIB)
 
 /* cache: auto keeps pixels of pictures up to this size: of a larger one only the crop is
  * decoded. */
@@ -60,18 +58,13 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
     const struct np_index *eval)
 {
     const struct np_index *sets[2] = {train, eval};
-    uint64_t mean = 1, largest = 1;
+    uint64_t mean = 1;
 
     if (options->depth > 0)
         return (int)options->depth;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++)
         mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
-        largest = max(largest, sets[s] ? sets[s]->max_extent : 0);
-    }
-    const int64_t usual = (int64_t)(AUTO_DEPTH_BYTES / mean);
-    const int64_t worst = (int64_t)(AUTO_BUFFER_BYTES / largest);
-
-    return (int)clamp(usual < worst ? usual : worst, 2, 16);
+    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, 16);
 }
 
 static int nr_slots(const struct np_loader_config *config)

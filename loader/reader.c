@@ -25,7 +25,12 @@
 #include "loader/row_replay.h"
 #include "loader/source/files.h"
 
-#define NICENESS 5 /* compute threads win */
+#define NICENESS 5  /* compute threads win */
+#define BEHIND   64 /* bytes behind a record that decoders may read */
+/* A job's buffer, at most; a larger record gets memory of its own until its row is made. */
+#define BUFFER_BYTES (8u << 20)
+/* With so much memory of that kind a reader takes no further tickets. */
+#define LARGE_BYTES (128u << 20)
 
 struct np_job {
     struct np_ticket ticket;
@@ -38,8 +43,8 @@ struct np_job {
     bool in_flight;
     uint8_t *buffer;
     size_t buffer_bytes;
-    uint8_t *own_buffer; /* for a file that is now larger than the largest one of the index */
-    size_t own_bytes;
+    uint8_t *large; /* for a record above buffer_bytes */
+    size_t large_bytes;
     struct np_extent extent;
     struct np_record record;
     struct np_row_entries *entries;
@@ -69,6 +74,7 @@ struct np_reader {
     int nr_free;
     void *buffers;
     size_t buffer_bytes;
+    size_t large_bytes; /* of all jobs */
     bool ended;
     int nr_ahead, next_ahead;
     struct np_ticket ahead[NP_READER_AHEAD]; /* tickets taken; their slots may not be free yet */
@@ -101,6 +107,22 @@ static void close_own(struct np_job *job)
     if (job->own_fd >= 0)
         close(job->own_fd);
     job->own_fd = -1;
+}
+
+static void take_buffer(const struct np_reader *reader, struct np_job *job)
+{
+    job->buffer = (uint8_t *)reader->buffers + (size_t)(job - reader->jobs) * reader->buffer_bytes;
+    job->buffer_bytes = reader->buffer_bytes - BEHIND;
+}
+
+/* A large record's memory goes back, so that one large picture does not cost it for ever. */
+static void free_large(struct np_reader *reader, struct np_job *job)
+{
+    munmap(job->large, job->large_bytes);
+    reader->large_bytes -= job->large_bytes;
+    job->large = NULL;
+    job->large_bytes = 0;
+    take_buffer(reader, job);
 }
 
 static const struct np_set *set_of(const struct np_reader *reader, const struct np_job *job)
@@ -143,6 +165,8 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     }
     np_ring_commit(reader->config->ring, batch, reader->block);
     close_own(job);
+    if (job->large)
+        free_large(reader, job);
     reader->free_jobs[reader->nr_free++] = job;
 }
 
@@ -172,10 +196,15 @@ static int check_size(struct np_reader *reader, struct np_job *job)
             NP_MAX_SAMPLE_BYTES);
     if (job->record.bytes <= job->buffer_bytes)
         return 0;
-    if (np_hold(&job->own_buffer, &job->own_bytes, job->record.bytes, &reader->why))
+    if (job->large)
+        free_large(reader, job);
+    job->large = np_try_reserve(job->record.bytes + BEHIND, &reader->why);
+    if (!job->large)
         return -ENOMEM;
-    job->buffer = job->own_buffer;
-    job->buffer_bytes = job->own_bytes;
+    job->large_bytes = job->record.bytes + BEHIND;
+    reader->large_bytes += job->large_bytes;
+    job->buffer = job->large;
+    job->buffer_bytes = job->record.bytes;
     return 0;
 }
 
@@ -521,7 +550,8 @@ static int fill(struct np_reader *reader)
     struct np_job *job = NULL;
     int code = 0;
 
-    while (!code && reader->nr_free > 0 && (job = next_job(reader))) {
+    while (!code && reader->nr_free > 0 && reader->large_bytes < LARGE_BYTES &&
+           (job = next_job(reader))) {
         np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
         code = begin(reader, job);
     }
@@ -545,7 +575,7 @@ static int read_run(struct np_reader *reader)
 
 /* --- the thread --------------------------------------------------------------------------- */
 
-/* The largest extent of both sets. */
+/* The largest extent of both sets, as far as it has a place in a job's buffer. */
 static size_t max_bytes(const struct np_reader_config *config)
 {
     size_t max = 1;
@@ -553,14 +583,14 @@ static size_t max_bytes(const struct np_reader_config *config)
     for (int s = 0; s < 2; s++)
         if (config->row.sets[s].index && config->row.sets[s].index->max_extent > max)
             max = config->row.sets[s].index->max_extent;
-    return max < NP_MAX_SAMPLE_BYTES ? max : NP_MAX_SAMPLE_BYTES;
+    return max < BUFFER_BYTES ? max : BUFFER_BYTES;
 }
 
 static int new_jobs(struct np_reader *reader, struct np_err *err)
 {
     const int depth = reader->config->depth;
 
-    reader->buffer_bytes = (max_bytes(reader->config) + 64 + 4095) / 4096 * 4096;
+    reader->buffer_bytes = (max_bytes(reader->config) + BEHIND + 4095) / 4096 * 4096;
     reader->jobs = np_try_array((size_t)depth, sizeof(*reader->jobs), err);
     for (int i = 0; reader->jobs && i < depth; i++)
         reader->jobs[i].own_fd = -1;
@@ -573,8 +603,7 @@ static int new_jobs(struct np_reader *reader, struct np_err *err)
     for (int i = 0; i < depth; i++) {
         struct np_job *job = &reader->jobs[i];
 
-        job->buffer = (uint8_t *)reader->buffers + (size_t)i * reader->buffer_bytes;
-        job->buffer_bytes = reader->buffer_bytes;
+        take_buffer(reader, job);
         job->entries = np_row_entries_new(err);
         if (!job->entries)
             return -ENOMEM;
@@ -636,7 +665,8 @@ static void tear_down(struct np_reader *reader)
 {
     for (int i = 0; reader->jobs && i < reader->config->depth; i++) {
         close_own(&reader->jobs[i]);
-        np_free(reader->jobs[i].own_buffer);
+        if (reader->jobs[i].large)
+            free_large(reader, &reader->jobs[i]);
         np_row_entries_free(reader->jobs[i].entries);
     }
     np_row_replay_free(reader->replay);

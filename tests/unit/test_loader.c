@@ -72,9 +72,9 @@ Test(loader, one_large_file_does_not_reduce_the_reads_in_flight)
     cr_expect_eq(auto_depth(1000, 4 << 10, 0), 16);
     cr_expect_eq(auto_depth(1000, 4 << 10, 8 << 20), 16);
     cr_expect_eq(auto_depth(1000, 1 << 20, 0), 8);
-    cr_expect_eq(auto_depth(1000, 1 << 20, 8 << 20), 7);   /* a mean just above 1 MiB */
-    cr_expect_eq(auto_depth(1000, 4 << 10, 32 << 20), 4);  /* its buffers: 128 MiB at worst */
-    cr_expect_eq(auto_depth(1000, 4 << 10, 200 << 20), 2); /* the least */
+    cr_expect_eq(auto_depth(1000, 1 << 20, 8 << 20), 7); /* a mean just above 1 MiB */
+    cr_expect_eq(auto_depth(1000, 4 << 10, 200 << 20), 16);
+    cr_expect_eq(auto_depth(1000, 16 << 20, 0), 2); /* the least */
     cr_expect_eq(auto_depth(0, 0, 0), 16);
 }
 

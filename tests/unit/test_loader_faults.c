@@ -238,6 +238,24 @@ Test(loader, a_rewritten_file_is_read_as_it_is_now, .timeout = 60)
     }
 }
 
+/* More than a reader's buffers hold together, and more than it takes at the same time. */
+Test(loader, large_files_get_memory_of_their_own, .timeout = 120)
+{
+    struct outcome before, after;
+    struct rig rig;
+
+    cr_assert_eq(rig_make(&rig, MADE_FOLDER, true, 0), 0);
+    rig.config.sampler.nr_steps = 7; /* one epoch */
+    before = rig_run(&rig, 0);
+    for (int s = 0; s < N; s += 10)
+        write_anew(&rig, s, 40 << 20);
+    after = rig_run(&rig, 0);
+    cr_assert_eq(after.err.code, 0, "%s", after.err.text);
+    cr_expect_eq(after.digest, before.digest);
+    cr_expect_eq(after.nr_bad, 0, "%s", after.reasons);
+    rig_free(&rig);
+}
+
 Test(loader, rewritten_files_are_counted_once, .timeout = 60)
 {
     char first[256] = "";
