@@ -56,7 +56,7 @@ static const struct np_jpeg_tables *tables_of(struct np_jpeg *jpeg, int c)
     int found = 0;
 
     for (int i = 0; i < NP_JPEG_NR_TABLES; i++) {
-        if (np_jpeg_has_tables(&jpeg->tables[i], dc, ac)) {
+        if (np_jpeg_is_of(&jpeg->tables[i].dc, dc) && np_jpeg_is_of(&jpeg->tables[i].ac, ac)) {
             jpeg->last_use[i] = ++jpeg->nr_uses;
             return &jpeg->tables[i];
         }
@@ -80,13 +80,13 @@ static bool choose_tables(struct np_jpeg *jpeg)
         if (!tables)
             return false;
         for (int i = component->first; i < component->first + component->h * component->v; i++) {
-            blocks[i].ac = tables->ac;
-            blocks[(i + nr - 1) % nr].next = tables->dc;
+            blocks[i].ac = tables->ac.entries;
+            blocks[(i + nr - 1) % nr].next = tables->dc.entries;
         }
     }
     jpeg->next = blocks[nr - 1].next;
-    for (int i = 0; i < NP_JPEG_STEP * nr; i++)
-        for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < NP_JPEG_STEP * nr; i++) {
             jpeg->scan[k].blocks[i].ac = blocks[i < nr ? i : i - nr].ac;
             jpeg->scan[k].blocks[i].next = blocks[i < nr ? i : i - nr].next;
         }
@@ -123,26 +123,18 @@ const struct np_jpeg_entries *np_jpeg_entries(const struct np_jpeg *jpeg)
 
 /* --- decoding ------------------------------------------------------------------------------ */
 
-/* Decodes the area: its rows that have entries, each from an entry, and the others through all MCUs
- * from the last row that has entries on. Notes the entries that it passes. */
+/* Decodes the area: its rows that have entries from these, and the others through all MCUs from the
+ * last row that has entries on. */
 static int decode_area(struct np_jpeg *jpeg, struct np_err *err)
 {
     const struct np_jpeg_area *area = &jpeg->rows.area;
-    const int known = jpeg->entries.nr_rows,
-              entered = area->bottom <= known ? area->bottom : known - 1;
+    const int known = jpeg->entries.nr_rows;
+    const int entered = area->bottom <= known ? area->bottom : known - 1;
     int code = 0;
 
     if (entered > area->top)
         code = np_jpeg_enter(jpeg, entered, err);
-    if (code < 0 || entered == area->bottom)
-        return code;
-    code = np_jpeg_go_through(jpeg, err);
-    if (code == 0 && !jpeg->frame.restart) {
-        const bool whole = (area->right + NP_JPEG_STEP - 1) / NP_JPEG_STEP == jpeg->entries.per_row;
-
-        np_jpeg_place_entries(jpeg, known, area->bottom - (whole ? 0 : 1));
-    }
-    return code;
+    return code < 0 || entered == area->bottom ? code : np_jpeg_go_through(jpeg, err);
 }
 
 bool np_jpeg_open(
@@ -181,19 +173,4 @@ int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channel
         .origin_x = need->left,
         .origin_y = need->top};
     return 0;
-}
-
-void np_jpeg_needed_rows(
-    const struct np_jpeg *jpeg, const struct np_rect *need, int *ret_top, int *ret_bottom)
-{
-    struct np_jpeg_area area;
-
-    np_jpeg_set_area(&jpeg->frame, need, &area);
-    *ret_top = area.top;
-    *ret_bottom = area.bottom;
-}
-
-size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room)
-{
-    return np_jpeg_copy_header(&jpeg->frame, header, room);
 }

@@ -34,26 +34,23 @@ static struct np_jpeg_code code_of(int symbol, int length, bool is_dc, uint32_t 
         .part = (int16_t)((positive || size == 0 ? 0 : 1 - (1 << size)) - (int)(code << size))};
 }
 
-/* Fills the indexes that begin with a code: first those whose value is negative. */
+/* Fills the indexes that begin with a code: first those whose value is negative, or its sign unknown. */
 static uint32_t fill_codes(
     struct np_jpeg_code *codes, uint32_t at, int symbol, int length, bool is_dc, uint32_t code)
 {
     const uint32_t nr = 1u << (LOOK - length);
 
-    for (int positive = 0; positive < 2; positive++) {
+    for (uint32_t positive = 0; positive < 2; positive++) {
         const struct np_jpeg_code filled = code_of(symbol, length, is_dc, code, positive);
 
-        for (const uint32_t end = at + nr / 2; at < end; at++)
+        for (const uint32_t end = at + (nr + 1 - positive) / 2; at < end; at++)
             codes[at] = filled;
     }
-    if (nr == 1) /* its sign is not known */
-        codes[at++] = code_of(symbol, length, is_dc, code, false);
     return at;
 }
 
-/* Reads a table (C.2); false if it has too many codes of a length, or a symbol without meaning. */
-static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jpeg_code *codes,
-    uint32_t *limits, int *offsets)
+/* Reads a table's codes (C.2); false: too many of a length, or a symbol without meaning. */
+static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jpeg_table *table)
 {
     const uint8_t *symbols = huff->counts + 16;
     uint32_t code = 0, filled = 0;
@@ -62,19 +59,21 @@ static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jp
     for (int length = 1; length <= 16; length++, code <<= 1) {
         const int nr = huff->counts[length - 1];
 
-        offsets[length] = k - (int)code;
+        table->offset[length] = k - (int)code;
         if (nr > 0 && code + (uint32_t)nr >= 1u << length)
             return false; /* no code is all ones */
         for (int i = 0; i < nr; i++, k++, code++) {
             if (is_dc && symbols[k] > 15)
                 return false;
             if (length <= LOOK)
-                filled = fill_codes(codes, filled, symbols[k], length, is_dc, code);
+                filled = fill_codes(table->codes, filled, symbols[k], length, is_dc, code);
         }
-        limits[length] = code << (16 - length);
+        table->limit[length] = code << (16 - length);
     }
     for (; filled < 1u << LOOK; filled++)
-        codes[filled] = (struct np_jpeg_code){.slow = true};
+        table->codes[filled] = (struct np_jpeg_code){.slow = true};
+    table->source_bytes = 16 + huff->nr_symbols;
+    memcpy(table->source, huff->counts, (size_t)table->source_bytes);
     return true;
 }
 
@@ -94,16 +93,15 @@ static void list_seconds(const struct np_jpeg_code *codes, struct np_jpeg_code *
 
 /* Makes each entry of the index's first two symbols, or of the first alone if no second fits: its value
  * is then value2 and replaces value1. */
-static void make_entries(const struct np_jpeg_code *codes, const struct np_jpeg_code *seconds,
-    struct np_jpeg_symbols *entries)
+static void make_entries(struct np_jpeg_table *table, const struct np_jpeg_code *seconds)
 {
     for (uint32_t i = 0; i < 1u << LOOK; i++) {
-        const struct np_jpeg_code *code = &codes[i];
+        const struct np_jpeg_code *code = &table->codes[i];
         const uint32_t rests = 1u << code->rest, first = i >> code->rest;
         const struct np_jpeg_code *next = &seconds[rests + (i & (rests - 1))];
         const int bits = code->bits + next->bits;
 
-        entries[i] = (struct np_jpeg_symbols){.bits = (uint8_t)bits,
+        table->entries[i] = (struct np_jpeg_symbols){.bits = (uint8_t)bits,
             .back = (uint8_t)(-bits & 63),
             .first = code->reach,
             .last = code->slow ? SLOW : (uint8_t)(code->reach + next->reach),
@@ -113,36 +111,24 @@ static void make_entries(const struct np_jpeg_code *codes, const struct np_jpeg_
     }
 }
 
-static int keep_source(const struct np_jpeg_huff *huff, uint8_t *source)
-{
-    memcpy(source, huff->counts, (size_t)(16 + huff->nr_symbols));
-    return 16 + huff->nr_symbols;
-}
-
 bool np_jpeg_make_tables(
     const struct np_jpeg_huff *dc, const struct np_jpeg_huff *ac, struct np_jpeg_tables *tables)
 {
     struct np_jpeg_code seconds[1 << LOOK];
 
-    tables->dc_source_bytes = tables->ac_source_bytes = 0;
-    if (!read_codes(dc, true, tables->dc_code, tables->dc_limit, tables->dc_offset) ||
-        !read_codes(ac, false, tables->ac_code, tables->ac_limit, tables->ac_offset))
+    tables->dc.source_bytes = tables->ac.source_bytes = 0;
+    if (!read_codes(dc, true, &tables->dc) || !read_codes(ac, false, &tables->ac))
         return false;
-    list_seconds(tables->ac_code, seconds);
-    make_entries(tables->dc_code, seconds, tables->dc);
-    make_entries(tables->ac_code, seconds, tables->ac);
-    tables->dc_source_bytes = keep_source(dc, tables->dc_source);
-    tables->ac_source_bytes = keep_source(ac, tables->ac_source);
+    list_seconds(tables->ac.codes, seconds);
+    make_entries(&tables->dc, seconds);
+    make_entries(&tables->ac, seconds);
     return true;
 }
 
-bool np_jpeg_has_tables(const struct np_jpeg_tables *tables, const struct np_jpeg_huff *dc,
-    const struct np_jpeg_huff *ac)
+bool np_jpeg_is_of(const struct np_jpeg_table *table, const struct np_jpeg_huff *huff)
 {
-    return tables->dc_source_bytes == 16 + dc->nr_symbols &&
-           tables->ac_source_bytes == 16 + ac->nr_symbols &&
-           memcmp(tables->dc_source, dc->counts, (size_t)tables->dc_source_bytes) == 0 &&
-           memcmp(tables->ac_source, ac->counts, (size_t)tables->ac_source_bytes) == 0;
+    return table->source_bytes == 16 + huff->nr_symbols &&
+           memcmp(table->source, huff->counts, (size_t)table->source_bytes) == 0;
 }
 
 /* --- bits -------------------------------------------------------------------------------------- */
@@ -214,7 +200,7 @@ void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr
     blocks[nr - 1].next = stop;
     lane->block = blocks;
     lane->end = blocks + nr;
-    lane->table = tables_of(blocks)->dc;
+    lane->table = tables_of(blocks)->dc.entries;
     lane->bad = false;
     lane->last = NEW;
 }
@@ -252,19 +238,18 @@ INLINE void advance(struct np_jpeg_lane *lane, uint64_t bits, int64_t last)
 static struct np_jpeg_code find_code(
     const struct np_jpeg_tables *tables, bool is_dc, uint64_t window)
 {
-    const struct np_jpeg_code short_code =
-        (is_dc ? tables->dc_code : tables->ac_code)[window >> (64 - LOOK)];
-    const uint32_t *limits = is_dc ? tables->dc_limit : tables->ac_limit;
-    const int *offsets = is_dc ? tables->dc_offset : tables->ac_offset;
-    const uint8_t *symbols = (is_dc ? tables->dc_source : tables->ac_source) + 16;
+    const struct np_jpeg_table *table = is_dc ? &tables->dc : &tables->ac;
+    const struct np_jpeg_code short_code = table->codes[window >> (64 - LOOK)];
     const uint32_t ahead = (uint32_t)(window >> 48);
 
     if (short_code.length > 0)
         return short_code;
     for (int length = LOOK + 1; length <= 16; length++)
-        if (ahead < limits[length])
-            return code_of(
-                symbols[(int)(ahead >> (16 - length)) + offsets[length]], length, is_dc, 0, false);
+        if (ahead < table->limit[length]) {
+            const int k = (int)(ahead >> (16 - length)) + table->offset[length];
+
+            return code_of(table->source[16 + k], length, is_dc, 0, false);
+        }
     return (struct np_jpeg_code){0};
 }
 

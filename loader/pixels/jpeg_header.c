@@ -133,7 +133,7 @@ static bool parse_scan(struct segment segment, struct np_jpeg_frame *frame)
 }
 
 /* JFIF's and Adobe's segments decide what the components are. */
-static bool parse_app(int marker, struct segment segment, struct colour *colour)
+static void parse_app(int marker, struct segment segment, struct colour *colour)
 {
     const ptrdiff_t bytes = segment.end - segment.at;
 
@@ -143,7 +143,6 @@ static bool parse_app(int marker, struct segment segment, struct colour *colour)
         colour->adobe = true;
         colour->transform = segment.at[11];
     }
-    return true;
 }
 
 /* Is it grey or YCbCr? libjpeg takes RGB without JFIF's segment for the ids 'R', 'G', 'B' and for
@@ -201,8 +200,8 @@ static bool parse_segment(
         frame->restart = segment.end - segment.at == 2 ? two_bytes(segment.at) : 0;
         return segment.end - segment.at == 2;
     default:
-        return marker == COM ||
-               (marker >= APP0 && marker <= APP15 && parse_app(marker, segment, colour));
+        parse_app(marker, segment, colour);
+        return marker == COM || (marker >= APP0 && marker <= APP15);
     }
 }
 
@@ -234,26 +233,22 @@ bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *
     return is_ycc(ret_frame, &colour) && lay_out(ret_frame);
 }
 
-size_t np_jpeg_copy_header(const struct np_jpeg_frame *frame, uint8_t *header, size_t room)
+size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room)
 {
-    size_t used = 2;
+    const struct np_jpeg_frame *frame = &jpeg->frame;
+    size_t used = 0, bytes = 2; /* SOI */
 
-    if (room < used)
-        return 0;
-    memcpy(header, frame->bytes, used);
-    for (const uint8_t *at = frame->bytes + 2; at < frame->scan;) {
+    for (const uint8_t *at = frame->bytes; at < frame->scan; at += bytes) {
         const int marker = at[1];
-        const size_t bytes = 2 + (size_t)two_bytes(at + 2);
-        const bool matters = marker == APP0 || marker == APP14 ||
-                             (marker != COM && !(marker >= APP0 && marker <= APP15));
 
-        if (matters && bytes > room - used)
+        if (at > frame->bytes)
+            bytes = 2 + (size_t)two_bytes(at + 2);
+        if (marker == COM || (marker > APP0 && marker <= APP15 && marker != APP14))
+            continue;
+        if (bytes > room - used)
             return 0;
-        if (matters) {
-            memcpy(header + used, at, bytes);
-            used += bytes;
-        }
-        at += bytes;
+        memcpy(header + used, at, bytes);
+        used += bytes;
     }
     return used;
 }

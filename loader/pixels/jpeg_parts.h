@@ -44,8 +44,6 @@ struct np_jpeg_frame {
 extern const uint8_t np_jpeg_natural[64]; /* zigzag position -> natural position (A.3.6) */
 
 bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *ret_frame);
-/* As np_jpeg_header(). */
-size_t np_jpeg_copy_header(const struct np_jpeg_frame *frame, uint8_t *header, size_t room);
 
 /* --- entropy decoding (jpeg_entropy.c) ----------------------------------------------------- */
 
@@ -72,20 +70,25 @@ struct np_jpeg_code {
     int16_t part;         /* of the value, see code_of() */
 };
 
-/* A pair of DC and AC tables (F.2.2.3), made for speed. */
+/* A Huffman table (F.2.2.3), made for speed: an entry stands for one symbol or two, of which the
+ * second is of the pair's AC table. */
+struct np_jpeg_table {
+    struct np_jpeg_symbols entries[1 << NP_JPEG_LOOK]; /* by the next bits, as are the codes */
+    struct np_jpeg_code codes[1 << NP_JPEG_LOOK];
+    uint32_t limit[17];       /* by length: first 16-bit value past its codes */
+    int offset[17];           /* by length: index of a symbol less its code */
+    uint8_t source[16 + 256]; /* counts and symbols, as in the file */
+    int source_bytes;
+};
+
 struct np_jpeg_tables {
-    struct np_jpeg_symbols dc[1 << NP_JPEG_LOOK], ac[1 << NP_JPEG_LOOK]; /* by the next bits */
-    struct np_jpeg_code dc_code[1 << NP_JPEG_LOOK], ac_code[1 << NP_JPEG_LOOK];
-    uint32_t dc_limit[17], ac_limit[17]; /* by length: first 16-bit value past its codes */
-    int dc_offset[17], ac_offset[17];    /* by length: index of a symbol less its code */
-    uint8_t dc_source[16 + 256], ac_source[16 + 256]; /* counts and symbols, as in the file */
-    int dc_source_bytes, ac_source_bytes;
+    struct np_jpeg_table dc, ac;
 };
 
 bool np_jpeg_make_tables(
     const struct np_jpeg_huff *dc, const struct np_jpeg_huff *ac, struct np_jpeg_tables *tables);
-bool np_jpeg_has_tables(const struct np_jpeg_tables *tables, const struct np_jpeg_huff *dc,
-    const struct np_jpeg_huff *ac);
+/* Is `table` made of `huff`? */
+bool np_jpeg_is_of(const struct np_jpeg_table *table, const struct np_jpeg_huff *huff);
 
 /* A place in a stream of bits without stuffed bytes. */
 struct np_jpeg_bits {
@@ -193,8 +196,6 @@ struct np_jpeg_segment {
     int row, mcu, nr;
 };
 
-void np_jpeg_set_area(
-    const struct np_jpeg_frame *frame, const struct np_rect *need, struct np_jpeg_area *ret_area);
 /* Sets the area, and takes memory for it. 0 or -ENOMEM. */
 int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
     const struct np_rect *need, int channels, struct np_err *err);
@@ -247,8 +248,5 @@ struct np_jpeg {
 int np_jpeg_enter(struct np_jpeg *jpeg, int end_row, struct np_err *err);
 /* Decodes the other rows of the area, and notes entries. 0, -EBADMSG or -ENOMEM. */
 int np_jpeg_go_through(struct np_jpeg *jpeg, struct np_err *err);
-/* Turns the bits of the entries of rows known..end-1 into those of the file, in which stuffed bytes lie
- * between them. The stream began at the entry of row known-1, or with the scan. */
-void np_jpeg_place_entries(struct np_jpeg *jpeg, int known, int end);
 
 #endif

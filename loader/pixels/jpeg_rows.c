@@ -8,20 +8,27 @@
 #include "loader/pixels/jpeg_parts.h"
 
 /* Interpolation looks one sample past an edge, which is up to one pixel past it. */
-void np_jpeg_set_area(
-    const struct np_jpeg_frame *frame, const struct np_rect *need, struct np_jpeg_area *area)
+static struct np_jpeg_area area_of(const struct np_jpeg_frame *frame, const struct np_rect *need)
 {
     const int w = frame->mcu_width, h = frame->mcu_height, halo_x = w > 8, halo_y = h > 8;
+    const int right = (need->right - 1 + halo_x) / w + 1;
+    const int bottom = (need->bottom - 1 + halo_y) / h + 1;
 
-    *area = (struct np_jpeg_area){.need = *need, .blends = halo_y};
-    area->left = (need->left > halo_x ? need->left - halo_x : 0) / w;
-    area->top = (need->top > halo_y ? need->top - halo_y : 0) / h;
-    area->right = (need->right - 1 + halo_x) / w + 1;
-    area->bottom = (need->bottom - 1 + halo_y) / h + 1;
-    if (area->right > frame->mcus_across)
-        area->right = frame->mcus_across;
-    if (area->bottom > frame->mcus_down)
-        area->bottom = frame->mcus_down;
+    return (struct np_jpeg_area){.need = *need,
+        .left = (need->left > halo_x ? need->left - halo_x : 0) / w,
+        .top = (need->top > halo_y ? need->top - halo_y : 0) / h,
+        .right = right < frame->mcus_across ? right : frame->mcus_across,
+        .bottom = bottom < frame->mcus_down ? bottom : frame->mcus_down,
+        .blends = halo_y};
+}
+
+void np_jpeg_needed_rows(
+    const struct np_jpeg *jpeg, const struct np_rect *need, int *ret_top, int *ret_bottom)
+{
+    const struct np_jpeg_area area = area_of(&jpeg->frame, need);
+
+    *ret_top = area.top;
+    *ret_bottom = area.bottom;
 }
 
 static int hold_planes(struct np_jpeg_rows *rows, struct np_err *err)
@@ -57,7 +64,7 @@ int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *fr
     rows->frame = frame;
     rows->channels = channels;
     rows->next_y = need->top;
-    np_jpeg_set_area(frame, need, &rows->area);
+    rows->area = area_of(frame, need);
     return hold_planes(rows, err);
 }
 

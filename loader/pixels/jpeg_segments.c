@@ -9,6 +9,7 @@
 
 #define SEGMENT  NP_JPEG_STEP
 #define MAX_SPAN (NP_JPEG_SLACK * NP_JPEG_MAX_BLOCKS) /* bytes of a segment that has an entry */
+#define ROOM     (MAX_SPAN + NP_JPEG_PAD)             /* for them, in the stream */
 #define RST0     0xd0
 #define EOI      0xd9
 
@@ -18,7 +19,7 @@ static int hold_stream(
     struct np_jpeg *jpeg, const uint8_t *at, int nr_intervals, struct np_err *err)
 {
     const size_t rest = (size_t)(jpeg->frame.end - at);
-    const size_t nr_bytes = rest > 2 * MAX_SPAN ? rest : 2 * MAX_SPAN;
+    const size_t nr_bytes = rest > 2 * ROOM ? rest : 2 * ROOM;
 
     return np_hold(&jpeg->stream.bytes, &jpeg->stream_bytes, nr_bytes + MAX_SPAN, err) ||
                    np_hold(&jpeg->stream.stuffed, &jpeg->stuffed_bytes,
@@ -73,7 +74,7 @@ static struct np_jpeg_entry *entry_at(struct np_jpeg *jpeg, int row, int mcu)
 }
 
 /* Notes where decoding is, at column mcu of a row without entries: in the stream's bits, until
- * np_jpeg_place_entries(). */
+ * place_entries(). */
 static void note_entry(struct np_jpeg *jpeg, int row, int mcu)
 {
     const struct np_jpeg_scan *scan = &jpeg->scan[0];
@@ -86,7 +87,9 @@ static void note_entry(struct np_jpeg *jpeg, int row, int mcu)
         entry->dc[c] = (int16_t)scan->dc[c];
 }
 
-void np_jpeg_place_entries(struct np_jpeg *jpeg, int known, int end)
+/* Turns the bits of the entries of rows known..end-1 into those of the file, in which stuffed bytes lie
+ * between them. The stream began at the entry of row known-1, or with the scan. */
+static void place_entries(struct np_jpeg *jpeg, int known, int end)
 {
     struct np_jpeg_entries *entries = &jpeg->entries;
     const size_t begin = known > 0 ? entry_at(jpeg, known - 1, 0)->bit / 8
@@ -126,8 +129,8 @@ static bool enter_segment(struct np_jpeg *jpeg, struct np_jpeg_scan *scan, int r
     const struct np_jpeg_frame *frame = &jpeg->frame;
     const struct np_jpeg_entry *entry = entry_at(jpeg, row, mcu), *next = entry + 1;
     const bool has_next = next < entry_at(jpeg, jpeg->entries.nr_rows, 0);
-    struct np_jpeg_stream stream = {.bytes = jpeg->stream.bytes + (scan - jpeg->scan) * MAX_SPAN,
-        .stuffed = jpeg->stream.stuffed};
+    struct np_jpeg_stream stream = {
+        .bytes = jpeg->stream.bytes + (scan - jpeg->scan) * ROOM, .stuffed = jpeg->stream.stuffed};
     size_t from = entry->bit / 8, to = from + MAX_SPAN;
 
     if (!is_inside(jpeg, entry) || (has_next && next->bit < entry->bit))
@@ -263,51 +266,49 @@ int np_jpeg_enter(struct np_jpeg *jpeg, int end_row, struct np_err *err)
     return 0;
 }
 
-/* Begins with the restart interval in which the area's first row begins. 0 or an error. */
-static int begin_at_interval(struct np_jpeg *jpeg, struct np_err *err)
+/* Begins with the last row that has entries, or with the restart interval in which the area begins. 0
+ * or an error. */
+static int begin_through(struct np_jpeg *jpeg, struct np_err *err)
 {
     const struct np_jpeg_frame *frame = &jpeg->frame;
-    const int64_t first = (int64_t)jpeg->rows.area.top * frame->mcus_across;
-    const int interval = frame->restart ? (int)(first / frame->restart) : 0;
-    const int64_t begin = (int64_t)interval * frame->restart;
-    const int code = read_stream(jpeg, frame->scan, err);
+    const struct np_jpeg_entry *entry = NULL;
+    const uint8_t *at = frame->scan;
+    int row = jpeg->rows.area.top, interval = 0, code;
+    int64_t mcu = 0;
 
+    if (jpeg->entries.nr_rows > 0) {
+        row = jpeg->entries.nr_rows - 1;
+        entry = entry_at(jpeg, row, 0);
+        if (!is_inside(jpeg, entry))
+            return -EBADMSG;
+        at = frame->bytes + entry->bit / 8;
+        mcu = (int64_t)row * frame->mcus_across;
+    } else if (frame->restart) {
+        interval = (int)((int64_t)row * frame->mcus_across / frame->restart);
+        mcu = (int64_t)interval * frame->restart;
+    }
+    code = read_stream(jpeg, at, err);
     if (code < 0)
         return code;
     begin_interval(jpeg, interval);
-    jpeg->row = (int)(begin / frame->mcus_across);
-    jpeg->mcu = (int)(begin % frame->mcus_across);
-    return 0;
-}
-
-/* Begins with the first entry of a row. 0 or an error. */
-static int begin_at_entry(struct np_jpeg *jpeg, int row, struct np_err *err)
-{
-    const struct np_jpeg_entry *entry = entry_at(jpeg, row, 0);
-    int code = -EBADMSG;
-
-    if (is_inside(jpeg, entry))
-        code = read_stream(jpeg, jpeg->frame.bytes + entry->bit / 8, err);
-    if (code < 0)
-        return code;
-    begin_interval(jpeg, 0);
-    enter(&jpeg->scan[0], entry);
-    jpeg->row = row;
-    jpeg->mcu = 0;
+    if (entry)
+        enter(&jpeg->scan[0], entry);
+    jpeg->row = (int)(mcu / frame->mcus_across);
+    jpeg->mcu = (int)(mcu % frame->mcus_across);
     return 0;
 }
 
 int np_jpeg_go_through(struct np_jpeg *jpeg, struct np_err *err)
 {
+    const struct np_jpeg_area *area = &jpeg->rows.area;
+    const bool is_whole = (area->right + SEGMENT - 1) / SEGMENT == jpeg->entries.per_row;
     struct np_jpeg_scan *scan = &jpeg->scan[0];
-    const int known = jpeg->entries.nr_rows;
-    const int code =
-        known > 0 ? begin_at_entry(jpeg, known - 1, err) : begin_at_interval(jpeg, err);
+    const int code = begin_through(jpeg, err);
 
     if (code < 0)
         return code;
     jpeg->enters = false;
-    jpeg->end_row = jpeg->rows.area.bottom;
+    jpeg->end_row = area->bottom;
     take(jpeg, scan);
     while (scan->segment.nr > 0) {
         while (!is_done(&scan->lane))
@@ -315,5 +316,7 @@ int np_jpeg_go_through(struct np_jpeg *jpeg, struct np_err *err)
         if (!finish(jpeg, scan) || !take(jpeg, scan))
             return -EBADMSG;
     }
+    if (!jpeg->frame.restart)
+        place_entries(jpeg, jpeg->entries.nr_rows, area->bottom - (is_whole ? 0 : 1));
     return 0;
 }

@@ -328,8 +328,8 @@ static bool arm(struct group *group)
     group->stream.stuffed = malloc(file->nr_bytes / 2 * sizeof(*group->stream.stuffed));
     np_jpeg_unstuff(&group->stream, frame.scan, frame.end);
     for (int i = 0; i < GROUP; i++) {
-        group->found[i].ac = group->tables.ac;
-        group->found[i].next = group->tables.dc;
+        group->found[i].ac = group->tables.ac.entries;
+        group->found[i].next = group->tables.dc.entries;
     }
     np_jpeg_seek(&group->lane.bits, group->stream.bytes, 0);
     np_jpeg_arm(&group->lane, group->found, GROUP);
