@@ -23,7 +23,7 @@ static int predict(enum filter filter, int a, int b, int c)
     return 0;
 }
 
-void np_png_unfilter_plain(int filter, uint8_t *row, const uint8_t *above, size_t n, int pixel)
+static void unfilter_plain(int filter, uint8_t *row, const uint8_t *above, size_t n, int pixel)
 {
     const size_t before = (size_t)pixel;
 
@@ -113,7 +113,7 @@ void np_png_unfilter(int filter, uint8_t *row, const uint8_t *above, size_t n, i
     case AVERAGE << 4 | 4: unfilter(AVERAGE, row, above, n, 4); break;
     case PAETH << 4 | 3: unfilter(PAETH, row, above, n, 3); break;
     case PAETH << 4 | 4: unfilter(PAETH, row, above, n, 4); break;
-    default: np_png_unfilter_plain(filter, row, above, n, pixel);
+    default: unfilter_plain(filter, row, above, n, pixel);
     }
 }
 
@@ -121,6 +121,6 @@ void np_png_unfilter(int filter, uint8_t *row, const uint8_t *above, size_t n, i
 
 void np_png_unfilter(int filter, uint8_t *row, const uint8_t *above, size_t n, int pixel)
 {
-    np_png_unfilter_plain(filter, row, above, n, pixel);
+    unfilter_plain(filter, row, above, n, pixel);
 }
 #endif

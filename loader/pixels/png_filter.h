@@ -9,6 +9,5 @@
  * multiple of it. above: the n bytes of the row before, without its filter; zeros for the first
  * row. */
 void np_png_unfilter(int filter, uint8_t *row, const uint8_t *above, size_t n, int pixel);
-void np_png_unfilter_plain(int filter, uint8_t *row, const uint8_t *above, size_t n, int pixel);
 
 #endif
