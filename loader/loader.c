@@ -13,6 +13,9 @@
 
 #define MIB (1024ull * 1024)
 
+/* Records up to this size, on average, are read ahead, though the order is random. */
+#define READ_AHEAD_BYTES (64u << 10)
+
 /* auto: a reader's reads in flight, and the prefetched batches, on average. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
@@ -105,18 +108,22 @@ static int open_set(
     struct np_loader *loader, int s, const struct np_loader_options *options, struct np_err *err)
 {
     struct np_set *set = &loader->sets[s];
-    const bool random = s == NP_BATCH_TRAIN && options->shuffle == NP_SHUFFLE_FULL;
-    int code = np_files_open(set->index, random, &loader->files[s], err);
+    int code = 0;
 
+    if (set->index->raw.kind == NP_RAW_NONE)
+        code = np_entries_open(
+            set->index, options->entries_bytes, !options->entries_fixed, &loader->entries[s], err);
+    set->entries = loader->entries[s];
+    /* Read-ahead pays for whole records, but not around parts of large ones. */
+    const bool parts = s == NP_BATCH_TRAIN && options->shuffle == NP_SHUFFLE_FULL && set->entries &&
+                       np_index_mean_extent(set->index) >= READ_AHEAD_BYTES;
+    if (!code)
+        code = np_files_open(set->index, parts, &loader->files[s], err);
     set->files = loader->files[s];
     if (!code && set->index->root) {
         set->changed = loader->changed[s] = np_changed_new(np_index_samples(set->index), err);
         code = set->changed ? 0 : -ENOMEM;
     }
-    if (!code && set->index->raw.kind == NP_RAW_NONE)
-        code = np_entries_open(
-            set->index, options->entries_bytes, !options->entries_fixed, &loader->entries[s], err);
-    set->entries = loader->entries[s];
     return code;
 }
 

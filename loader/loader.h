@@ -52,8 +52,7 @@ int np_loader_start(
 enum np_cache_kind np_loader_auto_cache(
     const struct np_loader_config *config, uint64_t memory_bytes, uint64_t free_bytes);
 /* The values of `auto` for these sets (either may be NULL); a number in the config wins. The depth
- * follows from the mean file size, and keeps the buffers, each as large as the largest file, within
- * 128 MiB a reader. */
+ * follows from the mean file size. */
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval);

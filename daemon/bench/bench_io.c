@@ -243,7 +243,7 @@ int np_bench_io(struct np_bench *bench, struct np_err *err)
         return code;
     io.io = probe.ops->name;
     np_io_close(&probe);
-    code = np_files_open(io.index, true, &io.files, err);
+    code = np_files_open(io.index, false, &io.files, err);
     if (code)
         return code;
     if (bench->cold)

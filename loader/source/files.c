@@ -50,7 +50,7 @@ static int open_file(
 }
 
 int np_files_open(
-    const struct np_index *index, bool random, struct np_files **ret_files, struct np_err *err)
+    const struct np_index *index, bool parts, struct np_files **ret_files, struct np_err *err)
 {
     struct np_files *files = np_try_alloc(sizeof(*files), err);
     int code = 0;
@@ -68,7 +68,7 @@ int np_files_open(
         np_files_allow(files->nr_files);
     for (int i = 0; !code && i < files->nr_files; i++)
         code = open_file(index->paths[i], &files->fds[i], &files->stamps[i], err);
-    for (int i = 0; !code && random && i < files->nr_files; i++)
+    for (int i = 0; !code && parts && i < files->nr_files; i++)
         posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
     if (code) {
         np_files_close(files);

@@ -11,10 +11,10 @@ struct np_files;
 /* Raises the limit of open files to the hard limit if it does not allow nr_files beside those that
  * the rest of a run needs. */
 void np_files_allow(int nr_files);
-/* Opens every shard; calls np_files_allow() first. random: samples are read in random order, so the
- * kernel is told not to read ahead. A set with a root has no shards. Errors name the file. */
+/* Opens every shard; calls np_files_allow() first. parts: parts of samples are read in random order,
+ * so the kernel does not read ahead. A set with a root has no shards. Errors name the file. */
 int np_files_open(
-    const struct np_index *index, bool random, struct np_files **ret_files, struct np_err *err);
+    const struct np_index *index, bool parts, struct np_files **ret_files, struct np_err *err);
 void np_files_close(struct np_files *files);
 int np_files_fd(const struct np_files *files, uint32_t file); /* any thread */
 /* Has a shard been written to since it was opened? Any thread. */
