@@ -134,7 +134,7 @@ replay() {
     cut -d ' ' -f 1-2 "$1.trained" | shuf -n "$5" --random-source=/bin/sh >>some
     before=$failed
     t "$1: replayed steps and rows are those that were trained on" replayed "$1" <some
-    echo "# $4 steps and $5 single rows: $(wc -l <"$1.again") of $(wc -l <"$1.trained") rows replayed"
+    echo "# $4 steps and $5 single rows: $(wc -l <"$1.again") rows replayed, $(wc -l <"$1.trained") trained on"
 }
 
 # --- kills

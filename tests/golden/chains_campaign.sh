@@ -1,6 +1,7 @@
 # Rows of 20 chains of augmentations (chains.py) over 350 odd files and, in the long campaign, the photographs and
 # CIFAR-10 of NNPIPE_DATA: equal for each instruction set, with entries off, noted and used, and equal to those that
-# Pillow 12, Pillow 13 and torchvision make of the same draws. TORCHVISION: a python that has it.
+# Pillow 12, Pillow 13 and torchvision make of the same draws. TORCHVISION: a python that has it. CPUS, ENTRIES: fewer
+# of them.
 . "$(dirname "$0")/../lib.sh"
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
@@ -69,11 +70,11 @@ compared() {
 pillow='import PIL; print("Pillow", PIL.__version__)'
 torchvision='import PIL, torchvision; print("torchvision", torchvision.__version__, "on Pillow", PIL.__version__)'
 
-# chains SET UNIT CPUS
+# chains SET UNIT
 chains() {
     /usr/bin/python3 tests/golden/chains.py list "$2" >"$TMP/$1.chains"
     t "$1: an epoch of each of 20 chains" rows "$1" 13 "" off "$TMP/$1.13"
-    for cpu in $3; do
+    for cpu in ${CPUS:-sse2 avx2 avx512}; do
         for entries in ${ENTRIES:-off new used}; do
             t "$1: with $cpu and entries $entries the rows are the same" equal "$1" "$cpu" $entries
         done
@@ -91,16 +92,16 @@ chains() {
 }
 
 CHAINS=${CHAINS:-odd photos cifar}
-case " $CHAINS " in *" odd "*) config odd folder "$TMP/odd" && chains odd 48 "${CPUS:-sse2 avx2 avx512}" ;; esac
+case " $CHAINS " in *" odd "*) config odd folder "$TMP/odd" && chains odd 48 ;; esac
 if [ "$CHAINS" != odd ] && [ -z "${NNPIPE_DATA:-}" ]; then
     skip "rows of photographs and CIFAR-10 are Pillow's" "NNPIPE_DATA is not set"
     exit $((failed != 0))
 fi
 case " $CHAINS " in *" photos "*)
-    config photos tar "$NNPIPE_DATA/imagenet-sample-500.tar" && chains photos 224 "sse2 avx2 avx512" ;;
+    config photos tar "$NNPIPE_DATA/imagenet-sample-500.tar" && chains photos 224 ;;
 esac
 case " $CHAINS " in *" cifar "*)
     mkdir "$TMP/cifar" && zstd -qdc "$NNPIPE_DATA/cifar10-jpeg.tar.zst" | tar -C "$TMP/cifar" -x &&
-        config cifar folder "$TMP/cifar/train" && chains cifar 32 "sse2 avx2 avx512" ;;
+        config cifar folder "$TMP/cifar/train" && chains cifar 32 ;;
 esac
 [ $failed -eq 0 ]
