@@ -27,6 +27,8 @@ later ones. CPU time and peak resident memory are with the worker processes'." s
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
 pixels are equal." sh tests/bench/bench_jpeg.sh
+    part "Where a sample's time goes" "Photographs, random resized crop to 224, flip; two readers, page cache warm." sh \
+        tests/bench/bench_where.sh
     part "The entries of JPEGs" "The places at which decoding can begin in the middle of a file. The goals: a cold epoch
 of random crops reads at most 0.75 of the bytes, and the store of 1.28 million pictures opens in 50 ms." sh \
         tests/bench/bench_entries.sh
