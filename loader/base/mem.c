@@ -163,10 +163,10 @@ int np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
     *room = 0;
     if (bytes < SIZE_MAX / 2)
         bytes += bytes / 4;
-    block = np_try_alloc(bytes, err);
+    block = aligned(bytes, bytes);
     memcpy(memory, &block, sizeof(block));
     if (!block)
-        return -ENOMEM;
+        return no_memory(err, bytes);
     *room = bytes;
     return 0;
 }

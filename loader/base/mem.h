@@ -42,7 +42,7 @@ int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct n
 void *np_try_reserve(size_t bytes, struct np_err *err);
 /* Makes *memory (a pointer of any type, NULL at first) hold `bytes`; *room: the bytes it has.
  * Growing loses the content, and takes a quarter more than needed, so that changing sizes settle.
- * -ENOMEM: *memory is NULL. */
+ * New memory is not zeroed: pages that are never used are never taken. -ENOMEM: *memory is NULL. */
 int np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err);
 
 void np_free(void *memory); /* of any of these, or of malloc(); NULL: nothing */
