@@ -86,7 +86,7 @@ def measure(work, turn, results, seen):
     names = os.environ.get("NAMES")
     for name, _, _, flags, environment in rows if turn % 2 == 0 else rows[::-1]:
         key = (work, str(turn), name)
-        if key in seen or (names and name not in names.split(",")) or ("AVX2" in name and not AVX512):
+        if key in seen or (names and name not in names.split(";")) or ("AVX2" in name and not AVX512):
             continue
         if time.monotonic() > END:
             return

@@ -5,7 +5,7 @@
 #   PEERS         a folder with the peers' virtual environments, torch/ and tf/; their pictures are made in data/ there
 #   LOADERS       the program that times one peer and prints a JSON line: $PEERS/loaders.py
 #   WORKS         "photos cifar-jpeg cifar-raw"
-#   NAMES         only these loaders, separated by commas
+#   NAMES         only these loaders, separated by semicolons
 #   ROUNDS, SECONDS_EACH, MINUTES   5, 3, 14: after so many minutes nothing more is measured
 #   RESULTS       a file to which each measurement is added; what it has already is not measured again, so that a
 #                 run that was cut off continues. By default a new file.
