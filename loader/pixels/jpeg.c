@@ -72,6 +72,7 @@ static bool choose_tables(struct np_jpeg *jpeg)
     const struct np_jpeg_frame *frame = &jpeg->frame;
     struct np_jpeg_block *blocks = jpeg->scan[0].blocks;
     const int nr = frame->mcu_blocks;
+    const int nr_mcus = frame->mcus_across < NP_JPEG_STEP ? frame->mcus_across : NP_JPEG_STEP;
 
     for (int c = 0; c < frame->nr_components; c++) {
         const struct np_jpeg_component *component = &frame->component[c];
@@ -86,7 +87,7 @@ static bool choose_tables(struct np_jpeg *jpeg)
     }
     jpeg->next = blocks[nr - 1].next;
     for (int k = 0; k < 2; k++)
-        for (int i = 0; i < NP_JPEG_STEP * nr; i++) {
+        for (int i = 0; i < nr_mcus * nr; i++) {
             jpeg->scan[k].blocks[i].ac = blocks[i < nr ? i : i - nr].ac;
             jpeg->scan[k].blocks[i].next = blocks[i < nr ? i : i - nr].next;
         }

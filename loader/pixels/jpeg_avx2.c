@@ -27,5 +27,5 @@ TARGET static inline void store_rows(unsigned char *out, long stride, __m256i v)
 
 #include "loader/pixels/jpeg_simd.h"
 
-const struct np_jpeg_kernels np_jpeg_avx2 = {LANES, clear, idct, blend, widen, narrow, rgb, grey};
+const struct np_jpeg_kernels np_jpeg_avx2 = {LANES, clear, idct, widen, blend, rgb, grey};
 #endif

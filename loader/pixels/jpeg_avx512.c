@@ -44,5 +44,5 @@ INLINE512 void store_rows(unsigned char *out, long stride, __m512i v)
 
 #include "loader/pixels/jpeg_simd.h"
 
-const struct np_jpeg_kernels np_jpeg_avx512 = {LANES, clear, idct, blend, widen, narrow, rgb, grey};
+const struct np_jpeg_kernels np_jpeg_avx512 = {LANES, clear, idct, widen, blend, rgb, grey};
 #endif

@@ -89,26 +89,28 @@ static bool idct(const int16_t *const *block, const uint16_t *quant, uint8_t *ou
     return fits;
 }
 
-static void blend(const uint8_t *near, const uint8_t *far, int n, int16_t *t)
+/* Sample i of two rows that are blended 3 to 1, or of one. */
+static int blended(const uint8_t *near, const uint8_t *far, int i)
 {
-    for (int i = 0; i < n; i++)
-        t[i] = (int16_t)(far ? 3 * near[i] + far[i] : near[i]);
+    return far ? 3 * near[i] + far[i] : near[i];
 }
 
-static void widen(const int16_t *t, int n, bool blended, uint8_t *out)
+static void widen(const uint8_t *near, const uint8_t *far, int n, uint8_t *out)
 {
-    const int shift = blended ? 4 : 2, left = blended ? 8 : 1, right = blended ? 7 : 2;
+    const int shift = far ? 4 : 2, left = far ? 8 : 1, right = far ? 7 : 2;
 
     for (int i = 0; i < n; i++) {
-        out[2 * i] = (uint8_t)((3 * t[i] + t[i - 1] + left) >> shift);
-        out[2 * i + 1] = (uint8_t)((3 * t[i] + t[i + 1] + right) >> shift);
+        const int mid = 3 * blended(near, far, i);
+
+        out[2 * i] = (uint8_t)((mid + blended(near, far, i - 1) + left) >> shift);
+        out[2 * i + 1] = (uint8_t)((mid + blended(near, far, i + 1) + right) >> shift);
     }
 }
 
-static void narrow(const int16_t *t, int n, int bias, uint8_t *out)
+static void blend(const uint8_t *near, const uint8_t *far, int n, int bias, uint8_t *out)
 {
     for (int i = 0; i < n; i++)
-        out[i] = (uint8_t)((t[i] + bias) >> 2);
+        out[i] = (uint8_t)((blended(near, far, i) + bias) >> 2);
 }
 
 /* JFIF 1.02, page 4, in 16-bit fixed point (as in jdcolor.c). */
@@ -129,4 +131,4 @@ static void grey(const uint8_t *y, int n, uint8_t *out)
         out[0] = out[1] = out[2] = y[i];
 }
 
-const struct np_jpeg_kernels np_jpeg_plain = {1, clear, idct, blend, widen, narrow, rgb, grey};
+const struct np_jpeg_kernels np_jpeg_plain = {1, clear, idct, widen, blend, rgb, grey};

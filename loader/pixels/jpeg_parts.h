@@ -147,12 +147,11 @@ struct np_jpeg_kernels {
      * to 8 rows. false: a coefficient is beyond what 8-bit samples give. */
     bool (*idct)(
         const int16_t *const *block, const uint16_t *quant, uint8_t *out, ptrdiff_t stride);
-    /* t[i] = 3 * near[i] + far[i], or near[i] if far is NULL, for i in 0..n-1. */
-    void (*blend)(const uint8_t *near, const uint8_t *far, int n, int16_t *t);
-    /* Two samples of each t[0..n-1], with t[-1] and t[n]. */
-    void (*widen)(const int16_t *t, int n, bool blended, uint8_t *out);
-    /* out[i] = (t[i] + bias) / 4 */
-    void (*narrow)(const int16_t *t, int n, int bias, uint8_t *out);
+    /* Two samples of each of near[0..n-1], with near[-1] and near[n]; rows near and far (or NULL: near
+     * alone) are blended 3 to 1 before. */
+    void (*widen)(const uint8_t *near, const uint8_t *far, int n, uint8_t *out);
+    /* out[i] = (3 * near[i] + far[i] + bias) / 4 */
+    void (*blend)(const uint8_t *near, const uint8_t *far, int n, int bias, uint8_t *out);
     void (*rgb)(const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, uint8_t *out);
     void (*grey)(const uint8_t *y, int n, uint8_t *out); /* to RGB */
 };
@@ -174,7 +173,6 @@ struct np_jpeg_plane {
 struct np_jpeg_area {
     struct np_rect need;          /* pixels */
     int left, top, right, bottom; /* MCUs; right and bottom are outside */
-    bool blends;                  /* rows of pixels depend on the next row of MCUs */
 };
 
 struct np_jpeg_rows {
@@ -183,11 +181,10 @@ struct np_jpeg_rows {
     struct np_jpeg_area area;
     int channels, next_y; /* of pixels: the next row to write */
     struct np_jpeg_plane plane[NP_JPEG_COMPONENTS];
-    int16_t *lines[NP_JPEG_COMPONENTS];   /* blended samples of one row */
-    uint8_t *widened[NP_JPEG_COMPONENTS]; /* and at the picture's width */
+    uint8_t *widened[NP_JPEG_COMPONENTS]; /* one row at the picture's resolution */
     uint8_t *pixels;                      /* of area.need */
     ptrdiff_t stride;
-    size_t lines_bytes[NP_JPEG_COMPONENTS], widened_bytes[NP_JPEG_COMPONENTS], pixels_bytes;
+    size_t widened_bytes[NP_JPEG_COMPONENTS], pixels_bytes;
 };
 
 /* Decoded blocks of MCUs mcu..mcu+nr-1 of a row. */

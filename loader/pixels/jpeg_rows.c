@@ -18,8 +18,7 @@ static struct np_jpeg_area area_of(const struct np_jpeg_frame *frame, const stru
         .left = (need->left > halo_x ? need->left - halo_x : 0) / w,
         .top = (need->top > halo_y ? need->top - halo_y : 0) / h,
         .right = right < frame->mcus_across ? right : frame->mcus_across,
-        .bottom = bottom < frame->mcus_down ? bottom : frame->mcus_down,
-        .blends = halo_y};
+        .bottom = bottom < frame->mcus_down ? bottom : frame->mcus_down};
 }
 
 void np_jpeg_needed_rows(
@@ -31,48 +30,38 @@ void np_jpeg_needed_rows(
     *ret_bottom = area.bottom;
 }
 
-static int hold_planes(struct np_jpeg_rows *rows, struct np_err *err)
+int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
+    const struct np_rect *need, int channels, struct np_err *err)
 {
-    const struct np_jpeg_area *area = &rows->area;
-    const size_t width = (size_t)(area->need.right - area->need.left);
-    const size_t height = (size_t)(area->need.bottom - area->need.top);
+    const struct np_jpeg_area area = area_of(frame, need);
 
-    for (int c = 0; c < rows->frame->nr_components; c++) {
-        const struct np_jpeg_component *component = &rows->frame->component[c];
+    rows->frame = frame;
+    rows->area = area;
+    rows->channels = channels;
+    rows->next_y = need->top;
+    for (int c = 0; c < frame->nr_components; c++) {
+        const struct np_jpeg_component *component = &frame->component[c];
         struct np_jpeg_plane *plane = &rows->plane[c];
-        const size_t samples = (size_t)(area->right - area->left) * (size_t)component->h * 8;
+        const size_t samples = (size_t)(area.right - area.left) * (size_t)component->h * 8;
 
         plane->rows = 16 * component->v;
-        plane->left = area->left * component->h * 8;
+        plane->left = area.left * component->h * 8;
         /* An odd number of cache lines, so that rows do not compete for the same sets. */
         plane->stride = (ptrdiff_t)(((samples + NP_JPEG_PAD + 63) / 64 | 1) * 64);
         if (np_hold(&plane->samples, &plane->bytes,
                 (size_t)plane->stride * (size_t)plane->rows + 2 * NP_JPEG_PAD, err) ||
-            np_hold(&rows->lines[c], &rows->lines_bytes[c],
-                (samples + 4 * NP_JPEG_PAD) * sizeof(int16_t), err) ||
             np_hold(&rows->widened[c], &rows->widened_bytes[c], 2 * samples + 4 * NP_JPEG_PAD, err))
             return -ENOMEM;
     }
-    rows->stride = (ptrdiff_t)((width * (size_t)rows->channels + 63) / 64 * 64);
-    return np_hold(
-        &rows->pixels, &rows->pixels_bytes, (size_t)rows->stride * height + 4 * NP_JPEG_PAD, err);
-}
-
-int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
-    const struct np_rect *need, int channels, struct np_err *err)
-{
-    rows->frame = frame;
-    rows->channels = channels;
-    rows->next_y = need->top;
-    rows->area = area_of(frame, need);
-    return hold_planes(rows, err);
+    rows->stride = ((ptrdiff_t)(need->right - need->left) * channels + 63) / 64 * 64;
+    return np_hold(&rows->pixels, &rows->pixels_bytes,
+        (size_t)rows->stride * (size_t)(need->bottom - need->top) + 4 * NP_JPEG_PAD, err);
 }
 
 void np_jpeg_rows_fini(struct np_jpeg_rows *rows)
 {
     for (int c = 0; c < NP_JPEG_COMPONENTS; c++) {
         np_free(rows->plane[c].samples);
-        np_free(rows->lines[c]);
         np_free(rows->widened[c]);
     }
     np_free(rows->pixels);
@@ -142,32 +131,23 @@ static const uint8_t *samples_of(struct np_jpeg_rows *rows, int c, int y)
     const struct np_jpeg_component *component = &rows->frame->component[c];
     const struct np_jpeg_plane *plane = &rows->plane[c];
     const struct np_rect *need = &rows->area.need;
-    const int across = component->across, down = component->down;
-    const int left = need->left / across, right = (need->right - 1) / across; /* inclusive */
-    const int from = across == 2 && left > 0 ? left - 1 : left;
-    const int to = across == 2 && right < component->width - 1 ? right + 1 : right;
-    const uint8_t *near = row_of(plane, y / down) + (from - plane->left), *far = NULL;
-    int16_t *line = rows->lines[c] + NP_JPEG_PAD;
+    const int across = component->across == 2, down = component->down == 2; /* halved? */
+    const int left = need->left >> across, n = ((need->right - 1) >> across) - left + 1;
+    const uint8_t *near = row_of(plane, y >> down) + (left - plane->left), *far = NULL;
 
-    if (across == 1 && down == 1)
-        return near;
-    if (down == 2) {
+    if (down) {
         int other = y % 2 ? y / 2 + 1 : y / 2 - 1;
 
         other = other < 0 ? 0 : other > component->height - 1 ? component->height - 1 : other;
-        far = row_of(plane, other) + (from - plane->left);
+        far = row_of(plane, other) + (left - plane->left);
     }
-    rows->kernels->blend(near, far, to - from + 1, line);
-    if (across == 1) {
-        rows->kernels->narrow(line, to - from + 1, y % 2 ? 2 : 1, rows->widened[c]);
-        return rows->widened[c];
-    }
-    if (to == right)
-        line[to - from + 1] = line[to - from];
-    if (from == left)
-        line[-1] = line[0];
-    rows->kernels->widen(line + (left - from), right - left + 1, down == 2, rows->widened[c]);
-    return rows->widened[c] + need->left % 2;
+    if (!across && !down)
+        return near;
+    if (across)
+        rows->kernels->widen(near, far, n, rows->widened[c]);
+    else
+        rows->kernels->blend(near, far, n, y % 2 ? 2 : 1, rows->widened[c]);
+    return rows->widened[c] + (across ? need->left % 2 : 0);
 }
 
 static void write_row(struct np_jpeg_rows *rows, int y)
@@ -187,14 +167,33 @@ static void write_row(struct np_jpeg_rows *rows, int y)
         memcpy(out, samples[0], (size_t)n);
 }
 
+/* Repeats the picture's first and last samples of a row of MCUs outside, for widen. */
+static void extend(struct np_jpeg_rows *rows, int row)
+{
+    for (int c = 0; c < rows->frame->nr_components; c++) {
+        const struct np_jpeg_component *component = &rows->frame->component[c];
+        const struct np_jpeg_plane *plane = &rows->plane[c];
+        const int last = component->width - 1 - plane->left;
+
+        for (int y = 0; component->across == 2 && y < 8 * component->v; y++) {
+            uint8_t *samples = row_of(plane, 8 * component->v * row + y);
+
+            samples[-1] = samples[0];
+            if (rows->area.right == rows->frame->mcus_across)
+                samples[last + 1] = samples[last];
+        }
+    }
+}
+
 void np_jpeg_rows_write(struct np_jpeg_rows *rows, int row)
 {
-    const struct np_jpeg_area *area = &rows->area;
-    const bool last = row + 1 == rows->frame->mcus_down;
-    int end = (row + 1) * rows->frame->mcu_height - (area->blends && !last);
+    const struct np_jpeg_frame *frame = rows->frame;
+    const bool waits = frame->mcu_height > 8 && row + 1 < frame->mcus_down; /* for the next row */
+    int end = (row + 1) * frame->mcu_height - waits;
 
-    if (end > area->need.bottom)
-        end = area->need.bottom;
+    if (end > rows->area.need.bottom)
+        end = rows->area.need.bottom;
+    extend(rows, row);
     for (; rows->next_y < end; rows->next_y++)
         write_row(rows, rows->next_y);
 }

@@ -139,45 +139,40 @@ TARGET static bool idct(
     return IS_ZERO(OP(subs_epu16)(limit, OP(set1_epi16)(IDCT_LIMIT)));
 }
 
-TARGET static void blend(const uint8_t *near, const uint8_t *far, int n, int16_t *t)
+/* The samples from near[i] on, blended with row far if there is one. */
+INLINE V blended(const uint8_t *near, const uint8_t *far, int i)
 {
-    const V three = OP(set1_epi16)(3);
+    const V sum = WORDS_AT(near + i);
 
-    for (int i = 0; i < n; i += WORDS) {
-        V sum = WORDS_AT(near + i);
-
-        if (far)
-            sum = OP(add_epi16)(OP(mullo_epi16)(sum, three), WORDS_AT(far + i));
-        STORE(t + i, sum);
-    }
+    return far ? OP(add_epi16)(OP(mullo_epi16)(sum, OP(set1_epi16)(3)), WORDS_AT(far + i)) : sum;
 }
 
-INLINE void widen_by(const int16_t *t, int n, int shift, int left, int right, uint8_t *out)
+INLINE void widen_by(
+    const uint8_t *near, const uint8_t *far, int n, int shift, int left, int right, uint8_t *out)
 {
-    const V three = OP(set1_epi16)(3);
     const V left_bias = OP(set1_epi16)((short)left), right_bias = OP(set1_epi16)((short)right);
 
     for (int i = 0; i < n; i += WORDS, out += BYTES) {
-        const V mid = OP(mullo_epi16)(LOAD(t + i), three);
-        const V even = OP(add_epi16)(OP(add_epi16)(mid, LOAD(t + i - 1)), left_bias);
-        const V odd = OP(add_epi16)(OP(add_epi16)(mid, LOAD(t + i + 1)), right_bias);
+        const V mid = OP(mullo_epi16)(blended(near, far, i), OP(set1_epi16)(3));
+        const V even = OP(add_epi16)(OP(add_epi16)(mid, blended(near, far, i - 1)), left_bias);
+        const V odd = OP(add_epi16)(OP(add_epi16)(mid, blended(near, far, i + 1)), right_bias);
 
         STORE(out, OR(OP(srli_epi16)(even, shift), OP(slli_epi16)(OP(srli_epi16)(odd, shift), 8)));
     }
 }
 
-TARGET static void widen(const int16_t *t, int n, bool blended, uint8_t *out)
+TARGET static void widen(const uint8_t *near, const uint8_t *far, int n, uint8_t *out)
 {
-    if (blended)
-        widen_by(t, n, 4, 8, 7, out);
+    if (far)
+        widen_by(near, far, n, 4, 8, 7, out);
     else
-        widen_by(t, n, 2, 1, 2, out);
+        widen_by(near, NULL, n, 2, 1, 2, out);
 }
 
-TARGET static void narrow(const int16_t *t, int n, int bias, uint8_t *out)
+TARGET static void blend(const uint8_t *near, const uint8_t *far, int n, int bias, uint8_t *out)
 {
     for (int i = 0; i < n; i++)
-        out[i] = (uint8_t)((t[i] + bias) >> 2);
+        out[i] = (uint8_t)((3 * near[i] + far[i] + bias) >> 2);
 }
 
 /* Stores the 16 pixels of each lane, three bytes each. */
