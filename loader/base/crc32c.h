@@ -1,5 +1,5 @@
-/* CRC-32C (Castagnoli), with SSE4.2 and PCLMULQDQ if the CPU has them. np_crc32c(0, ...) starts;
- * pass its result with the next bytes. Any thread. */
+/* CRC-32C (Castagnoli), with AVX-512 and VPCLMULQDQ or with SSE4.2 and PCLMULQDQ, if the CPU has
+ * them. np_crc32c(0, ...) starts; pass its result with the next bytes. Any thread. */
 #ifndef NP_CRC32C_H
 #define NP_CRC32C_H
 
