@@ -22,7 +22,7 @@ the page cache, \`cache: none\`, in turns; five rounds. \`photos\`: 500 photogra
 \`cifar-jpeg\` and \`cifar-raw\`: CIFAR-10, crop 32 of 40, flip. *pixels*: Pillow's bytes; antialiased, but other
 bytes; or fast and different (no antialiasing, or an inexact decoder). *files*: as the data set has them (CIFAR-10's
 JPEGs from the tar for nnpipe, else from folders), or packed, that is converted first. *entries*: the second epoch and
-later ones. CPU time and peak resident memory are with the worker processes'." sh tests/bench/bench_loader.sh
+later ones. CPU time and peak resident memory are with the worker processes', memory also with mapped files." sh tests/bench/bench_loader.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
