@@ -79,7 +79,8 @@ static int open_file(
     fetch->fd = -1;
     if (!fetch->fd_path)
         return -ENOMEM;
-    code = fetch->fd = own ? np_extent_open(path, record, &fetch->mtime_ns) : open(path, O_RDONLY | O_CLOEXEC);
+    code = fetch->fd =
+        own ? np_extent_open(path, record, &fetch->mtime_ns) : open(path, O_RDONLY | O_CLOEXEC);
     if (code >= 0)
         return 0;
     code = own ? code : -errno;

@@ -67,8 +67,8 @@ static void fill(const struct np_index *index, char *const *coded, const uint64_
         while (!np_entries_takes(entries))
             if (np_entries_flush(entries, NULL))
                 exit(1);
-        if (np_entries_put(entries, i, (struct np_entries_of){110000, 1 + i}, coded[i % (uint64_t)nr],
-                bytes[i % (uint64_t)nr], NULL))
+        if (np_entries_put(entries, i, (struct np_entries_of){110000, 1 + i},
+                coded[i % (uint64_t)nr], bytes[i % (uint64_t)nr], NULL))
             exit(1);
     }
     if (*np_entries_note(entries))
@@ -93,8 +93,8 @@ static double get(struct np_entries *entries)
 
     for (int i = 0; i < GETS; i++) {
         sample = (sample * 2862933555777941757u + 3037000493u) % NR;
-        if (np_entries_get(
-                entries, sample, (struct np_entries_of){110000, 1 + sample}, &buffer, &room, NULL) <= 0)
+        if (np_entries_get(entries, sample, (struct np_entries_of){110000, 1 + sample}, &buffer,
+                &room, NULL) <= 0)
             exit(1);
     }
     np_free(buffer);
@@ -132,7 +132,8 @@ int main(int argc, char **argv)
             np_entries_close(entries);
     }
     qsort(open_ms, ROUNDS, sizeof(*open_ms), ascending);
-    printf("| open, ms | %.1f (%.1f to %.1f) |\n", open_ms[ROUNDS / 2], open_ms[0], open_ms[ROUNDS - 1]);
+    printf("| open, ms | %.1f (%.1f to %.1f) |\n", open_ms[ROUNDS / 2], open_ms[0],
+        open_ms[ROUNDS - 1]);
     printf("| memory, MiB | %.1f |\n", (double)(resident_kib() - before) / 1024);
     printf("| get one, us | %.1f |\n", get(entries));
     np_entries_close(entries);
