@@ -3,6 +3,7 @@
 # while it writes entries, at KILLS (50) places, leaves entries with which the rows are the same.
 # SETS: odd, photos, cifar (the last two of NNPIPE_DATA). STATE keeps what has passed.
 . "$(dirname "$0")/../lib.sh"
+export MALLOC_PERTURB_=90 # memory from malloc() is not zero by chance
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
 state=${STATE:-$TMP}/rows

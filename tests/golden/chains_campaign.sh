@@ -3,6 +3,7 @@
 # Pillow 12, Pillow 13 and torchvision make of the same draws. TORCHVISION: a python that has it. CPUS, ENTRIES: fewer
 # of them.
 . "$(dirname "$0")/../lib.sh"
+export MALLOC_PERTURB_=90 # memory from malloc() is not zero by chance
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
 state=${STATE:-$TMP}/chains

@@ -118,6 +118,16 @@ static void keep(struct kept *kept, const struct np_jpeg *jpeg)
     memcpy(kept->at, entries->at, bytes);
 }
 
+static bool same_entries(const struct kept *a, const struct kept *b)
+{
+    bool same = a->nr_rows == b->nr_rows;
+
+    for (int i = 0; same && i < a->nr_rows * a->per_row; i++)
+        same = a->at[i].bit == b->at[i].bit &&
+               memcmp(a->at[i].dc, b->at[i].dc, sizeof(a->at[i].dc)) == 0;
+    return same;
+}
+
 /* The bytes before the entry at which a crop that begins in this row of MCUs may begin at the
  * latest, destroyed: who decodes the crop all the same has entered there. */
 static struct made_file destroyed(const struct made_file *file, const struct kept *kept, int row)
@@ -155,10 +165,7 @@ static void crop_with_entries(struct campaign *campaign, const struct made_file 
         if (!decode(campaign, set, file, &kept[set], whole, need))
             wrong(campaign, "refused with entries", set);
         keep(&kept[set], campaign->sets[set]);
-        if (kept[set].nr_rows != kept[0].nr_rows ||
-            (kept[set].nr_rows &&
-                memcmp(kept[set].at, kept[0].at,
-                    (size_t)(kept[set].nr_rows * kept[set].per_row) * sizeof(*kept[set].at)) != 0))
+        if (!same_entries(&kept[set], &kept[0]))
             wrong(campaign, "other entries", set);
     }
     campaign->counts[CROPS_WITH]++;

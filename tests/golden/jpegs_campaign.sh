@@ -4,6 +4,7 @@
 # the same pixels. PILLOWS: pythons with a Pillow on this libjpeg-turbo (default: /usr/bin/python3 and, in the long
 # campaign, venvs with Pillow 12 and 13). In chunks: STATE keeps those that have passed.
 . "$(dirname "$0")/../lib.sh"
+export MALLOC_PERTURB_=90 # memory from malloc() is not zero by chance
 build=${NNPIPE_BUILD:-$ROOT/build}
 san=$(basename "$build" | sed -n 's/^build-//p' | tr - ,)
 jpegs=${JPEGS:-1000000} chunk=20000
