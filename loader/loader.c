@@ -252,6 +252,27 @@ static int nr_ahead(const struct np_loader_config *config)
     return share < 1 ? 1 : share < NP_READER_AHEAD ? (int)share : NP_READER_AHEAD;
 }
 
+/* Of a set larger than the free memory only a part is read through the page cache. */
+static void share_page_cache(struct np_loader *loader, const struct np_loader_options *options)
+{
+    uint64_t kept = (uint64_t)options->page_cache, bytes = 0;
+    struct np_box box;
+
+    for (int s = 0; s < 2; s++) {
+        const struct np_index *index = loader->sets[s].index;
+
+        if (loader->files[s])
+            bytes += index->root ? np_index_samples(index) * np_index_mean_extent(index)
+                                 : np_files_bytes(loader->files[s]);
+    }
+    np_box_read(&box);
+    if (options->page_cache < 0)
+        kept = loader->config.row.cache || bytes <= box.free_bytes ? bytes : box.free_bytes / 5 * 4;
+    for (int s = 0; s < 2 && kept < bytes; s++)
+        if (loader->files[s])
+            np_files_share(loader->files[s], loader->sets[s].index, (double)kept / (double)bytes);
+}
+
 static int open_shared(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -296,6 +317,8 @@ static int open_shared(
         code = open_sets(loader, config, err);
     if (!code)
         code = open_cache(loader, config, err);
+    if (!code)
+        share_page_cache(loader, config->options);
     return code;
 }
 

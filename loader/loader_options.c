@@ -146,6 +146,11 @@ const struct np_option np_loader_option_table[] = {
         "its first row on, not from the picture's. `off`: none are kept or used; a size (`200M`): "
         "at most so many bytes; `auto`: 2 % of the set, at least 64 MiB. Pixels never depend on "
         "them."},
+    {"page_cache", NP_OPT_BYTES, AT(page_cache), "auto", 0, 1e18, "auto",
+        "How much of the set is read through the page cache; the rest is read past it (O_DIRECT). "
+        "`auto`: all of it if it fits the free memory or there is a `cache`, else four fifths of "
+        "the free memory: always the same files, because the page cache would forget each before "
+        "its next epoch. Takes effect with io_uring."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
         "random order, shuffled within each block."},

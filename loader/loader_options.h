@@ -46,6 +46,7 @@ struct np_loader_options {
     int cache;             /* enum np_cache_kind */
     int64_t cache_bytes;   /* -1: auto */
     int64_t entries_bytes; /* as np_entries_open() */
+    int64_t page_cache;    /* bytes */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
         *normalize_node, *cache_node, *entries_node;
     enum np_shuffle shuffle;

@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,15 +21,11 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/row_entries.h"
+#include "loader/reader_buffer.h"
 #include "loader/row_replay.h"
 #include "loader/source/files.h"
 
-#define NICENESS 5  /* compute threads win */
-#define BEHIND   64 /* bytes behind a record that decoders may read */
-/* A job's buffer, at most; a larger record gets memory of its own until its row is made. */
-#define BUFFER_BYTES (8u << 20)
-/* With so much memory of that kind a reader takes no further tickets. */
-#define LARGE_BYTES (128u << 20)
+#define NICENESS 5 /* compute threads win */
 
 struct np_job {
     struct np_ticket ticket;
@@ -41,10 +36,9 @@ struct np_job {
     uint64_t submit_ns; /* how long opening and submitting took, as np_stat_pass() */
     int own_fd;         /* the sample's own file, or -1 */
     bool in_flight;
-    uint8_t *buffer;
-    size_t buffer_bytes;
-    uint8_t *large; /* for a record above buffer_bytes */
-    size_t large_bytes;
+    bool direct;                /* read past the page cache: np_io_widen() */
+    uint8_t front[NP_IO_BLOCK]; /* bytes that np_io_widen() will overwrite */
+    struct np_buffer buffer;
     struct np_extent extent;
     struct np_record record;
     struct np_row_entries *entries;
@@ -72,9 +66,7 @@ struct np_reader {
     struct np_job *jobs;
     struct np_job **free_jobs; /* a stack */
     int nr_free;
-    void *buffers;
-    size_t buffer_bytes;
-    size_t large_bytes; /* of all jobs */
+    struct np_buffers buffers;
     bool ended;
     int nr_ahead, next_ahead;
     struct np_ticket ahead[NP_READER_AHEAD]; /* tickets taken; their slots may not be free yet */
@@ -107,22 +99,6 @@ static void close_own(struct np_job *job)
     if (job->own_fd >= 0)
         close(job->own_fd);
     job->own_fd = -1;
-}
-
-static void take_buffer(const struct np_reader *reader, struct np_job *job)
-{
-    job->buffer = (uint8_t *)reader->buffers + (size_t)(job - reader->jobs) * reader->buffer_bytes;
-    job->buffer_bytes = reader->buffer_bytes - BEHIND;
-}
-
-/* A large record's memory goes back, so that one large picture does not cost it for ever. */
-static void free_large(struct np_reader *reader, struct np_job *job)
-{
-    munmap(job->large, job->large_bytes);
-    reader->large_bytes -= job->large_bytes;
-    job->large = NULL;
-    job->large_bytes = 0;
-    take_buffer(reader, job);
 }
 
 static const struct np_set *set_of(const struct np_reader *reader, const struct np_job *job)
@@ -165,8 +141,7 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     }
     np_ring_commit(reader->config->ring, batch, reader->block);
     close_own(job);
-    if (job->large)
-        free_large(reader, job);
+    np_buffer_release(&reader->buffers, &job->buffer);
     reader->free_jobs[reader->nr_free++] = job;
 }
 
@@ -185,8 +160,8 @@ static void back_off(struct np_reader *reader, const struct np_job *job, int mil
     np_stat_done(reader->block);
 }
 
-/* -EBADMSG: no image has such a size; -ENOMEM. */
-static int check_size(struct np_reader *reader, struct np_job *job)
+/* Gives the record its place in memory. -EBADMSG: no image has such a size; -ENOMEM. */
+static int take_place(struct np_reader *reader, struct np_job *job)
 {
     if (job->record.bytes == 0)
         return np_err_set(&reader->why, -EBADMSG, "is empty");
@@ -194,18 +169,8 @@ static int check_size(struct np_reader *reader, struct np_job *job)
         return np_err_set(&reader->why, -EBADMSG,
             "has %u bytes, more than the %u that an image may have", job->record.bytes,
             NP_MAX_SAMPLE_BYTES);
-    if (job->record.bytes <= job->buffer_bytes)
-        return 0;
-    if (job->large)
-        free_large(reader, job);
-    job->large = np_try_reserve(job->record.bytes + BEHIND, &reader->why);
-    if (!job->large)
-        return -ENOMEM;
-    job->large_bytes = job->record.bytes + BEHIND;
-    reader->large_bytes += job->large_bytes;
-    job->buffer = job->large;
-    job->buffer_bytes = job->record.bytes;
-    return 0;
+    return np_buffer_take(&reader->buffers, (int)(job - reader->jobs),
+        job->direct ? job->record.offset : 0, job->record.bytes, &job->buffer, &reader->why);
 }
 
 /* Takes the sample's own file, as it is now. fd: what np_io_reap() gave, or -EINPROGRESS: nothing
@@ -218,11 +183,15 @@ static int open_own(struct np_reader *reader, struct np_job *job, int fd)
     np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
     move(reader, NP_READER_CALLS);
     if (fd == -EINPROGRESS)
-        fd = np_io_open_now(&reader->io, job->extent.path);
+        fd = np_io_open_now(&reader->io, job->extent.path, job->direct);
     if (fd != -EINPROGRESS)
         fd = job->own_fd = np_extent_opened(fd, &job->record, &job->making.mtime_ns);
     move(reader, NP_READER_WORKS);
     np_stat_called(reader->block);
+    if (fd == -EINVAL && job->direct) { /* as tmpfs and others say that they have no O_DIRECT */
+        job->direct = false;
+        return -EINPROGRESS;
+    }
     if (fd < 0) {
         if (!np_extent_is_bad(set->index, fd))
             return fd;
@@ -231,7 +200,7 @@ static int open_own(struct np_reader *reader, struct np_job *job, int fd)
     }
     if (job->record.bytes != job->extent.record->bytes)
         np_changed_add(set->changed, job->making.sample, job->extent.path);
-    return check_size(reader, job) ? 1 : 0;
+    return take_place(reader, job) ? 1 : 0;
 }
 
 /* As open_own(). */
@@ -244,22 +213,30 @@ static int submit(struct np_reader *reader, struct np_job *job)
     if (set->index->root && job->own_fd < 0)
         code = open_own(reader, job, -EINPROGRESS);
     if (code == -EINPROGRESS) {
-        job->read = (struct np_io_read){.path = job->extent.path, .owner = job};
+        job->read =
+            (struct np_io_read){.path = job->extent.path, .direct = job->direct, .owner = job};
         return np_io_submit(&reader->io, &job->read);
     }
     if (code)
         return code;
-    if (np_row_plan(reader->maker, &job->making, job->buffer, &reader->why))
+    if (np_row_plan(reader->maker, &job->making, job->buffer.data, &reader->why))
         return 1;
     if (job->making.is_part && job->own_fd >= 0) /* no page before or after it */
         posix_fadvise(job->own_fd, 0, 0, POSIX_FADV_RANDOM);
     job->read = (struct np_io_read){
-        .fd = job->own_fd >= 0 ? job->own_fd : np_files_fd(set->files, job->record.file),
+        .fd = job->own_fd >= 0 ? job->own_fd
+              : job->direct    ? np_files_direct(set->files, job->record.file)
+                               : np_files_fd(set->files, job->record.file),
         .offset = job->record.offset + job->making.from,
         .bytes = job->making.to - job->making.from,
-        .buffer = job->buffer + job->making.from,
+        .buffer = job->buffer.data + job->making.from,
         .owner = job,
     };
+    if (job->direct) {
+        const uint32_t before = np_io_widen(&job->read);
+
+        memcpy(job->front, job->read.buffer, before);
+    }
     return np_io_submit(&reader->io, &job->read);
 }
 
@@ -308,7 +285,9 @@ static int start(struct np_reader *reader, struct np_job *job)
     if (np_row_find(reader->maker, making))
         return 0;
     np_source_locate(index, making->sample, &job->extent);
-    if (!index->root && (code = check_size(reader, job)) < 0)
+    job->direct =
+        reader->io.opens && np_files_is_direct(set_of(reader, job)->files, index, making->sample);
+    if (!index->root && (code = take_place(reader, job)) < 0)
         return code;
     return submit_again(reader, job, 0);
 }
@@ -320,13 +299,34 @@ static int read_whole(struct np_reader *reader, struct np_job *job)
     return submit_again(reader, job, 0);
 }
 
+/* After a read past the page cache: true if it has all that was wanted. Its result is then that of
+ * a usual one. */
+static bool check_direct(struct np_job *job)
+{
+    const uint32_t before = (uint32_t)(job->record.offset + job->making.from - job->read.offset);
+    const uint32_t wanted = job->making.to - job->making.from;
+
+    memcpy(job->read.buffer, job->front, before);
+    if (job->read.result < (int32_t)(before + wanted))
+        return false;
+    job->read.bytes = wanted;
+    job->read.result = (int32_t)wanted;
+    return true;
+}
+
 /* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
 static int check_read(struct np_reader *reader, struct np_job *job)
 {
     if (job->read.path) {
         const int code = open_own(reader, job, job->read.result);
 
-        return code > 0 ? reader->why.code : submit_again(reader, job, code);
+        return code > 0 ? reader->why.code
+                        : submit_again(reader, job, code == -EINPROGRESS ? 0 : code);
+    }
+    if (job->read.direct && !check_direct(job)) {
+        job->direct = false;
+        close_own(job);
+        return submit_again(reader, job, 0);
     }
     if (job->read.result < 0)
         return submit_again(reader, job, job->read.result);
@@ -335,7 +335,7 @@ static int check_read(struct np_reader *reader, struct np_job *job)
     if (!job->making.is_part && (uint32_t)job->read.result < job->record.bytes)
         return np_err_set(&reader->why, -EBADMSG, "is truncated: the file ends %u bytes early",
             job->record.bytes - (uint32_t)job->read.result);
-    job->making.extent = job->buffer;
+    job->making.extent = job->buffer.data;
     return 0;
 }
 
@@ -550,7 +550,7 @@ static int fill(struct np_reader *reader)
     struct np_job *job = NULL;
     int code = 0;
 
-    while (!code && reader->nr_free > 0 && reader->large_bytes < LARGE_BYTES &&
+    while (!code && reader->nr_free > 0 && !np_buffers_full(&reader->buffers) &&
            (job = next_job(reader))) {
         np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
         code = begin(reader, job);
@@ -575,7 +575,7 @@ static int read_run(struct np_reader *reader)
 
 /* --- the thread --------------------------------------------------------------------------- */
 
-/* The largest extent of both sets, as far as it has a place in a job's buffer. */
+/* The largest extent of both sets. */
 static size_t max_bytes(const struct np_reader_config *config)
 {
     size_t max = 1;
@@ -583,27 +583,24 @@ static size_t max_bytes(const struct np_reader_config *config)
     for (int s = 0; s < 2; s++)
         if (config->row.sets[s].index && config->row.sets[s].index->max_extent > max)
             max = config->row.sets[s].index->max_extent;
-    return max < BUFFER_BYTES ? max : BUFFER_BYTES;
+    return max;
 }
 
 static int new_jobs(struct np_reader *reader, struct np_err *err)
 {
     const int depth = reader->config->depth;
 
-    reader->buffer_bytes = (max_bytes(reader->config) + BEHIND + 4095) / 4096 * 4096;
     reader->jobs = np_try_array((size_t)depth, sizeof(*reader->jobs), err);
     for (int i = 0; reader->jobs && i < depth; i++)
         reader->jobs[i].own_fd = -1;
     reader->free_jobs = np_try_array((size_t)depth, sizeof(*reader->free_jobs), err);
     if (!reader->jobs || !reader->free_jobs)
         return -ENOMEM;
-    reader->buffers = np_try_reserve(reader->buffer_bytes * (size_t)depth, err);
-    if (!reader->buffers)
-        return np_err_context(err, "%d reads in flight (lower loader.depth)", depth);
+    if (np_buffers_new(&reader->buffers, depth, max_bytes(reader->config), err))
+        return -ENOMEM;
     for (int i = 0; i < depth; i++) {
         struct np_job *job = &reader->jobs[i];
 
-        take_buffer(reader, job);
         job->entries = np_row_entries_new(err);
         if (!job->entries)
             return -ENOMEM;
@@ -665,14 +662,12 @@ static void tear_down(struct np_reader *reader)
 {
     for (int i = 0; reader->jobs && i < reader->config->depth; i++) {
         close_own(&reader->jobs[i]);
-        if (reader->jobs[i].large)
-            free_large(reader, &reader->jobs[i]);
+        np_buffer_release(&reader->buffers, &reader->jobs[i].buffer);
         np_row_entries_free(reader->jobs[i].entries);
     }
     np_row_replay_free(reader->replay);
     np_row_maker_free(reader->maker);
-    if (reader->buffers)
-        munmap(reader->buffers, reader->buffer_bytes * (size_t)reader->config->depth);
+    np_buffers_free(&reader->buffers);
     np_free(reader->free_jobs);
     np_free(reader->jobs);
 }

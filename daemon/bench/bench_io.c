@@ -76,7 +76,7 @@ static int submit(
     one->read.bytes = record.bytes;
     one->read.owner = one;
     return start(io, one,
-        bench->index->root ? np_io_open_now(io, one->extent.path)
+        bench->index->root ? np_io_open_now(io, one->extent.path, false)
                            : np_files_fd(bench->files, record.file),
         err);
 }

@@ -17,7 +17,7 @@ bool np_io_advance(struct np_io_read *read, int64_t returned)
 {
     if (returned == -EINTR || returned == -EAGAIN)
         return false;
-    if (returned < 0 || read->path) {
+    if (returned < 0 || read->path || read->direct) {
         read->result = (int32_t)returned;
         return true;
     }
@@ -49,8 +49,9 @@ int np_io_submit(struct np_io *io, struct np_io_read *read)
     assert(io->nr_in_flight < io->depth && read->bytes <= INT32_MAX && (!read->path || io->opens));
     read->result = 0;
     read->done_bytes = 0;
-    read->blocks = read->path && io->blocks;
-    if (!read->path && (read->bytes == 0 || (!io->ops->no_cache_probe && probe_cache(io, read)))) {
+    read->blocks = (read->path || read->direct) && io->blocks;
+    if (!read->path && !read->direct &&
+        (read->bytes == 0 || (!io->ops->no_cache_probe && probe_cache(io, read)))) {
         io->complete[(io->first_complete + io->nr_complete++) % io->depth] = read;
         io->nr_cached++;
     } else {
@@ -63,20 +64,33 @@ int np_io_submit(struct np_io *io, struct np_io_read *read)
     return 0;
 }
 
-int np_io_open_now(const struct np_io *io, const char *path)
+uint32_t np_io_widen(struct np_io_read *read)
 {
+    const uint32_t before = (uint32_t)(read->offset % NP_IO_BLOCK);
+
+    assert((uintptr_t)read->buffer % NP_IO_BLOCK == before);
+    read->direct = true;
+    read->offset -= before;
+    read->buffer = (char *)read->buffer - before;
+    read->bytes = (before + read->bytes + NP_IO_BLOCK - 1) / NP_IO_BLOCK * NP_IO_BLOCK;
+    return before;
+}
+
+int np_io_open_now(const struct np_io *io, const char *path, bool direct)
+{
+    const int flags = O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0);
     int fd;
 
     if (io->opens && (io->blocks || io->ops->no_cache_probe))
         return -EINPROGRESS;
     if (io->opens) {
-        struct open_how how = {.flags = O_RDONLY | O_CLOEXEC, .resolve = RESOLVE_CACHED};
+        struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_CACHED};
 
         /* An error may be a filter's, that of a path only in part in the cache, or real. */
         fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
         return fd < 0 ? -EINPROGRESS : fd;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, flags);
     return fd < 0 ? -errno : fd;
 }
 

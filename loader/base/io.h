@@ -18,6 +18,7 @@ struct np_io_read {
     void *buffer;
     void *owner;         /* for the caller */
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
+    bool direct;         /* past the page cache: np_io_widen(), or open so (O_DIRECT) */
     uint32_t done_bytes; /* so far; for np_io alone */
     bool blocks;         /* its file system reads only while the caller waits; for np_io alone */
 };
@@ -75,7 +76,13 @@ int np_io_submit(struct np_io *io, struct np_io_read *read);
 /* Opens a file for reading. Returns the descriptor or -errno; -EINPROGRESS: the storage must be
  * asked, so submit a read with this path, because many files can be opened at the same time. A
  * backend that cannot do that (pread, io_uring before Linux 5.12) opens the file here and waits. */
-int np_io_open_now(const struct np_io *io, const char *path);
+int np_io_open_now(const struct np_io *io, const char *path, bool direct);
+/* Makes a read one past the page cache: widens it to multiples of NP_IO_BLOCK and returns by how many
+ * bytes before its place. Its descriptor was opened with O_DIRECT, its buffer has that much space on
+ * both sides and the same remainder as its offset. It ends with the first bytes it gets, and where
+ * they are too few, or it fails, the caller repeats it through the page cache. */
+#define NP_IO_BLOCK 4096
+uint32_t np_io_widen(struct np_io_read *read);
 /* A complete read, in any order; NULL: none. wait: blocks until a read is complete; NULL: none is
  * in flight. A failed read has its errno in `result`, after all retries. */
 struct np_io_read *np_io_reap(struct np_io *io, bool wait);

@@ -107,7 +107,8 @@ static int submit(struct np_io *io, struct np_io_read *read)
         sqe = io_uring_get_sqe(ring);
     }
     if (read->path)
-        io_uring_prep_openat(sqe, AT_FDCWD, read->path, O_RDONLY | O_CLOEXEC, 0);
+        io_uring_prep_openat(
+            sqe, AT_FDCWD, read->path, O_RDONLY | O_CLOEXEC | (read->direct ? O_DIRECT : 0), 0);
     else
         io_uring_prep_read(sqe, read->fd, (char *)read->buffer + read->done_bytes,
             read->bytes - read->done_bytes, read->offset + read->done_bytes);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
@@ -16,7 +17,8 @@
 #define SPARE_FDS 512 /* for rings, logs, checkpoints */
 
 struct np_files {
-    int *fds;                      /* (nr_files), -1: not open */
+    int *fds, *direct;             /* (nr_files), -1: not open; direct: O_DIRECT, or NULL */
+    uint32_t kept;                 /* share of the samples for the page cache, in 2^-32 */
     struct np_index_stamp *stamps; /* (nr_files), as they were when opened */
     int nr_files;
 };
@@ -57,6 +59,7 @@ int np_files_open(
 
     if (!files)
         return -ENOMEM;
+    files->kept = UINT32_MAX;
     files->nr_files = index->root ? 0 : index->nr_files;
     files->fds = np_try_array((size_t)files->nr_files, sizeof(int), err);
     files->stamps = np_try_array((size_t)files->nr_files, sizeof(*files->stamps), err);
@@ -85,7 +88,11 @@ void np_files_close(struct np_files *files)
     for (int i = 0; files->fds && i < files->nr_files; i++)
         if (files->fds[i] >= 0)
             close(files->fds[i]);
+    for (int i = 0; files->direct && i < files->nr_files; i++)
+        if (files->direct[i] >= 0)
+            close(files->direct[i]);
     np_free(files->fds);
+    np_free(files->direct);
     np_free(files->stamps);
     np_free(files);
 }
@@ -93,6 +100,61 @@ void np_files_close(struct np_files *files)
 int np_files_fd(const struct np_files *files, uint32_t file)
 {
     return file < (uint32_t)files->nr_files ? files->fds[file] : -1;
+}
+
+uint64_t np_files_bytes(const struct np_files *files)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < files->nr_files; i++)
+        bytes += files->stamps[i].bytes;
+    return bytes;
+}
+
+/* Not where a read without waiting is not known: such a file system would block the reader. */
+static int open_direct(const char *path, int fd)
+{
+    char byte;
+    const struct iovec part = {&byte, 1};
+
+    if (preadv2(fd, &part, 1, 0, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP)
+        return -1;
+    return open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+}
+
+void np_files_share(struct np_files *files, const struct np_index *index, double share)
+{
+    if (share >= 1)
+        return;
+    files->kept = (uint32_t)(share * UINT32_MAX);
+    np_files_allow(2 * files->nr_files);
+    files->direct = np_try_array((size_t)files->nr_files, sizeof(int), NULL); /* NULL: none is */
+    for (int i = 0; files->direct && i < files->nr_files; i++) {
+        files->direct[i] = open_direct(index->paths[i], files->fds[i]);
+        if (files->direct[i] >= 0) /* no read-ahead into samples that are not for the cache */
+            posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
+    }
+}
+
+int np_files_direct(const struct np_files *files, uint32_t file)
+{
+    return files->direct ? files->direct[file] : -1;
+}
+
+bool np_files_is_direct(const struct np_files *files, const struct np_index *index, uint64_t sample)
+{
+    const struct np_record *record;
+    uint64_t which;
+
+    if (files->kept == UINT32_MAX)
+        return false;
+    record = np_index_record(index, sample);
+    if (!index->root && np_files_direct(files, record->file) < 0)
+        return false;
+    /* Samples of one packed frame share its offset. */
+    which = index->root ? np_index_number(index, sample)
+                        : record->offset + ((uint64_t)record->file << 44);
+    return (which + 1) * 0x9E3779B97F4A7C15u >> 32 > files->kept;
 }
 
 bool np_files_changed(const struct np_files *files, uint32_t file)

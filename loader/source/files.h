@@ -17,6 +17,15 @@ int np_files_open(
     const struct np_index *index, bool parts, struct np_files **ret_files, struct np_err *err);
 void np_files_close(struct np_files *files);
 int np_files_fd(const struct np_files *files, uint32_t file); /* any thread */
+uint64_t np_files_bytes(const struct np_files *files); /* of all shards, when they were opened */
+/* Where the page cache cannot hold a set, it would forget what the next epoch needs. From now on
+ * only this share of the samples (0 to 1), always the same, is meant for it. Before any reader. */
+void np_files_share(struct np_files *files, const struct np_index *index, double share);
+/* Shall this sample be read past the page cache? A shard's then has np_files_direct(), its descriptor
+ * opened with O_DIRECT. Any thread. */
+bool np_files_is_direct(
+    const struct np_files *files, const struct np_index *index, uint64_t sample);
+int np_files_direct(const struct np_files *files, uint32_t file);
 /* Has a shard been written to since it was opened? Any thread. */
 bool np_files_changed(const struct np_files *files, uint32_t file);
 

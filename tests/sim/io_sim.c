@@ -150,7 +150,7 @@ static int64_t read_some(struct sim *sim, const struct np_io_read *read)
     ssize_t got;
 
     if (read->path) {
-        got = open(read->path, O_RDONLY | O_CLOEXEC);
+        got = open(read->path, O_RDONLY | O_CLOEXEC | (read->direct ? O_DIRECT : 0));
         return got < 0 ? -errno : got;
     }
     if (np_draw_uniform(&sim->draws) < sim->disk.options.short_share) {

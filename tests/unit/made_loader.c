@@ -53,6 +53,7 @@ int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval)
         .prefetch = -1,
         .io = "pread",
         .cache_bytes = -1,
+        .page_cache = -1,
         .bad_budget = 0.2,
         .channels = 3};
     rig->config = (struct np_loader_config){.options = &rig->options,

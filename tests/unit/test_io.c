@@ -131,6 +131,40 @@ Test(io, the_backend_alone_reads_the_same_bytes, .timeout = 60)
     }
 }
 
+/* The bytes at offsets and of lengths that O_DIRECT does not allow, as far as the file goes. */
+Test(io, widened_reads_pass_the_page_cache, .timeout = 60)
+{
+    static const uint64_t offsets[] = {0, 1, 4096, 5000, FILE_BYTES - 4096, FILE_BYTES - 700};
+    static unsigned char memory[12 * NP_IO_BLOCK] __attribute__((aligned(NP_IO_BLOCK)));
+    int fd = make_file(FILE_BYTES - 100, false), direct;
+    char link[40];
+    struct np_io io;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    direct = open(link, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (direct < 0)
+        cr_skip_test("/var/tmp has no O_DIRECT");
+    fsync(fd);
+    cr_assert_eq(np_io_open(&io, "uring", 2, NULL), 0);
+    for (size_t i = 0; i < sizeof(offsets) / sizeof(*offsets); i++) {
+        unsigned char *place = memory + NP_IO_BLOCK + offsets[i] % NP_IO_BLOCK;
+        struct np_io_read read = {
+            .fd = direct, .offset = offsets[i], .bytes = 20000, .buffer = place};
+        const uint32_t before = np_io_widen(&read);
+        const int64_t left = FILE_BYTES - 100 - (int64_t)offsets[i];
+
+        cr_assert_eq(before, offsets[i] % NP_IO_BLOCK);
+        cr_assert_eq(np_io_submit(&io, &read), 0);
+        cr_assert_eq(np_io_reap(&io, true), &read);
+        cr_expect_geq(read.result - (int64_t)before, left < 20000 ? left : 20000);
+        cr_expect(is_right(&read));
+    }
+    cr_expect_eq(io.nr_cached, 0u);
+    np_io_close(&io);
+    close(direct);
+    close(fd);
+}
+
 Test(io, a_failed_read_gives_its_cause)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -203,7 +237,7 @@ Test(io, closing_waits_for_reads_in_flight)
 static int open_file(struct np_io *io, const char *path)
 {
     struct np_io_read read = {.path = path};
-    int fd = np_io_open_now(io, path);
+    int fd = np_io_open_now(io, path, false);
 
     if (fd != -EINPROGRESS)
         return fd;
@@ -261,7 +295,7 @@ Test(io, closing_closes_the_files_that_were_being_opened, .timeout = 60)
     io.blocks = true;
     for (int i = 0; i < DEPTH; i++) {
         reads[i] = (struct np_io_read){.path = i % 2 ? "/proc/version" : "/nowhere"};
-        cr_assert_eq(np_io_open_now(&io, reads[i].path), -EINPROGRESS);
+        cr_assert_eq(np_io_open_now(&io, reads[i].path, false), -EINPROGRESS);
         cr_assert_eq(np_io_submit(&io, &reads[i]), 0);
     }
     np_io_close(&io);
@@ -403,8 +437,8 @@ static int without_openat2(int error)
         return __LINE__;
     if (np_io_open(&io, "uring", DEPTH, NULL) != 0 || io.opens)
         return __LINE__;
-    fd = np_io_open_now(&io, "/proc/version");
-    if (fd < 0 || np_io_open_now(&io, "/nowhere") != -ENOENT)
+    fd = np_io_open_now(&io, "/proc/version", false);
+    if (fd < 0 || np_io_open_now(&io, "/nowhere", false) != -ENOENT)
         return __LINE__;
     close(fd);
     np_io_close(&io);

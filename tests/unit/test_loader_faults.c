@@ -507,6 +507,36 @@ Test(loader, too_few_descriptors_stop_the_run_and_are_named, .timeout = 60)
     cr_expect_eq(outcome.nr_bad, 0);
 }
 
+/* Reads past the page cache come short at a file's end, and are repeated through it if they fail. */
+Test(loader, rows_read_past_the_page_cache_are_equal, .timeout = 120)
+{
+    static const enum made_kind kinds[] = {MADE_FOLDER, MADE_PPM, MADE_RAW, MADE_ZSTD};
+    static const char *const weathers[] = {NULL, "seed=1,shuffle=true,latency_us=300",
+        "seed=2,short=60%", "seed=3,fail_read=11,fail_reads=2"};
+    struct outcome fine, other;
+    struct rig rig;
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+        cr_assert_eq(rig_make(&rig, kinds[k], kinds[k] != MADE_RAW, 21), 0);
+        fine = rig_run(&rig, 0);
+        cr_assert_eq(fine.err.code, 0, "%s", fine.err.text);
+        for (size_t i = 0; i < 2 * sizeof(weathers) / sizeof(*weathers); i++) {
+            const char *weather = weathers[i / 2];
+
+            rig.options.io = weather ? "sim" : "uring";
+            rig.options.page_cache = i % 2 ? 0 : 20000; /* all, and some, are read past it */
+            if (weather)
+                setenv("NNPIPE_IO_SIM", weather, 1);
+            other = rig_run(&rig, 0);
+            unsetenv("NNPIPE_IO_SIM");
+            cr_assert_eq(other.err.code, 0, "%s", other.err.text);
+            cr_expect_eq(other.digest, fine.digest, "%d %s", (int)kinds[k], weather);
+            cr_expect_eq(other.nr_bad, 0u);
+        }
+        rig_free(&rig);
+    }
+}
+
 Test(loader, a_permanent_disk_error_stops_the_run_and_is_named, .timeout = 60)
 {
     struct outcome outcome;

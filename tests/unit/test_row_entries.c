@@ -64,6 +64,30 @@ static void rows_are_the_same(enum made_kind kind, enum np_cache_kind cache)
     rig_free(&rig);
 }
 
+Test(row_entries, parts_read_past_the_page_cache_give_the_same_rows)
+{
+    static const enum made_kind kinds[] = {MADE_JPEG, MADE_JPEG_FOLDER};
+
+    for (int k = 0; k < 2; k++) {
+        uint64_t all, with, direct;
+        struct outcome off, cached, past;
+        struct rig rig;
+
+        make(&rig, kinds[k]);
+        rig.options.io = "uring";
+        off = run(&rig, 0, &all);
+        run(&rig, NP_ENTRIES_AUTO, &with);
+        cached = run(&rig, NP_ENTRIES_AUTO, &with);
+        rig.options.page_cache = 0;
+        past = run(&rig, NP_ENTRIES_AUTO, &direct);
+        cr_expect_eq(cached.digest, off.digest);
+        cr_expect_eq(past.digest, off.digest);
+        cr_expect_eq(past.nr_entered, cached.nr_entered);
+        cr_expect_eq(direct, with);
+        rig_free(&rig);
+    }
+}
+
 Test(row_entries, rows_of_an_archive_are_the_same_from_entries)
 {
     rows_are_the_same(MADE_JPEG, NP_CACHE_NONE);
