@@ -126,7 +126,7 @@ static int64_t distance(const struct np_entry *at, int i, int nr_in_row)
 
 static inline uint64_t zigzag(int64_t difference)
 {
-    return (uint64_t)difference << 1 ^ (uint64_t)(difference >> 63);
+    return (uint64_t)difference << 1 ^ (difference < 0 ? UINT64_MAX : 0);
 }
 
 /* Entry i's numbers, by column. */

@@ -32,8 +32,8 @@ def cold_epoch(entries):
         fd = os.open(f, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
-    return used(["./nnpipe", "bench", "loader", "tests/bench/photos.yaml", "-o", "loader.batch=50", "-o", "loader.cache=none",
-                 "-o", "loader.entries=" + entries, "--steps", "10"])[2] / size
+    return used(["./nnpipe", "bench", "loader", "tests/bench/photos.yaml", "-o", "loader.batch=50", "-o",
+                 "loader.cache=none", "-o", "loader.entries=" + entries, "--steps", "10"])[2] / size
 
 used(["./nnpipe", "data", "index", "tests/bench/photos.yaml"])
 seconds, cpu, _ = used(["./nnpipe", "data", "index", "--entries", "tests/bench/photos.yaml"])

@@ -51,7 +51,8 @@ def fio(engine, hint, n, block):
     cpu = (read["usr_cpu"] + read["sys_cpu"]) / 100 * read["read"]["runtime"] * 1e3 * THREADS
     return read["read"]["bw_bytes"] / 1e6, cpu / read["read"]["total_ios"]
 
-print("| block | engine | fio MB/s | nnpipe MB/s: median (least to most) | nnpipe / fio | CPU us a read: fio | nnpipe |")
+print("| block | engine | fio MB/s | nnpipe MB/s: median (least to most) | nnpipe / fio "
+      "| CPU us a read: fio | nnpipe |")
 print("|---|---|---|---|---|---|---|")
 for name, height, width in SIZES:
     block = height * width
@@ -66,6 +67,7 @@ for name, height, width in SIZES:
         us = [statistics.median(t[1] for t in times) for times in taken]
         mine, best = statistics.median(rates[0]), max((1, 2), key=lambda i: statistics.median(rates[i]))
         peer = statistics.median(rates[best])
-        print(f"| {name} | {ours}, {theirs} | {peer:,.0f} | {mine:,.0f} ({min(rates[0]):,.0f} to {max(rates[0]):,.0f}) | "
+        print(f"| {name} | {ours}, {theirs} | {peer:,.0f} "
+              f"| {mine:,.0f} ({min(rates[0]):,.0f} to {max(rates[0]):,.0f}) | "
               f"{mine / peer:.2f} | {us[best]:.1f} | {us[0]:.1f} |", flush=True)
 P

@@ -22,18 +22,19 @@ the page cache, \`cache: none\`, in turns; five rounds. \`photos\`: 500 photogra
 \`cifar-jpeg\` and \`cifar-raw\`: CIFAR-10, crop 32 of 40, flip. *pixels*: Pillow's bytes; antialiased, but other
 bytes; or fast and different (no antialiasing, or an inexact decoder). *files*: as the data set has them (CIFAR-10's
 JPEGs from the tar for nnpipe, else from folders), or packed, that is converted first. *entries*: the second epoch and
-later ones. CPU time and peak resident memory are with the worker processes', memory also with mapped files." sh tests/bench/bench_loader.sh
+later ones. CPU time and peak resident memory are with the worker processes', memory also with mapped files." \
+        sh tests/bench/bench_loader.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`entries\`: the decoder's states at every 16th MCU of each row, noted when the picture was decoded whole. The
 pixels are equal." sh tests/bench/bench_jpeg.sh
-    part "Where a sample's time goes" "Photographs, random resized crop to 224, flip; two readers, page cache warm." sh \
-        tests/bench/bench_where.sh
+    part "Where a sample's time goes" "Photographs, random resized crop to 224, flip; two readers, page cache warm." \
+        sh tests/bench/bench_where.sh
     part "The entries of JPEGs" "The places at which decoding can begin in the middle of a file. The goals: a cold epoch
 of random crops reads at most 0.75 of the bytes, and the store of 1.28 million pictures opens in 50 ms." sh \
         tests/bench/bench_entries.sh
-    part "Reading beside fio" "\`nnpipe bench io\` and fio: the same engine, file, blocks, threads (2) and depth (16), in
-turns; each block once, in random order, with a cold page cache. The goal is 0.9." sh tests/bench/bench_io.sh
+    part "Reading beside fio" "\`nnpipe bench io\` and fio: the same engine, file, blocks, threads (2) and depth
+(16), in turns; each block once, in random order, with a cold page cache. The goal is 0.9." sh tests/bench/bench_io.sh
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh \
         tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh

@@ -23,8 +23,8 @@ struct outcome {
     char reasons[4096];
 };
 
-/* A train set of N pictures of SIDE x SIDE (JPEGs: HIGH x WIDE, which a crop needs) and, where nr_eval is not 0, one for evaluation; two
- * readers with pread. augment: crop and flip. Returns 0 on success. */
+/* A train set of N pictures of SIDE x SIDE (JPEGs: HIGH x WIDE, which a crop needs) and, where nr_eval is
+ * not 0, one for evaluation; two readers with pread. augment: crop and flip. Returns 0 on success. */
 int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval);
 void rig_free(struct rig *rig);
 /* Runs to the end or an error. skip: batches that do not count. */
