@@ -35,6 +35,9 @@ of random crops reads at most 0.75 of the bytes, and the store of 1.28 million p
         tests/bench/bench_entries.sh
     part "Reading beside fio" "\`nnpipe bench io\` and fio: the same engine, file, blocks, threads (2) and depth
 (16), in turns; each block once, in random order, with a cold page cache. The goal is 0.9." sh tests/bench/bench_io.sh
+    part "Cold sets" "One epoch of the loader from the page cache, from a cold disk, and through a file system that
+adds 1 ms to each open and read, as a file server does. Two readers, no cache, no entries." sh \
+        tests/bench/bench_cold.sh
     part "The training step against PyTorch" "ResNet-20, 32x32, batch 128, two threads, PyTorch in channels_last." sh \
         tests/bench/bench_step.sh
     part "Training end to end" "Readers and compute threads share the cores." sh tests/bench/bench_end_to_end.sh
