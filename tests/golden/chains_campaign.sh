@@ -85,8 +85,8 @@ chains() {
         compared "$1" 12 pillow /usr/bin/python3 "$pillow"
         return
     fi
-    compared "$1" 12 pillow "$(sh tests/golden/pillow_env.sh 12.3.0)" "$pillow"
-    compared "$1" 13 pillow "$(sh tests/golden/pillow_env.sh 13.0.0)" "$pillow"
+    compared "$1" 12 pillow "$(sh tests/pillow_env.sh 12.3.0)" "$pillow"
+    compared "$1" 13 pillow "$(sh tests/pillow_env.sh 13.0.0)" "$pillow"
     torch=${TORCHVISION:-python3}
     rule=$("$torch" -c 'import PIL; print(13 if int(PIL.__version__.split(".")[0]) >= 13 else 12)' 2>/dev/null)
     compared "$1" "${rule:-13}" torchvision "$torch" "$torchvision"

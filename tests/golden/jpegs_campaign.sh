@@ -58,7 +58,7 @@ verdicts() { # verdicts PYTHON FIRST COUNT
 if [ -z "${PILLOWS:-}" ]; then
     PILLOWS=/usr/bin/python3
     for version in ${NNPIPE_LONG:+12.3.0 13.0.0}; do
-        PILLOWS="$PILLOWS $(sh tests/golden/pillow_env.sh $version)"
+        PILLOWS="$PILLOWS $(sh tests/pillow_env.sh $version)"
     done
 fi
 for python in $PILLOWS; do

@@ -27,7 +27,7 @@ struct sim {
     struct np_sim_disk disk; /* the options, and the writing half */
     struct np_draws draws;
     struct np_sim_plant plant;
-    int64_t nr_reads;
+    int64_t nr_calls, nr_reads; /* opens and reads; reads alone */
     int nr_pending;
     struct pending pending[]; /* (depth), oldest first */
 };
@@ -115,12 +115,13 @@ static int submit(struct np_io *io, struct np_io_read *read)
     const struct np_io_sim_options *options = &sim->disk.options;
     uint64_t takes_us = np_draw_below(&sim->draws, (uint32_t)options->latency_us + 1);
 
-    sim->nr_reads++;
-    if (among(sim->nr_reads, options->slow_read, 1))
+    sim->nr_calls++;
+    sim->nr_reads += !read->path;
+    if (!read->path && among(sim->nr_reads, options->slow_read, 1))
         takes_us = (uint64_t)options->slow_us;
     sim->pending[sim->nr_pending++] = (struct pending){.read = read,
         .due_ns = disk_done_ns(&sim->plant, read->bytes) + takes_us * 1000,
-        .fails = among(sim->nr_reads, options->fail_read, options->fail_reads)};
+        .fails = among(sim->nr_calls, options->fail_read, options->fail_reads)};
     return 0;
 }
 

@@ -19,7 +19,7 @@ struct np_io_sim_options {
     bool shuffle;       /* reads complete in any order */
     int64_t fail_read;  /* the k-th read (from 1) fails with EIO; 0: none */
     int64_t fail_reads; /* so many from there on */
-    int64_t slow_read;  /* the k-th read takes slow_us; 0: none */
+    int64_t slow_read;  /* the k-th read, opens not counted, takes slow_us; 0: none */
     int64_t slow_us;
     int64_t fail_write; /* the k-th call of the write table fails with EIO; 0: none */
     int64_t skip_sync;  /* the k-th sync of a file or folder does nothing; 0: none */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # pillow_env.sh VERSION: prints the python of a venv with this Pillow, built on this machine's libjpeg-turbo (a wheel
 # has its own); makes it in build/pillow-VERSION first. If that fails: `no-pillow-VERSION`, and why on stderr.
-cd "$(dirname "$0")/../.." || exit 1
+cd "$(dirname "$0")/.." || exit 1
 dir=build/pillow-$1
 log=$dir.log
 mkdir -p build
