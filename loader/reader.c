@@ -9,7 +9,6 @@
 #include "loader/reader.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,63 +19,12 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/reader_parts.h"
 #include "loader/row_entries.h"
-#include "loader/reader_buffer.h"
-#include "loader/row_replay.h"
-#include "loader/source/files.h"
 
 #define NICENESS 5 /* compute threads win */
 
-struct np_job {
-    struct np_ticket ticket;
-    struct np_batch *batch;
-    int attempt; /* samples of this position that were bad */
-    int nr_tries;
-    uint64_t tried_ns;  /* when its read was last submitted */
-    uint64_t submit_ns; /* how long opening and submitting took, as np_stat_pass() */
-    int own_fd;         /* the sample's own file, or -1 */
-    bool in_flight;
-    bool direct;                /* read past the page cache: np_io_widen() */
-    uint8_t front[NP_IO_BLOCK]; /* bytes that np_io_widen() will overwrite */
-    struct np_buffer buffer;
-    struct np_extent extent;
-    struct np_record record;
-    struct np_row_entries *entries;
-    struct np_making making; /* the sample and its row */
-    struct np_io_read read;
-};
-
-/* np_reader_join() abandons a reader that hangs in a call. */
-enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_ABANDONED, NP_READER_ENDED };
-
-struct np_reader {
-    const struct np_reader_config *config; /* set once */
-    pthread_t thread;
-    int number;
-
-    pthread_mutex_t lock;
-    pthread_cond_t moved;       /* with `lock`: it has ended */
-    enum np_reader_place place; /* under lock */
-
-    /* reader thread only */
-    struct np_io io;
-    struct np_row_maker *maker;
-    struct np_row_replay *replay; /* NULL: no stage is replayed */
-    struct np_block *block;
-    struct np_job *jobs;
-    struct np_job **free_jobs; /* a stack */
-    int nr_free;
-    struct np_buffers buffers;
-    bool ended;
-    int nr_ahead, next_ahead;
-    struct np_ticket ahead[NP_READER_AHEAD]; /* tickets taken; their slots may not be free yet */
-    struct np_err why;                       /* of the current sample */
-};
-
-/* Call it before and after calls that may hang with the storage (NP_READER_CALLS, NP_READER_WORKS):
- * in between, the thread touches only its own memory. If the reader was abandoned meanwhile, the
- * second call never returns: the shared memory is gone. */
-static void move(struct np_reader *reader, enum np_reader_place place)
+void np_reader_move(struct np_reader *reader, enum np_reader_place place)
 {
     pthread_mutex_lock(&reader->lock);
     const bool abandoned = reader->place == NP_READER_ABANDONED;
@@ -90,25 +38,9 @@ static void move(struct np_reader *reader, enum np_reader_place place)
 
 /* --- jobs --------------------------------------------------------------------------------- */
 
-/* Before each retry of a read that failed. */
-static const int backoff_ms[] = {10, 100, 1000};
-enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
-
-static void close_own(struct np_job *job)
-{
-    if (job->own_fd >= 0)
-        close(job->own_fd);
-    job->own_fd = -1;
-}
-
-static const struct np_set *set_of(const struct np_reader *reader, const struct np_job *job)
-{
-    return &reader->config->row.sets[job->ticket.kind];
-}
-
 static int32_t label_of(const struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_set *set = set_of(reader, job);
+    const struct np_set *set = np_reader_set(reader, job);
 
     if (job->record.no_label)
         return -1;
@@ -140,203 +72,9 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         batch->nr_parts = ticket->nr_parts;
     }
     np_ring_commit(reader->config->ring, batch, reader->block);
-    close_own(job);
+    np_reading_close(job);
     np_buffer_release(&reader->buffers, &job->buffer);
     reader->free_jobs[reader->nr_free++] = job;
-}
-
-/* --- reading ------------------------------------------------------------------------------ */
-
-/* Sleeps until `milliseconds` after the read was last submitted, or until the ring is stopped.
- * Where many reads failed at once, the sleep of the first serves them all. */
-static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
-{
-    const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
-    uint64_t now_ns = np_now_ns();
-
-    np_stat_wait(reader->block, NP_STATE_IO_WAIT, "retry", job->extent.path, job->record.offset);
-    for (; now_ns < end_ns && !np_ring_stopped(reader->config->ring); now_ns = np_now_ns())
-        np_sleep_until_ns(end_ns - now_ns < 10000000 ? end_ns : now_ns + 10000000);
-    np_stat_done(reader->block);
-}
-
-/* Gives the record its place in memory. -EBADMSG: no image has such a size; -ENOMEM. */
-static int take_place(struct np_reader *reader, struct np_job *job)
-{
-    if (job->record.bytes == 0)
-        return np_err_set(&reader->why, -EBADMSG, "is empty");
-    if (job->record.bytes > NP_MAX_SAMPLE_BYTES)
-        return np_err_set(&reader->why, -EBADMSG,
-            "has %u bytes, more than the %u that an image may have", job->record.bytes,
-            NP_MAX_SAMPLE_BYTES);
-    return np_buffer_take(&reader->buffers, (int)(job - reader->jobs),
-        job->direct ? job->record.offset : 0, job->record.bytes, &job->buffer, &reader->why);
-}
-
-/* Takes the sample's own file, as it is now. fd: what np_io_reap() gave, or -EINPROGRESS: nothing
- * yet. 0; -EINPROGRESS: submit its opening; 1: it is no image or memory is out, and `why` is set; or
- * the storage's -errno. */
-static int open_own(struct np_reader *reader, struct np_job *job, int fd)
-{
-    const struct np_set *set = set_of(reader, job);
-
-    np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
-    move(reader, NP_READER_CALLS);
-    if (fd == -EINPROGRESS)
-        fd = np_io_open_now(&reader->io, job->extent.path, job->direct);
-    if (fd != -EINPROGRESS)
-        fd = job->own_fd = np_extent_opened(fd, &job->record, &job->making.mtime_ns);
-    move(reader, NP_READER_WORKS);
-    np_stat_called(reader->block);
-    if (fd == -EINVAL && job->direct) { /* as tmpfs and others say that they have no O_DIRECT */
-        job->direct = false;
-        return -EINPROGRESS;
-    }
-    if (fd < 0) {
-        if (!np_extent_is_bad(set->index, fd))
-            return fd;
-        np_err_set(&reader->why, -EBADMSG, "cannot be opened: %s", strerror(-fd));
-        return 1;
-    }
-    if (job->record.bytes != job->extent.record->bytes)
-        np_changed_add(set->changed, job->making.sample, job->extent.path);
-    return take_place(reader, job) ? 1 : 0;
-}
-
-/* As open_own(). */
-static int submit(struct np_reader *reader, struct np_job *job)
-{
-    const struct np_set *set = set_of(reader, job);
-    int code = 0;
-
-    job->tried_ns = np_now_ns();
-    if (set->index->root && job->own_fd < 0)
-        code = open_own(reader, job, -EINPROGRESS);
-    if (code == -EINPROGRESS) {
-        job->read =
-            (struct np_io_read){.path = job->extent.path, .direct = job->direct, .owner = job};
-        return np_io_submit(&reader->io, &job->read);
-    }
-    if (code)
-        return code;
-    if (np_row_plan(reader->maker, &job->making, job->buffer.data, &reader->why))
-        return 1;
-    if (job->making.is_part && job->own_fd >= 0) /* no page before or after it */
-        posix_fadvise(job->own_fd, 0, 0, POSIX_FADV_RANDOM);
-    job->read = (struct np_io_read){
-        .fd = job->own_fd >= 0 ? job->own_fd
-              : job->direct    ? np_files_direct(set->files, job->record.file)
-                               : np_files_fd(set->files, job->record.file),
-        .offset = job->record.offset + job->making.from,
-        .bytes = job->making.to - job->making.from,
-        .buffer = job->buffer.data + job->making.from,
-        .owner = job,
-    };
-    if (job->direct) {
-        const uint32_t before = np_io_widen(&job->read);
-
-        memcpy(job->front, job->read.buffer, before);
-    }
-    return np_io_submit(&reader->io, &job->read);
-}
-
-/* Submits the read, or the opening, with retries. code: how the last attempt failed, or 0. Returns 1
- * if it is in flight; else -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
-static int submit_again(struct np_reader *reader, struct np_job *job, int code)
-{
-    for (;;) {
-        if (code && job->nr_tries == NR_RETRIES)
-            return np_err_set(&reader->why, -EIO,
-                "%s: cannot read %u bytes at offset %llu: %s (tried %d times)", job->extent.path,
-                job->record.bytes, (unsigned long long)job->record.offset, strerror(-code),
-                NR_RETRIES + 1);
-        if (code) {
-            close_own(job);
-            back_off(reader, job, backoff_ms[job->nr_tries++]);
-        }
-        code = submit(reader, job);
-        if (code > 0)
-            return reader->why.code;
-        if (!code)
-            break;
-    }
-    job->in_flight = true;
-    job->submit_ns += np_stat_pass(reader->block, NP_STAGE_READ);
-    np_stat_in_flight(reader->block, reader->io.nr_in_flight);
-    return 1;
-}
-
-/* 1: the sample's read is in flight; 0: it needs none; -EBADMSG: it is bad; -EIO. */
-static int start(struct np_reader *reader, struct np_job *job)
-{
-    struct np_index *index = set_of(reader, job)->index;
-    struct np_making *making = &job->making;
-    int code;
-
-    job->record = np_index_get(index, making->sample);
-    job->submit_ns = 0;
-    making->ticket = &job->ticket;
-    making->record = &job->record;
-    making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.row);
-    making->about = &job->batch->about[job->ticket.row];
-    making->mtime_ns = 0;
-    making->entries = job->entries;
-    making->whole = false;
-    if (np_row_find(reader->maker, making))
-        return 0;
-    np_source_locate(index, making->sample, &job->extent);
-    job->direct =
-        reader->io.opens && np_files_is_direct(set_of(reader, job)->files, index, making->sample);
-    if (!index->root && (code = take_place(reader, job)) < 0)
-        return code;
-    return submit_again(reader, job, 0);
-}
-
-/* Reads all of a record of which a part was not enough. As submit_again(). */
-static int read_whole(struct np_reader *reader, struct np_job *job)
-{
-    job->making.whole = true;
-    return submit_again(reader, job, 0);
-}
-
-/* After a read past the page cache: true if it has all that was wanted. Its result is then that of
- * a usual one. */
-static bool check_direct(struct np_job *job)
-{
-    const uint32_t before = (uint32_t)(job->record.offset + job->making.from - job->read.offset);
-    const uint32_t wanted = job->making.to - job->making.from;
-
-    memcpy(job->read.buffer, job->front, before);
-    if (job->read.result < (int32_t)(before + wanted))
-        return false;
-    job->read.bytes = wanted;
-    job->read.result = (int32_t)wanted;
-    return true;
-}
-
-/* 1: in flight again; 0: all bytes are there; -EBADMSG: the file is too short; -EIO. */
-static int check_read(struct np_reader *reader, struct np_job *job)
-{
-    if (job->read.path) {
-        const int code = open_own(reader, job, job->read.result);
-
-        return code > 0 ? reader->why.code
-                        : submit_again(reader, job, code == -EINPROGRESS ? 0 : code);
-    }
-    if (job->read.direct && !check_direct(job)) {
-        job->direct = false;
-        close_own(job);
-        return submit_again(reader, job, 0);
-    }
-    if (job->read.result < 0)
-        return submit_again(reader, job, job->read.result);
-    if (job->making.is_part && (uint32_t)job->read.result < job->read.bytes)
-        return read_whole(reader, job);
-    if (!job->making.is_part && (uint32_t)job->read.result < job->record.bytes)
-        return np_err_set(&reader->why, -EBADMSG, "is truncated: the file ends %u bytes early",
-            job->record.bytes - (uint32_t)job->read.result);
-    job->making.extent = job->buffer.data;
-    return 0;
 }
 
 /* --- rows --------------------------------------------------------------------------------- */
@@ -352,7 +90,7 @@ static int make(struct np_reader *reader, struct np_job *job)
 /* Reports the sample as bad. Returns as np_bad_add(). */
 static int report_bad(struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_index *index = set_of(reader, job)->index;
+    const struct np_index *index = np_reader_set(reader, job)->index;
     struct np_bad_sample bad = {
         .step = job->ticket.step,
         .sample = job->making.sample,
@@ -382,7 +120,7 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
 /* A shard that was overwritten is no matter for the bad-sample policy: it ends the run. */
 static int check_shard(struct np_reader *reader, const struct np_job *job)
 {
-    const struct np_set *set = set_of(reader, job);
+    const struct np_set *set = np_reader_set(reader, job);
 
     if (!np_files_changed(set->files, job->record.file))
         return 0;
@@ -405,7 +143,7 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
     if ((code = check_shard(reader, job)) < 0)
         return code;
     code = report_bad(reader, job);
-    close_own(job);
+    np_reading_close(job);
     if (code < 0)
         return code;
     if (code > 0 || job->ticket.kind == NP_BATCH_EVAL) {
@@ -429,7 +167,7 @@ static int begin(struct np_reader *reader, struct np_job *job)
         return 0;
     }
     do {
-        code = start(reader, job);
+        code = np_reading_start(reader, job);
         if (code > 0)
             return 0;
         if (code == 0)
@@ -443,14 +181,14 @@ static int finish(struct np_reader *reader, struct np_job *job)
 {
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
 
-    int code = check_read(reader, job);
+    int code = np_reading_check(reader, job);
 
     if (code > 0)
         return 0;
     np_stat_lap(reader->block, NP_STAGE_READ, job->read.bytes, job->submit_ns);
     if (code == 0)
         code = make(reader, job);
-    if (code == -EAGAIN && (code = read_whole(reader, job)) > 0)
+    if (code == -EAGAIN && (code = np_reading_whole(reader, job)) > 0)
         return 0;
     code = settle(reader, job, code);
     return code > 0 ? begin(reader, job) : code;
@@ -532,9 +270,9 @@ static struct np_job *reap(struct np_reader *reader)
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, NP_STATE_IO_WAIT, job->read.path ? "open" : "read",
             job->extent.path, job->record.offset);
-        move(reader, NP_READER_CALLS);
+        np_reader_move(reader, NP_READER_CALLS);
         read = np_io_reap(&reader->io, true);
-        move(reader, NP_READER_WORKS);
+        np_reader_move(reader, NP_READER_WORKS);
         np_stat_done(reader->block);
     }
     job = read->owner;
@@ -651,9 +389,9 @@ static void close_io(struct np_reader *reader)
     if (job)
         np_stat_wait(
             reader->block, NP_STATE_IO_WAIT, "end of read", job->extent.path, job->record.offset);
-    move(reader, NP_READER_CALLS);
+    np_reader_move(reader, NP_READER_CALLS);
     np_io_close(&reader->io);
-    move(reader, NP_READER_WORKS);
+    np_reader_move(reader, NP_READER_WORKS);
     if (job)
         np_stat_done(reader->block);
 }
@@ -661,7 +399,7 @@ static void close_io(struct np_reader *reader)
 static void tear_down(struct np_reader *reader)
 {
     for (int i = 0; reader->jobs && i < reader->config->depth; i++) {
-        close_own(&reader->jobs[i]);
+        np_reading_close(&reader->jobs[i]);
         np_buffer_release(&reader->buffers, &reader->jobs[i].buffer);
         np_row_entries_free(reader->jobs[i].entries);
     }
@@ -687,7 +425,7 @@ static void *reader_main(void *context)
         close_io(reader);
     np_stat_leave(reader->block);
     tear_down(reader);
-    move(reader, NP_READER_ENDED);
+    np_reader_move(reader, NP_READER_ENDED);
     return NULL;
 }
 
