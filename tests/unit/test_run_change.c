@@ -267,3 +267,30 @@ Test(run_place, a_different_count_and_class_are_reported)
     cr_assert_not(may("{train_images: 2, classes: [bee]}", "b", 8, why));
     cr_assert_not_null(strstr(why, "data.train has other classes"));
 }
+
+/* A new key of the loader must either be free, or be added here, because rows depend on it: else no run of an
+ * older version could be resumed. */
+Test(run_change, the_loaders_keys_are_free_unless_rows_depend_on_them)
+{
+    static const char *const rows[] = {
+        "batch", "shuffle", "channels", "pixels", "max_pixels", "augment", "normalize"};
+    struct np_node *then = parsed("loader: {batch: 4}\n");
+
+    for (const struct np_option *option = np_loader_option_table; option->key; option++) {
+        bool depends = false;
+        char text[96], why[256];
+        struct np_node *now;
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+            depends |= strcmp(rows[i], option->key) == 0;
+        if (strcmp(option->key, "batch") == 0)
+            snprintf(text, sizeof(text), "loader: {batch: 5}\n");
+        else
+            snprintf(text, sizeof(text), "loader: {batch: 4, %s: 7}\n", option->key);
+        now = parsed(text);
+        cr_expect_eq(
+            np_config_same(then, now, false, why, sizeof(why)), !depends, "%s", option->key);
+        np_node_free(now);
+    }
+    np_node_free(then);
+}
