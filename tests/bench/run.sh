@@ -26,8 +26,8 @@ later ones. CPU time and peak resident memory are with the worker processes', me
         sh tests/bench/bench_loader.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
-skips. \`last row\`: nearly all of the entropy decoding, and little else. \`entries\`: the decoder's states at every 16th
-MCU of each row, noted when the picture was decoded whole. The pixels are equal." sh tests/bench/bench_jpeg.sh
+skips. \`last row\`: nearly all of the entropy decoding, and little else. \`entries\`: the decoder's states at every
+16th MCU of each row, noted when the picture was decoded whole. The pixels are equal." sh tests/bench/bench_jpeg.sh
     part "Where a sample's time goes" "Photographs, random resized crop to 224, flip; two readers, page cache warm." \
         sh tests/bench/bench_where.sh
     part "The entries of JPEGs" "The places at which decoding can begin in the middle of a file. The goals: a cold epoch

@@ -34,7 +34,7 @@ cp "$TMP/bench.json" "$TMP/none.json"
 t "the program with plants makes the bytes of the real one" [ "$(field digest "$TMP/none.json")" = \
     "$(field digest "$TMP/real.json")" ]
 
-# A stage done 100 times takes more than four times as long. Times on a busy box: best of three tries.
+# A stage done 100 times takes more than four times as long. On a busy box: best of three tries.
 slower() {
     for try in 1 2 3; do
         bench "$1 100" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] || { echo "other bytes"; return 1; }
