@@ -37,7 +37,8 @@ t "the program with plants makes the bytes of the real one" [ "$(field digest "$
 # A stage done 100 times takes more than four times as long. On a busy box: best of three tries.
 slower() {
     for try in 1 2 3; do
-        bench "$1 100" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] || { echo "other bytes"; return 1; }
+        bench "$1 100" && [ "$(field digest)" = "$(field digest "$TMP/none.json")" ] ||
+            { echo "other bytes"; return 1; }
         above "$(field "$1_us")" "$(field "$1_us" "$TMP/none.json")" 4 && return
         bench '' && cp "$TMP/bench.json" "$TMP/none.json"
     done
