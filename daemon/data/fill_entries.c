@@ -153,6 +153,18 @@ static int run(struct fill *fill, int nr, struct np_filled *filled, struct np_er
     return fill->failed;
 }
 
+/* The store can be written, and all writes so far have reached it. */
+static int check_writes(struct np_entries *store, struct np_err *err)
+{
+    const char *note = np_entries_note(store);
+
+    if (np_entries_writes(store))
+        return 0;
+    if (*note)
+        return np_err_set(err, -EIO, "the entries are not kept: %s", note);
+    return np_err_set(err, -EBUSY, "another process is writing the entries of this set");
+}
+
 int np_fill_entries(const struct np_index *index, int64_t max_bytes, struct np_filled *ret_filled,
     struct np_err *err)
 {
@@ -163,13 +175,16 @@ int np_fill_entries(const struct np_index *index, int64_t max_bytes, struct np_f
     *ret_filled = (struct np_filled){0};
     if (code)
         return code;
-    if (fill.store && !np_entries_takes(fill.store) && !*np_entries_note(fill.store))
-        code = np_err_set(err, -EBUSY, "another process is writing the entries of this set");
+    if (!fill.store)
+        return np_err_set(err, -EINVAL, "no place in the cache folder for the entries of this set");
+    code = check_writes(fill.store, err);
     np_box_read(&box);
     if (!code)
         code = run(&fill, box.nr_cpus, ret_filled, err);
     if (!code)
         code = np_entries_flush(fill.store, err);
+    if (!code)
+        code = check_writes(fill.store, err);
     snprintf(ret_filled->note, sizeof(ret_filled->note), "%s", np_entries_note(fill.store));
     np_entries_close(fill.store);
     return code;

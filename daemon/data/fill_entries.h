@@ -15,7 +15,8 @@ struct np_filled {
 
 /* Reads every picture of the set, and decodes those that lack entries of some rows, without making
  * pixels. max_bytes: as np_entries_open(). Blocks until all is on the disk. -EBUSY: another process
- * writes this store; -ENOMEM. */
+ * writes this store; -EIO: it cannot be written; -EINVAL: the set has no place in the cache folder;
+ * -ENOMEM. */
 int np_fill_entries(const struct np_index *index, int64_t max_bytes, struct np_filled *ret_filled,
     struct np_err *err);
 

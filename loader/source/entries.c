@@ -304,6 +304,16 @@ bool np_entries_takes(struct np_entries *entries)
     return result;
 }
 
+bool np_entries_writes(struct np_entries *entries)
+{
+    bool result;
+
+    pthread_mutex_lock(&entries->lock);
+    result = entries->writes;
+    pthread_mutex_unlock(&entries->lock);
+    return result;
+}
+
 /* Adds a record to the batch that is filling; under lock. */
 static int add(struct np_entries *entries, const struct np_entries_record *head, const void *coded,
     struct np_err *err)

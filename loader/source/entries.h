@@ -54,6 +54,8 @@ int64_t np_entries_get(struct np_entries *entries, uint64_t sample, struct np_en
     uint8_t **buffer, size_t *room, struct np_err *err);
 /* Would np_entries_put() take entries? Else nobody needs to note them. */
 bool np_entries_takes(struct np_entries *entries);
+/* Does this process write, and has no write failed? A full store is written, too. */
+bool np_entries_writes(struct np_entries *entries);
 /* Copies a sample's coded entries, which replace those that are there. Never waits for the disk:
  * the thread writes them when there are many. They are left out (0) if the store is full or another
  * process writes, or while the thread is behind. -ENOMEM. */
