@@ -111,6 +111,14 @@ has_indexes() (
 t "nothing is written beside data that are read" has_indexes \
     "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
 t "data index --beside puts one there" says "/x.npidx" "$NNPIPE" data index x --beside
+entries_taken() { # while another process has the store's lock
+    mkdir entries && XDG_CACHE_HOME=$PWD/entries "$NNPIPE" data index x --entries || return 1
+    XDG_CACHE_HOME=$PWD/entries says "another process is writing the entries" flock "$(find entries -name lock)" \
+        "$NNPIPE" data index x --entries
+}
+t "data index --entries says that another process writes them" entries_taken
+t "and that they cannot be kept" says "the entries are not kept: cannot create the folder" \
+    env XDG_CACHE_HOME=/proc/1 "$NNPIPE" data index x --entries
 with_other_cache() (
     XDG_CACHE_HOME=$PWD/cache2 "$NNPIPE" data ls x 2>/dev/null | sort | cmp - folder.txt && [ ! -e cache2 ]
 )
