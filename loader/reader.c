@@ -17,24 +17,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/reader_parts.h"
 #include "loader/row_entries.h"
 
 #define NICENESS 5 /* compute threads win */
-
-void np_reader_move(struct np_reader *reader, enum np_reader_place place)
-{
-    pthread_mutex_lock(&reader->lock);
-    const bool abandoned = reader->place == NP_READER_ABANDONED;
-    if (!abandoned)
-        reader->place = place;
-    pthread_cond_signal(&reader->moved);
-    pthread_mutex_unlock(&reader->lock);
-    while (abandoned)
-        pause();
-}
 
 /* --- jobs --------------------------------------------------------------------------------- */
 
@@ -196,7 +183,7 @@ static int finish(struct np_reader *reader, struct np_job *job)
 
 /* --- the loop ------------------------------------------------------------------------------ */
 
-static int nr_in_flight(const struct np_reader *reader)
+static int nr_begun(const struct np_reader *reader)
 {
     return reader->config->depth - reader->nr_free;
 }
@@ -226,7 +213,7 @@ static struct np_job *next_job(struct np_reader *reader)
     if (reader->ended)
         return NULL;
     batch = np_ring_try_claim(reader->config->ring, ticket->seq);
-    if (!batch && nr_in_flight(reader) > 0)
+    if (!batch && nr_begun(reader) > 0)
         return NULL;
     if (!batch) {
         np_stat_about(reader->block, ticket->seq, ticket->row);
@@ -270,9 +257,9 @@ static struct np_job *reap(struct np_reader *reader)
         np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
         np_stat_wait(reader->block, NP_STATE_IO_WAIT, job->read.path ? "open" : "read",
             job->extent.path, job->record.offset);
-        np_reader_move(reader, NP_READER_CALLS);
+        np_reader_place_move(&reader->place, NP_READER_CALLS);
         read = np_io_reap(&reader->io, true);
-        np_reader_move(reader, NP_READER_WORKS);
+        np_reader_place_move(&reader->place, NP_READER_WORKS);
         np_stat_done(reader->block);
     }
     job = read->owner;
@@ -304,7 +291,7 @@ static int read_run(struct np_reader *reader)
 
     while (!code && !np_ring_stopped(reader->config->ring)) {
         code = fill(reader);
-        if (code || nr_in_flight(reader) == 0)
+        if (code || nr_begun(reader) == 0)
             break;
         code = finish(reader, reap(reader));
     }
@@ -389,9 +376,9 @@ static void close_io(struct np_reader *reader)
     if (job)
         np_stat_wait(
             reader->block, NP_STATE_IO_WAIT, "end of read", job->extent.path, job->record.offset);
-    np_reader_move(reader, NP_READER_CALLS);
+    np_reader_place_move(&reader->place, NP_READER_CALLS);
     np_io_close(&reader->io);
-    np_reader_move(reader, NP_READER_WORKS);
+    np_reader_place_move(&reader->place, NP_READER_WORKS);
     if (job)
         np_stat_done(reader->block);
 }
@@ -425,26 +412,13 @@ static void *reader_main(void *context)
         close_io(reader);
     np_stat_leave(reader->block);
     tear_down(reader);
-    np_reader_move(reader, NP_READER_ENDED);
+    np_reader_place_move(&reader->place, NP_READER_ENDED);
     return NULL;
-}
-
-/* Waits on the condition use the clock of np_now_ns(). */
-static void new_lock(struct np_reader *reader)
-{
-    pthread_condattr_t monotonic;
-
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&reader->lock, NULL);
-    pthread_cond_init(&reader->moved, &monotonic);
-    pthread_condattr_destroy(&monotonic);
 }
 
 static void free_reader(struct np_reader *reader)
 {
-    pthread_cond_destroy(&reader->moved);
-    pthread_mutex_destroy(&reader->lock);
+    np_reader_place_fini(&reader->place);
     np_free(reader);
 }
 
@@ -459,7 +433,7 @@ int np_reader_start(const struct np_reader_config *config, int number,
         return -ENOMEM;
     reader->config = config;
     reader->number = number;
-    new_lock(reader);
+    np_reader_place_init(&reader->place);
     /* Signals are the main thread's. */
     sigfillset(&all);
     np_ring_join(config->ring);
@@ -475,30 +449,9 @@ int np_reader_start(const struct np_reader_config *config, int number,
     return 0;
 }
 
-/* Waits until the reader has ended, or is in a call at until_ns or later; true: it hangs. */
-static bool hangs(struct np_reader *reader, uint64_t until_ns)
-{
-    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
-    bool hung = false;
-
-    pthread_mutex_lock(&reader->lock);
-    while (reader->place != NP_READER_ENDED && !hung) {
-        if (np_now_ns() < until_ns)
-            pthread_cond_timedwait(&reader->moved, &reader->lock, &until);
-        else if (reader->place == NP_READER_CALLS)
-            hung = true;
-        else
-            pthread_cond_wait(&reader->moved, &reader->lock);
-    }
-    if (hung)
-        reader->place = NP_READER_ABANDONED;
-    pthread_mutex_unlock(&reader->lock);
-    return hung;
-}
-
 bool np_reader_join(struct np_reader *reader, uint64_t until_ns)
 {
-    if (hangs(reader, until_ns)) {
+    if (np_reader_place_hangs(&reader->place, until_ns)) {
         np_stat_called(reader->block);
         pthread_detach(reader->thread);
         return false;

@@ -5,9 +5,11 @@
 
 #include <pthread.h>
 
-#include "loader/reader.h"
 #include "loader/reader_buffer.h"
+#include "loader/reader_config.h"
+#include "loader/reader_place.h"
 #include "loader/row_replay.h"
+#include "loader/source/files.h"
 
 struct np_job {
     struct np_ticket ticket;
@@ -28,17 +30,12 @@ struct np_job {
     struct np_io_read read;
 };
 
-/* np_reader_join() abandons a reader that hangs in a call. */
-enum np_reader_place { NP_READER_WORKS, NP_READER_CALLS, NP_READER_ABANDONED, NP_READER_ENDED };
-
 struct np_reader {
     const struct np_reader_config *config; /* set once */
     pthread_t thread;
     int number;
 
-    pthread_mutex_t lock;
-    pthread_cond_t moved;       /* with `lock`: it has ended */
-    enum np_reader_place place; /* under lock */
+    struct np_reader_place place; /* has its own lock */
 
     /* reader thread only */
     struct np_io io;
@@ -54,11 +51,6 @@ struct np_reader {
     struct np_ticket ahead[NP_READER_AHEAD]; /* tickets taken; their slots may not be free yet */
     struct np_err why;                       /* of the current sample */
 };
-
-/* Call it before and after calls that may hang with the storage (NP_READER_CALLS, NP_READER_WORKS):
- * in between, the thread touches only its own memory. If the reader was abandoned meanwhile, the
- * second call never returns: the shared memory is gone. */
-void np_reader_move(struct np_reader *reader, enum np_reader_place place);
 
 static inline const struct np_set *np_reader_set(
     const struct np_reader *reader, const struct np_job *job)

@@ -7,7 +7,6 @@
 
 #include "loader/base/clock.h"
 #include "loader/reader_parts.h"
-#include "loader/source/files.h"
 
 /* Before each retry of a read that failed. */
 static const int backoff_ms[] = {10, 100, 1000};
@@ -54,12 +53,12 @@ static int open_own(struct np_reader *reader, struct np_job *job, int fd)
     const struct np_set *set = np_reader_set(reader, job);
 
     np_stat_call(reader->block, "open", job->extent.path, job->record.offset);
-    np_reader_move(reader, NP_READER_CALLS);
+    np_reader_place_move(&reader->place, NP_READER_CALLS);
     if (fd == -EINPROGRESS)
         fd = np_io_open_now(&reader->io, job->extent.path, job->direct);
     if (fd != -EINPROGRESS)
         fd = job->own_fd = np_extent_opened(fd, &job->record, &job->making.mtime_ns);
-    np_reader_move(reader, NP_READER_WORKS);
+    np_reader_place_move(&reader->place, NP_READER_WORKS);
     np_stat_called(reader->block);
     if (fd == -EINVAL && job->direct) { /* as tmpfs and others say that they have no O_DIRECT */
         job->direct = false;
