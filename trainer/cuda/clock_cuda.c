@@ -1,8 +1,9 @@
 /* Converts GPU events to the host's time. cudaEventElapsedTime() gives float milliseconds,
  * precise for seconds but not for hours, and the two clocks drift. So the anchor is renewed: an
  * event on an idle stream passes as soon as it is recorded. Trainer thread. */
+#include "trainer/cuda/clock_cuda.h"
+
 #include "loader/base/clock.h"
-#include "trainer/cuda/device_cuda.h"
 
 #define RENEW_NS   1000000000u
 #define DELAYED_NS 1000000u /* an anchor this late waited: its own time is unknown */

@@ -105,7 +105,7 @@ static void cuda_close(struct np_device *device)
         cudaEventDestroy(cuda->events[i]);
     np_free(cuda->events);
     np_cuda_clock_stop(&cuda->clock);
-    np_cuda_pinned_fini(cuda);
+    np_cuda_pinned_fini(&cuda->pinned);
     for (int i = 0; i < NP_NR_STREAMS; i++)
         if (cuda->streams[i])
             cudaStreamDestroy(cuda->streams[i]);
@@ -134,8 +134,9 @@ static int cuda_open(
         cuda_close(device);
         return code;
     }
-    cuda->node = np_cuda_node(cuda->ordinal);
-    device->pinned = (struct np_allocator){np_cuda_pinned_alloc, np_cuda_pinned_free, device};
+    cuda->pinned = (struct np_cuda_pinned){.device = device, .node = np_cuda_node(cuda->ordinal)};
+    device->pinned =
+        (struct np_allocator){np_cuda_pinned_alloc, np_cuda_pinned_free, &cuda->pinned};
     device->auto_precision = NP_BF16;
     return 0;
 }

@@ -374,7 +374,7 @@ static void judge_persistence(const struct visit *visit)
 static void look_at_node(const struct visit *visit)
 {
     char path[96], list[400] = "", advice[500];
-    int node = visit->cuda->node, n;
+    int node = visit->cuda->pinned.node, n;
     cpu_set_t allowed;
     FILE *file;
 

@@ -1,13 +1,13 @@
 /* Finds the GPUs, and why one cannot be used, before any is opened. The runtime is linked
  * statically and looks for the driver at its first call, so all of this works without a driver. */
+#include "trainer/cuda/gpu_cuda.h"
+
 #include <ctype.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "trainer/cuda/device_cuda.h"
 
 #define MIN_MAJOR  8 /* sm_80: bf16, and the copies that kernels rely on */
 #define MIN_DRIVER (CUDART_VERSION >= 13000 ? 580 : 525)

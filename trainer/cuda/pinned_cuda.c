@@ -1,5 +1,8 @@
 /* Pinned memory for the ring's slots: anonymous huge pages on the GPU's NUMA node, touched once
  * so that a missing page fails here, and registered once with CUDA. Trainer thread. */
+#include "trainer/cuda/pinned_cuda.h"
+
+#include <cuda_runtime_api.h>
 #include <errno.h>
 #include <linux/mempolicy.h>
 #include <stdio.h>
@@ -8,8 +11,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "trainer/cuda/device_cuda.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define MAX_NODES 1024
@@ -84,16 +85,17 @@ static void note_refused(struct np_device *device, size_t bytes, cudaError_t sta
         bytes >> 20, cudaGetErrorName(status), cudaGetErrorString(status), max);
 }
 
-static void hold(struct np_cuda *cuda, void *memory, size_t bytes)
+static void hold(struct np_cuda_pinned *pinned, void *memory, size_t bytes)
 {
-    np_grow(&cuda->blocks, &cuda->blocks_room, (size_t)cuda->nr_blocks + 1, sizeof(*cuda->blocks));
-    cuda->blocks[cuda->nr_blocks++] = (struct np_cuda_block){memory, bytes};
+    np_grow(&pinned->blocks, &pinned->blocks_room, (size_t)pinned->nr_blocks + 1,
+        sizeof(*pinned->blocks));
+    pinned->blocks[pinned->nr_blocks++] = (struct np_cuda_block){memory, bytes};
 }
 
 void *np_cuda_pinned_alloc(void *context, size_t bytes)
 {
-    struct np_device *device = context;
-    struct np_cuda *cuda = device->state;
+    struct np_cuda_pinned *pinned = context;
+    struct np_device *device = pinned->device;
     size_t page = bytes >= HUGE_PAGE ? HUGE_PAGE : 4096, all;
     void *memory = NULL;
     cudaError_t status;
@@ -102,9 +104,9 @@ void *np_cuda_pinned_alloc(void *context, size_t bytes)
         return NULL;
     all = round_up(bytes ? bytes : 1, page);
     if (page == HUGE_PAGE)
-        memory = map_pool(all, cuda->node);
+        memory = map_pool(all, pinned->node);
     if (!memory)
-        memory = map_pages(all, cuda->node);
+        memory = map_pages(all, pinned->node);
     if (!memory) {
         snprintf(device->fault, sizeof(device->fault), "no %zu MiB of memory are free: %s",
             all >> 20, strerror(errno));
@@ -112,7 +114,7 @@ void *np_cuda_pinned_alloc(void *context, size_t bytes)
     }
     status = cudaHostRegister(memory, all, cudaHostRegisterDefault);
     if (status == cudaSuccess) {
-        hold(cuda, memory, all);
+        hold(pinned, memory, all);
         return memory;
     }
     cudaGetLastError();
@@ -129,20 +131,19 @@ static void drop(struct np_cuda_block *block)
 
 void np_cuda_pinned_free(void *context, void *memory, size_t bytes)
 {
-    struct np_device *device = context;
-    struct np_cuda *cuda = device->state;
+    struct np_cuda_pinned *pinned = context;
 
-    for (int i = 0; memory && i < cuda->nr_blocks; i++)
-        if (cuda->blocks[i].memory == memory) {
-            drop(&cuda->blocks[i]);
-            cuda->blocks[i] = cuda->blocks[--cuda->nr_blocks];
+    for (int i = 0; memory && i < pinned->nr_blocks; i++)
+        if (pinned->blocks[i].memory == memory) {
+            drop(&pinned->blocks[i]);
+            pinned->blocks[i] = pinned->blocks[--pinned->nr_blocks];
             return;
         }
 }
 
-void np_cuda_pinned_fini(struct np_cuda *cuda)
+void np_cuda_pinned_fini(struct np_cuda_pinned *pinned)
 {
-    for (int i = 0; i < cuda->nr_blocks; i++)
-        drop(&cuda->blocks[i]);
-    np_free(cuda->blocks);
+    for (int i = 0; i < pinned->nr_blocks; i++)
+        drop(&pinned->blocks[i]);
+    np_free(pinned->blocks);
 }

@@ -1,9 +1,40 @@
-/* Helpers for the layer table's rows: a layer's tensors and nodes at its site. Internal to
- * layers*.c. A function that fails has put a mistake into the site's report. */
+/* A row of the layer table, and helpers for rows: a layer's tensors and nodes at its site.
+ * Internal to layer*.c, but for the types. A function that fails has put a mistake into the
+ * site's report. */
 #ifndef NP_LAYER_SITE_H
 #define NP_LAYER_SITE_H
 
-#include "trainer/graph/layers.h"
+#include "loader/base/option.h"
+#include "trainer/graph/graph.h"
+
+#define NP_MAX_LAYERS   10000        /* of a model, blocks expanded; also the maximum of nodes */
+#define NP_MAX_ELEMENTS (1ull << 31) /* of a tensor, and of all parameters */
+
+/* A layer's place in the network while it becomes nodes. */
+struct np_layer_site {
+    struct np_graph *graph;
+    const struct np_graph_input *input;
+    const char *layer;                /* "conv" */
+    const char *name;                 /* full: "layer1.0.conv1" */
+    const struct np_node *node;       /* for line and column */
+    int ins[NP_MAX_OPERANDS], nr_ins; /* tensors it reads */
+    struct np_report *report;
+};
+
+struct np_layer {
+    const char *name;
+    const struct np_option *options;
+    size_t object_bytes; /* size of the struct that options describe */
+    int max_ins;         /* 1; more for layers that join inputs, which then need at least two */
+    /* Required. Appends nodes and returns the layer's output tensor (an input if there is
+     * nothing to do), or -1 with the mistake in report. */
+    int (*add)(const struct np_layer_site *site, const void *object);
+    const char *help; /* one sentence for docs/CONFIG.md */
+};
+
+/* Reports a mistake of the layer as a whole: "conv 'layer2.0.conv1': " and the text. Returns -1. */
+int np_layer_mistake(const struct np_layer_site *site, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* The shape of an activation without its rows. */
 struct np_shape {
