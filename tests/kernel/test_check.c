@@ -358,7 +358,7 @@ Test(check, a_wrong_kernel_is_skipped_for_the_next_one)
         0);
     second.kernel->free(second.state);
     cr_assert_str_neq(second.kernel->name, first.kernel->name);
-    np_checked_say(checked, kernel_case_node(&the_case), first.kernel, second.kernel);
+    np_checked_report(checked, kernel_case_node(&the_case), first.kernel, second.kernel);
     cr_assert_not_null(strstr(said, "layer 'node'"));
     cr_assert_not_null(strstr(said, first.kernel->name));
     np_checked_free(checked);

@@ -40,7 +40,7 @@ int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel
 /* Frees the checks' memory, once the plan has its kernels. */
 void np_checked_settle(struct np_checked *checked);
 /* Reports through options->note that `instead` replaces the kernel `wrong` for this layer. */
-void np_checked_say(const struct np_checked *checked, const struct np_op_node *node,
+void np_checked_report(const struct np_checked *checked, const struct np_op_node *node,
     const struct np_kernel *wrong, const struct np_kernel *instead);
 /* Returns a line with oneDNN's version and vectors, then a line per wrong kernel. np_free. */
 char *np_checked_state(const struct np_checked *checked);

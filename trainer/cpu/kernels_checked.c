@@ -173,7 +173,7 @@ static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_n
     return NP_F32;
 }
 
-void np_checked_say(const struct np_checked *checked, const struct np_op_node *node,
+void np_checked_report(const struct np_checked *checked, const struct np_op_node *node,
     const struct np_kernel *wrong, const struct np_kernel *instead)
 {
     char text[400];
@@ -216,7 +216,7 @@ int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, 
             if (code == 0)
                 ret_prepared->kernel = row;
             if (code == 0 && wrong)
-                np_checked_say(checked, node, wrong, row);
+                np_checked_report(checked, node, wrong, row);
             return code;
         }
     return np_err_set(err, -ENOTSUP, "the CPU has no kernel for %s in %s", np_op_names[node->op],
