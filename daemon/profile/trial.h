@@ -80,7 +80,7 @@ int np_profile_measure(struct np_rig *rig, const struct np_measure_options *opti
 void np_profile_screen(const struct np_profile *profile, int width, bool colour, FILE *out);
 /* Writes profile.html: one file with profile.json in it, without other files. */
 int np_profile_html(const char *json, const char *path, struct np_err *err);
-void np_profile_html_to(const char *json, FILE *out);
+void np_profile_html_to(FILE *out, const void *json);
 
 /* compare.c. `profile --compare OLD.json`: is the run slower, and because of which stage? */
 #define NP_EXIT_REGRESSED 3

@@ -195,6 +195,23 @@ static bool probe_ends(struct np_run *run)
     return probe->step(probe->context, run, &seen);
 }
 
+static void add_curves(struct np_run *run, double epoch, double loss, double lr, double accuracy)
+{
+    const double at = epoch / np_run_epoch_at(run, run->nr_steps);
+
+    np_curve_add(&run->curves.train_loss, at, loss);
+    np_curve_add(&run->curves.lr, at, lr);
+    np_curve_add(&run->curves.train_accuracy, at, accuracy);
+}
+
+static void add_eval_curves(struct np_run *run, double epoch, double loss, double accuracy)
+{
+    const double at = epoch / np_run_epoch_at(run, run->nr_steps);
+
+    np_curve_add(&run->curves.eval_loss, at, loss);
+    np_curve_add(&run->curves.eval_accuracy, at, accuracy);
+}
+
 static int on_step(void *context, const struct np_step_report *report)
 {
     struct np_run *run = context;
@@ -225,9 +242,7 @@ static int on_step(void *context, const struct np_step_report *report)
     if (report->losses)
         np_log_losses(&run->log, report->step - 1, report->losses,
             (uint32_t)run->config->loader.batch, run->nr_train);
-    np_curve_add(&run->curves.train_loss, report->epoch, report->loss);
-    np_curve_add(&run->curves.lr, report->epoch, report->lr);
-    np_curve_add(&run->curves.train_accuracy, report->epoch, accuracy);
+    add_curves(run, report->epoch, report->loss, report->lr, accuracy);
     np_run_take_bad(run, report->step, false);
     np_run_say_changed(run, false);
     if (!run->options->probe) {
@@ -281,8 +296,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_run_put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
     np_json_real(line, "seconds", report->seconds);
     send(run);
-    np_curve_add(&run->curves.eval_loss, epoch, report->loss);
-    np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
+    add_eval_curves(run, epoch, report->loss, accuracy);
     write_curves(run);
     if (epoch_ends(run, report->step))
         report_epoch(run, true);
@@ -302,9 +316,8 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
     double epoch = np_node_number(line, "epoch", NAN);
     if (np_node_is(event, "step")) {
         run->lr = np_node_number(line, "lr", NAN);
-        np_curve_add(&run->curves.train_loss, epoch, np_node_number(line, "loss", NAN));
-        np_curve_add(&run->curves.lr, epoch, run->lr);
-        np_curve_add(&run->curves.train_accuracy, epoch, np_node_number(line, "accuracy", NAN));
+        add_curves(run, epoch, np_node_number(line, "loss", NAN), run->lr,
+            np_node_number(line, "accuracy", NAN));
     } else if (np_node_is(event, "eval")) {
         const double images = np_node_number(line, "images", 0);
         /* Older nnpipe wrote test_* for every set. */
@@ -320,8 +333,7 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
             .correct = (uint64_t)llround(images * fmax(accuracy, 0)),
             .top5 = (uint64_t)llround(images * fmax(top5, 0)),
         };
-        np_curve_add(&run->curves.eval_loss, epoch, run->eval.loss);
-        np_curve_add(&run->curves.eval_accuracy, epoch, accuracy);
+        add_eval_curves(run, epoch, run->eval.loss, accuracy);
     }
     np_node_free(line);
 }

@@ -1,54 +1,51 @@
-/* See curves.h. Two panels side by side. The style has plain rules: many viewers do not support CSS
- * variables. */
+/* See curves.h. page/curves.svg has the fixed parts of the picture; here are those that depend on
+ * the values. Plain shapes: many viewers run no script and support no CSS variables. */
 #include "daemon/ui/curves.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "daemon/ui/page.h"
 
-void np_curve_add(struct np_curve *curve, double x, double y)
-{
-    if (!isfinite(y))
-        return;
-    curve->stride += curve->stride == 0;
-    curve->sum_x += x;
-    curve->sum_y += y;
-    if (++curve->nr_pending < curve->stride)
-        return;
-    if (curve->nr_points == NP_CURVE_POINTS) { /* full: merges pairs of neighbours */
-        for (int i = 0; i < NP_CURVE_POINTS / 2; i++) {
-            curve->x[i] = (curve->x[2 * i] + curve->x[2 * i + 1]) / 2;
-            curve->y[i] = (curve->y[2 * i] + curve->y[2 * i + 1]) / 2;
-        }
-        curve->nr_points = NP_CURVE_POINTS / 2;
-        curve->stride *= 2;
-    }
-    curve->x[curve->nr_points] = curve->sum_x / (double)curve->nr_pending;
-    curve->y[curve->nr_points++] = curve->sum_y / (double)curve->nr_pending;
-    curve->sum_x = curve->sum_y = 0;
-    curve->nr_pending = 0;
-}
-
-#define PANEL_W 380.0
-#define PANEL_H 250.0
-#define TOP     84.0
-/* With fewer values none counts as an outlier. */
-#define MANY_VALUES 20
-/* class (in page/curves.css, which also sets the alignment to x), x, y */
-#define TEXT   "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">"
-#define LEGEND "<circle class=\"dot %s\" cx=\"%g\" cy=\"%g\" r=\"4\"/>\n"
+/* Of a panel; its upper left corner is the origin. */
+#define WIDTH  380.0
+#define HEIGHT 250.0
+#define REACH  (NP_CURVE_COLUMNS / 60)
 #define DOT    "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n"
-#define FAR    "<path class=\"dot %s far\" d=\"M%.1f %gl4 -7l4 7z\"><title>%.4g</title></path>\n"
+#define FAR    "<path class=\"dot %s far\" d=\"M%.1f 5l4 -7l4 7z\"><title>%.4g</title></path>\n"
+#define TICK   "<text class=\"tick %s\" x=\"%.1f\" y=\"%.1f\">%g%s</text>\n"
+#define LEGEND                                                                                     \
+    "<circle class=\"dot %s\" cx=\"%d\" cy=\"-20\" r=\"4\"/><text class=\"legend\" x=\"%d\" "      \
+    "y=\"-16\">%s <tspan class=\"value\">%.*f%s</tspan></text>\n"
+
+static const char train_name[] = "train";
 
 struct panel {
-    const char *title, *unit;
-    double left, scale; /* scale: of y in labels: 100 for percent */
-    bool clips;         /* values far above all others are marked at the upper edge */
-    const struct np_curve *train, *eval;
-    double max_x, min_y, max_y, tick_y; /* the y: fit_y() */
+    bool percent;
+    double min_y, max_y, tick_y;
 };
+
+void np_curve_add(struct np_curve *curve, double at, double y)
+{
+    if (!(at >= 0) || !isfinite(y))
+        return;
+    curve->last = (int)(fmin(at, 1) * (NP_CURVE_COLUMNS - 1));
+    curve->nr_points += curve->nr[curve->last]++ == 0;
+    curve->sum[curve->last] += y;
+}
+
+/* Of column i and of `reach` columns on both sides, fewer near the ends. */
+static double mean(const struct np_curve *curve, int i, int reach)
+{
+    const int near = (int)fmin(reach, fmin(i, curve->last - i));
+    double sum = 0, nr = 0;
+
+    for (int j = i - near; j <= i + near; j++) {
+        sum += curve->sum[j];
+        nr += curve->nr[j];
+    }
+    return sum / nr;
+}
 
 /* 1, 2 or 5 times a power of ten, at least span / 5. */
 static double nice_step(double span)
@@ -65,156 +62,130 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* The range from the smallest to the largest value. Ignores the first few of many (a loss begins
- * with a spike that would flatten the rest), and the upper 2 % if they are far above all others. */
-static void fit_y(struct panel *panel)
+/* Of a loss, leaves out the upper 4 % if they are far above all others: a loss begins with a spike
+ * that would flatten the rest. */
+static struct panel fit(const struct np_curve *train, const struct np_curve *eval, bool percent)
 {
-    static double values[2 * NP_CURVE_POINTS]; /* main thread */
-    double min = 0.5, max = 0.5;
+    static double values[2 * NP_CURVE_COLUMNS]; /* main thread */
     int n = 0;
 
-    for (int i = panel->train->nr_points / 50; i < panel->train->nr_points; i++)
-        values[n++] = panel->train->y[i];
-    for (int i = 0; i < panel->eval->nr_points; i++)
-        values[n++] = panel->eval->y[i];
+    for (int i = 0; i < NP_CURVE_COLUMNS; i++) {
+        if (train->nr[i] > 0)
+            values[n++] = mean(train, i, 0);
+        if (eval->nr[i] > 0)
+            values[n++] = mean(eval, i, 0);
+    }
     qsort(values, (size_t)n, sizeof(*values), ascending);
-    if (n > 0) {
-        min = values[0];
-        max = values[n - 1];
-    }
-    if (panel->clips && n >= MANY_VALUES) {
-        const double usual = values[n - 1 - (n / 50 > 1 ? n / 50 : 1)];
-        max = usual > min && max > usual + 2 * (usual - min) ? usual : max;
-    }
-    if (max <= min) {
-        min -= 0.5;
-        max = min + 1;
-    }
-    panel->tick_y = nice_step(max - min);
-    panel->min_y = fmax(0, floor(min / panel->tick_y) * panel->tick_y);
-    panel->max_y = fmax(ceil(max / panel->tick_y) * panel->tick_y, panel->min_y + panel->tick_y);
+    const double min = n > 0 ? values[0] : 0;
+    double max = n > 0 ? values[n - 1] : 1;
+    const double usual = percent || n < 20 ? max : values[n * 24 / 25 - 1];
+    if (usual > min && max > usual + 2 * (usual - min))
+        max = usual;
+    const double tick = nice_step(max > min ? max - min : 1), low = floor(min / tick) * tick;
+    return (struct panel){percent, low, fmax(ceil(max / tick) * tick, low + tick), tick};
 }
 
-static double place_x(const struct panel *panel, double x)
+static double place_x(int column)
 {
-    return panel->left + PANEL_W * x / panel->max_x;
+    return WIDTH * column / (NP_CURVE_COLUMNS - 1);
 }
 
 static double place_y(const struct panel *panel, double y)
 {
     const double part = (y - panel->min_y) / (panel->max_y - panel->min_y);
 
-    return TOP + PANEL_H * (1 - fmin(fmax(part, -0.02), 1.02));
+    return HEIGHT * (1 - fmin(fmax(part, -0.02), 1.02));
 }
 
-/* Each point is the mean of `reach` neighbours on both sides. */
 static void draw_line(FILE *out, const struct panel *panel, const struct np_curve *curve,
     const char *class, int reach)
 {
-    const int last = curve->nr_points - 1;
-
-    if (last < 1)
-        return;
-    fprintf(
-        out, "<polyline class=\"line %s\" clip-path=\"url(#c%g)\" points=\"", class, panel->left);
-    for (int i = 0; i <= last; i++) {
-        const int near = fmin(reach, fmin(i, last - i));
-        double y = 0;
-
-        for (int j = i - near; j <= i + near; j++)
-            y += curve->y[j] / (2 * near + 1);
-        fprintf(out, "%.1f,%.1f ", place_x(panel, curve->x[i]), place_y(panel, y));
-    }
+    fprintf(out, "<polyline class=\"line %s\" points=\"", class);
+    for (int i = 0; i <= curve->last; i++)
+        if (curve->nr[i] > 0)
+            fprintf(out, "%.1f,%.1f ", place_x(i), place_y(panel, mean(curve, i, reach)));
     fputs("\"/>\n", out);
 }
 
-/* Draws a line and its legend, "train 0.52". A training curve of many points is faint, with a
- * smoothed one over it; the few values of an evaluation are dots, too. A value above the panel
- * is a triangle at the upper edge. */
 static void draw_series(FILE *out, const struct panel *panel, const struct np_curve *curve,
-    const char *class, const char *name)
+    const char *class, const char *name, int legend_x)
 {
-    const bool train = curve == panel->train;
-    const int n = curve->nr_points, reach = train ? n / 60 : 0;
-    const double legend = panel->left + PANEL_W - (train ? 220 : 105);
+    const bool dots = name != train_name && curve->nr_points <= 40;
 
-    if (n == 0)
+    if (curve->nr_points == 0)
         return;
-    if (reach > 0)
-        draw_line(out, panel, curve, "raw train", 0);
-    draw_line(out, panel, curve, class, reach);
-    for (int i = 0; i < n; i++) {
-        const double x = place_x(panel, curve->x[i]), y = curve->y[i];
+    draw_line(out, panel, curve, class, name == train_name ? REACH : 0);
+    for (int i = 0; i <= curve->last; i++) {
+        const double x = place_x(i), y = mean(curve, i, 0); /* NAN: an empty column */
 
         if (y > panel->max_y)
-            fprintf(out, FAR, class, x - 4, TOP + 5, y);
-        else if (!train && n <= 40)
+            fprintf(out, FAR, class, x - 4, y);
+        else if (dots && curve->nr[i] > 0)
             fprintf(out, DOT, class, x, place_y(panel, y));
     }
-    fprintf(out, LEGEND TEXT "%s <tspan class=\"value\">%.*f%s</tspan></text>\n", class, legend,
-        TOP - 20, "legend", legend + 9, TOP - 16, name, panel->scale > 1 ? 2 : 4,
-        curve->y[n - 1] * panel->scale, panel->unit);
+    fprintf(out, LEGEND, class, legend_x, legend_x + 9, name, panel->percent ? 2 : 4,
+        mean(curve, curve->last, 0) * (panel->percent ? 100 : 1), panel->percent ? "%" : "");
 }
 
-static void draw_panel(FILE *out, struct panel *panel, const char *evaluated)
+static void draw_panel(FILE *out, const struct np_curves *curves, const struct np_curve *train,
+    const struct np_curve *eval, bool percent)
 {
-    const double left = panel->left, step_x = nice_step(panel->max_x), bottom = TOP + PANEL_H;
+    const double nr_epochs = curves->nr_epochs > 0 ? curves->nr_epochs : 1;
+    const double tick_x = nice_step(nr_epochs);
+    const struct panel panel = fit(train, eval, percent);
 
-    fit_y(panel);
-    fprintf(out,
-        "<clipPath id=\"c%g\"><path d=\"M%g %gh%gv%gh-%gz\"/></clipPath>\n" TEXT "%s</text>\n",
-        left, left, TOP - 4, PANEL_W, PANEL_H + 8, PANEL_W, "head", left, TOP - 16, panel->title);
-    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
-        const double at = place_y(panel, y);
+    for (double y = panel.min_y; y <= panel.max_y + panel.tick_y / 2; y += panel.tick_y) {
+        const double at = place_y(&panel, y);
 
-        fprintf(out, "<path class=\"grid\" d=\"M%g %.1fh%g\"/>\n" TEXT "%g%s</text>\n", left, at,
-            PANEL_W, "tick end", left - 8, at + 4, y * panel->scale, panel->unit);
+        fprintf(out, "<path class=\"grid\" d=\"M0 %.1fh380\"/>" TICK, at, "end", -8.0, at + 4,
+            percent ? 100 * y : y, percent ? "%" : "");
     }
-    for (double x = 0; x <= panel->max_x + step_x / 1e6; x += step_x)
-        fprintf(out, TEXT "%g</text>\n", "tick middle", place_x(panel, x), bottom + 18, x);
-    fprintf(out, TEXT "epoch</text>\n", "tick middle", left + PANEL_W / 2, bottom + 36);
-    draw_series(out, panel, panel->train, "train", "train");
-    draw_series(out, panel, panel->eval, "test", evaluated);
+    for (double x = 0; x <= nr_epochs + tick_x / 1e6; x += tick_x)
+        fprintf(out, TICK, "middle", WIDTH * x / nr_epochs, HEIGHT + 18, x, "");
+    draw_line(out, &panel, train, "raw train", 0);
+    draw_series(out, &panel, train, "train", train_name, 160);
+    draw_series(out, &panel, eval, "test", curves->evaluated ? curves->evaluated : "test", 275);
 }
 
-/* Draws the learning rate in the loss panel, thin, from 0 at the bottom to its maximum at the
- * top. */
-static void draw_lr(FILE *out, struct panel panel, const struct np_curve *lr)
+/* The learning rate is a thin line over the loss, from 0 at the bottom to its maximum. */
+static void draw_loss(FILE *out, const void *what)
 {
-    panel.min_y = panel.max_y = 0;
-    for (int i = 0; i < lr->nr_points; i++)
-        panel.max_y = fmax(panel.max_y, lr->y[i]);
+    const struct np_curves *curves = what;
+    const struct np_curve *lr = &curves->lr;
+    struct panel panel = {0};
+
+    draw_panel(out, curves, &curves->train_loss, &curves->eval_loss, false);
+    for (int i = 0; i <= lr->last; i++)
+        panel.max_y = fmax(panel.max_y, mean(lr, i, 0));
     if (lr->nr_points < 2 || panel.max_y <= 0)
         return;
     draw_line(out, &panel, lr, "lr", 0);
-    fprintf(out, TEXT "dotted: learning rate %.3g, maximum %.3g</text>\n", "tick end",
-        panel.left + PANEL_W, TOP + PANEL_H + 54, lr->y[lr->nr_points - 1], panel.max_y);
+    fprintf(out,
+        "<text class=\"tick end\" x=\"380\" y=\"304\">dotted: learning rate %.3g, maximum "
+        "%.3g</text>\n",
+        mean(lr, lr->last, 0), panel.max_y);
+}
+
+static void draw_accuracy(FILE *out, const void *what)
+{
+    const struct np_curves *curves = what;
+
+    draw_panel(out, curves, &curves->train_accuracy, &curves->eval_accuracy, true);
+}
+
+static void put_title(FILE *out, const void *title)
+{
+    for (const char *at = title; *at; at++)
+        fputs(*at == '&' ? "&amp;" : *at == '<' ? "&lt;" : (char[]){*at, '\0'}, out);
 }
 
 static void draw(FILE *out, const void *what)
 {
     const struct np_curves *curves = what;
-    const char *evaluated = curves->evaluated ? curves->evaluated : "test";
-    const double nr_epochs = curves->nr_epochs > 0 ? curves->nr_epochs : 1;
-    struct panel loss = {
-        "loss", "", 60, 1, true, &curves->train_loss, &curves->eval_loss, nr_epochs, 0, 0, 0};
-    struct panel accuracy = {"accuracy", "%", 515, 100, false, &curves->train_accuracy,
-        &curves->eval_accuracy, nr_epochs, 0, 0, 0};
+    const struct np_hole holes[] = {{"title", put_title, curves->title},
+        {"loss", draw_loss, curves}, {"accuracy", draw_accuracy, curves}, {NULL}};
 
-    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 920 400\" "
-          "role=\"img\">\n<style>\n",
-        out);
-    np_page_put("/assets/curves.css", out);
-    fputs("</style>\n<rect class=\"page\" width=\"920\" height=\"400\"/>\n"
-          "<text class=\"title\" x=\"24\" y=\"36\">",
-        out);
-    for (const char *at = curves->title; *at; at++)
-        fputs(*at == '&' ? "&amp;" : *at == '<' ? "&lt;" : (char[]){*at, '\0'}, out);
-    fputs("</text>\n", out);
-    draw_panel(out, &loss, evaluated);
-    draw_lr(out, loss, &curves->lr);
-    draw_panel(out, &accuracy, evaluated);
-    fputs("</svg>\n", out);
+    np_page_fill(out, "/assets/curves.svg", holes);
 }
 
 int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err)

@@ -15,7 +15,8 @@
 
 FILE_BYTES(np_page_html, "daemon/ui/page/index.html")
 FILE_BYTES(np_page_css, "daemon/ui/page/page.css")
-FILE_BYTES(np_page_curves_css, "daemon/ui/page/curves.css")
+FILE_BYTES(np_page_curves, "daemon/ui/page/curves.svg")
+FILE_BYTES(np_page_profile_html, "daemon/ui/page/profile.html")
 FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
@@ -34,12 +35,14 @@ struct file {
     {                                                                                              \
         path, type, name, name##_end                                                               \
     }
-#define CSS "text/css; charset=utf-8"
-#define JS  "text/javascript; charset=utf-8"
+#define HTML "text/html; charset=utf-8"
+#define CSS  "text/css; charset=utf-8"
+#define JS   "text/javascript; charset=utf-8"
 static const struct file files[] = {
-    FILE_AT("/", "text/html; charset=utf-8", np_page_html),
+    FILE_AT("/", HTML, np_page_html),
     FILE_AT("/assets/page.css", CSS, np_page_css),
-    FILE_AT("/assets/curves.css", CSS, np_page_curves_css),
+    FILE_AT("/assets/curves.svg", "image/svg+xml", np_page_curves),
+    FILE_AT("/assets/profile.html", HTML, np_page_profile_html),
     FILE_AT("/assets/profile.css", CSS, np_page_profile_css),
     FILE_AT("/assets/words.js", JS, np_page_words),
     FILE_AT("/assets/ask.js", JS, np_page_ask),
@@ -63,12 +66,39 @@ bool np_page_asset(const char *path, struct np_asset *ret_asset)
     return false;
 }
 
-void np_page_put(const char *path, FILE *out)
+void np_page_put(FILE *out, const void *path)
 {
     struct np_asset asset;
 
     if (np_page_asset(path, &asset))
         fwrite(asset.bytes, 1, asset.nr_bytes, out);
+}
+
+/* The hole whose "{name}" stands at `at`; NULL: none. */
+static const struct np_hole *find_hole(const struct np_hole *holes, const char *at)
+{
+    for (; *at == '{' && holes->name; holes++) {
+        const size_t n = strlen(holes->name);
+        if (strncmp(at + 1, holes->name, n) == 0 && at[1 + n] == '}')
+            return holes;
+    }
+    return NULL;
+}
+
+void np_page_fill(FILE *out, const char *asset_path, const struct np_hole *holes)
+{
+    struct np_asset asset = {0};
+
+    np_page_asset(asset_path, &asset);
+    for (const char *at = asset.bytes, *end = at + asset.nr_bytes; at < end; at++) {
+        const struct np_hole *hole = find_hole(holes, at);
+        if (hole) {
+            hole->put(out, hole->what);
+            at += strlen(hole->name) + 1;
+        } else {
+            fputc(*at, out);
+        }
+    }
 }
 
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err)

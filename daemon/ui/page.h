@@ -15,9 +15,16 @@ struct np_asset {
 };
 /* path: "/", "/assets/dygraph.js", "/openapi.json". false: no such path. */
 bool np_page_asset(const char *path, struct np_asset *ret_asset);
-void np_page_put(const char *path, FILE *out); /* its bytes */
-
 typedef void np_put_fn(FILE *out, const void *what);
+np_put_fn np_page_put; /* the bytes of the asset at the path `what` */
+
+/* An asset may have holes, "{name}": put(out, what) writes what stands in its place. */
+struct np_hole {
+    const char *name; /* NULL: end of the holes */
+    np_put_fn *put;
+    const void *what;
+};
+void np_page_fill(FILE *out, const char *asset_path, const struct np_hole *holes);
 /* Replaces a file at once: `put` writes a new file, which is then renamed to path. */
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err);
 

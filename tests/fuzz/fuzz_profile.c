@@ -15,7 +15,7 @@ static void draw(const struct np_profile *profile, const char *json, int width)
     if (!out)
         return;
     np_profile_screen(profile, width, width & 1, out);
-    np_profile_html_to(json, out);
+    np_profile_html_to(out, json);
     fclose(out);
     if (bytes == 0)
         abort();

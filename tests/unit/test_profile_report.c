@@ -470,7 +470,7 @@ Test(profile_html, the_page_holds_the_json_and_no_name_ends_it)
     snprintf(profile.config, sizeof(profile.config), "%s", config);
     profile.verdict.gain = NAN;
     char *json = np_profile_json(&profile, NULL);
-    np_profile_html_to(json, out);
+    np_profile_html_to(out, json);
     fclose(out);
     const char *from = strstr(page, begin) + strlen(begin), *to = strstr(from, "</script>");
     cr_assert_eq(np_json_parse(from, (size_t)(to - from), &node, NULL), 0);

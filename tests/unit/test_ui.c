@@ -102,17 +102,21 @@ Test(progress, durations_have_short_forms)
 Test(curves, a_long_run_is_thinned_and_keeps_its_mean)
 {
     struct np_curve curve = {0};
-    double sum = 0;
+    int nr = 0;
 
     for (int i = 0; i < 1 << 16; i++)
-        np_curve_add(&curve, i, i % 7);
-    cr_assert(curve.nr_points > NP_CURVE_POINTS / 2 - 1 && curve.nr_points <= NP_CURVE_POINTS);
-    for (int i = 0; i < curve.nr_points; i++) {
-        sum += curve.y[i];
-        cr_assert(i == 0 || curve.x[i] > curve.x[i - 1]);
+        np_curve_add(&curve, i / 65536.0, i % 7);
+    cr_assert_eq(curve.nr_points, NP_CURVE_COLUMNS - 1);
+    for (int i = 0; i < NP_CURVE_COLUMNS - 1; i++) {
+        nr += curve.nr[i];
+        cr_assert_float_eq(curve.sum[i] / curve.nr[i], 3, 0.05);
     }
-    cr_assert_float_eq(sum / curve.nr_points, 3, 0.01);
-    cr_assert_float_eq(curve.x[0], ((double)curve.stride - 1) / 2, 1e-9);
+    cr_assert_eq(nr, 1 << 16);
+    np_curve_add(&curve, NAN, 1); /* left out */
+    np_curve_add(&curve, 0.5, NAN);
+    np_curve_add(&curve, 1.5, 1); /* a longer run than was known: the last column */
+    cr_assert_eq(curve.nr_points, NP_CURVE_COLUMNS);
+    cr_assert_eq(curve.nr[NP_CURVE_COLUMNS - 1], 1);
 }
 
 static char *picture(struct np_curves *curves, const char *title)
@@ -139,13 +143,13 @@ Test(curves, picture_holds_both_panels_and_a_safe_title)
     struct np_curves curves = {0};
 
     for (int i = 0; i < 40; i++) {
-        np_curve_add(&curves.train_loss, i / 10.0, 2.0 / (1 + i));
-        np_curve_add(&curves.train_accuracy, i / 10.0, i / 40.0);
+        np_curve_add(&curves.train_loss, i / 40.0, 2.0 / (1 + i));
+        np_curve_add(&curves.train_accuracy, i / 40.0, i / 40.0);
     }
-    np_curve_add(&curves.eval_loss, 2, 0.5);
-    np_curve_add(&curves.eval_loss, 4, 0.25);
-    np_curve_add(&curves.eval_accuracy, 2, 0.8);
-    np_curve_add(&curves.eval_accuracy, 4, 0.9);
+    np_curve_add(&curves.eval_loss, 0.5, 0.5);
+    np_curve_add(&curves.eval_loss, 1, 0.25);
+    np_curve_add(&curves.eval_accuracy, 0.5, 0.8);
+    np_curve_add(&curves.eval_accuracy, 1, 0.9);
     char *text = picture(&curves, "a<b & c");
     cr_assert(strncmp(text, "<svg ", 5) == 0 && strstr(text, "</svg>"));
     cr_assert(strstr(text, "a&lt;b &amp; c"));
@@ -156,14 +160,15 @@ Test(curves, picture_holds_both_panels_and_a_safe_title)
     free(text);
 }
 
-/* The place of the loss axis' upper end: the largest label left of the panel. */
+/* The upper end of the loss axis: the largest label left of the first panel. */
 static double top_of_loss(const char *text)
 {
     double top = 0, x, y, value;
 
-    for (const char *at = text; (at = strstr(at, "<text class=\"tick end\"")) != NULL; at++)
-        if (sscanf(at, "<text class=\"tick end\" x=\"%lf\" y=\"%lf\">%lf<", &x, &y, &value) == 3 &&
-            x < 60 && value > top)
+    const char *end = strstr(text, ">accuracy<");
+
+    for (const char *at = text; (at = strstr(at, "<text class=\"tick end\"")) != NULL && at < end; at++)
+        if (sscanf(at, "<text class=\"tick end\" x=\"%lf\" y=\"%lf\">%lf<", &x, &y, &value) == 3 && value > top)
             top = value;
     return top;
 }
@@ -174,10 +179,10 @@ Test(curves, one_loss_far_above_all_others_is_marked_and_does_not_stretch_the_ax
     char *text;
 
     for (int i = 0; i < 73; i++)
-        np_curve_add(&curves.train_loss, i / 18.0, 2.2 - i / 100.0);
-    np_curve_add(&curves.eval_loss, 1, 12);
+        np_curve_add(&curves.train_loss, i / 72.0, 2.2 - i / 100.0);
+    np_curve_add(&curves.eval_loss, 0.25, 12);
     for (int i = 2; i <= 4; i++)
-        np_curve_add(&curves.eval_loss, i, 2.3 - i / 10.0);
+        np_curve_add(&curves.eval_loss, i / 4.0, 2.3 - i / 10.0);
     text = picture(&curves, "x");
     cr_expect(top_of_loss(text) < 3, "%g", top_of_loss(text));
     cr_expect(strstr(text, "far\"") && strstr(text, "<title>12</title>"));
@@ -191,7 +196,7 @@ Test(curves, a_loss_that_falls_steeply_is_drawn_whole)
     char *text;
 
     for (int i = 0; i < 200; i++)
-        np_curve_add(&curves.train_loss, i / 50.0, 4.0 / (1 + i / 10.0));
+        np_curve_add(&curves.train_loss, i / 200.0, 4.0 / (1 + i / 10.0));
     text = picture(&curves, "x");
     cr_expect(top_of_loss(text) >= 3, "%g", top_of_loss(text));
     free(text);
@@ -203,8 +208,8 @@ Test(curves, the_learning_rate_is_a_line_with_its_largest_value)
     char *text;
 
     for (int i = 0; i < 10; i++) {
-        np_curve_add(&curves.train_loss, i, 1);
-        np_curve_add(&curves.lr, i, 0.1 - i / 100.0);
+        np_curve_add(&curves.train_loss, i / 9.0, 1);
+        np_curve_add(&curves.lr, i / 9.0, 0.1 - i / 100.0);
     }
     text = picture(&curves, "x");
     cr_expect(strstr(text, "class=\"line lr\"") && strstr(text, "rate 0.01, maximum 0.1<"));
