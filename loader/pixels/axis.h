@@ -7,13 +7,24 @@
 
 #include <math.h>
 
-#include "loader/pixels/geometry.h"
+#include "loader/batch.h"
 
 #ifdef __CUDACC__
 #define NP_AXIS static __host__ __device__ inline
 #else
 #define NP_AXIS static inline
 #endif
+
+#define NP_RESIZE_BITS 22 /* fraction bits of a weight */
+
+/* A geometry along x or y. Source positions count from the box. */
+struct np_axis {
+    int box, scaled;      /* lengths in pixels */
+    int window, window_n; /* may exceed the scaled picture */
+    int shown, shown_n;
+    enum np_border border;
+    enum np_filter filter;
+};
 
 NP_AXIS struct np_axis np_axis_across(const struct np_geometry *g)
 {

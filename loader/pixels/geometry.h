@@ -17,20 +17,11 @@ struct np_pixels {
     int origin_x, origin_y;
 };
 
-#define NP_RESIZE_BITS 22 /* fraction bits of a weight */
-
 struct np_rect {
     int left, top, right, bottom; /* right and bottom are outside */
 };
 
-/* A geometry along x or y. Source positions count from the box. */
-struct np_axis {
-    int box, scaled;      /* lengths in pixels */
-    int window, window_n; /* may exceed the scaled picture */
-    int shown, shown_n;
-    enum np_border border;
-    enum np_filter filter;
-};
+struct np_axis; /* axis.h */
 
 /* The weights of scaled positions first..first+n of an axis; the owner frees the arrays. */
 struct np_taps {

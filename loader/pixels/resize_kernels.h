@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "loader/pixels/axis.h"
 #include "loader/pixels/geometry.h"
 
 #define NP_RESIZE_ROWS 16 /* rows that across() works on at once, at most */

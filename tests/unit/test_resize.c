@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/pixels/axis.h"
 #include "loader/pixels/geometry.h"
 #include "loader/base/vectors.h"
 #include "loader/pixels/resize.h"
