@@ -7,7 +7,6 @@
 
 #include "loader/base/path.h"
 #include "loader/base/mem.h"
-#include "loader/source/source_scan.h"
 
 #define AT(field) offsetof(struct np_source_options, field)
 

@@ -51,6 +51,9 @@ struct np_source {
         const struct np_source_progress *progress, struct np_err *err);
 };
 
+/* Each in a file of its own. */
+extern const struct np_source np_source_folder, np_source_tar, np_source_cifar10, np_source_idx,
+    np_source_synth;
 extern const struct np_source *const np_sources[]; /* NULL-ended */
 const struct np_source *np_source_find(const char *name);
 

@@ -4,10 +4,6 @@
 
 #include "loader/source/source.h"
 
-/* The rows of np_sources[], each in its own file. */
-extern const struct np_source np_source_folder, np_source_tar, np_source_cifar10, np_source_idx,
-    np_source_synth;
-
 /* Calls progress->note, if there is one. */
 void np_source_note(const struct np_source_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -4,7 +4,7 @@
 #ifndef NP_SOURCE_TAR_AHEAD_H
 #define NP_SOURCE_TAR_AHEAD_H
 
-#include "loader/source/source_tar.h"
+#include "loader/source/source_tar_list.h"
 
 struct np_tar_ahead;
 /* Lists the archive at path into scan. Any thread; a scan each. */

@@ -16,7 +16,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
-#include "loader/source/source_tar.h"
+#include "loader/source/source_tar_list.h"
 
 #define MAX_CLS_BYTES 32
 #define BLANKS        " \t\r\n\v\f"

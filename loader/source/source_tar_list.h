@@ -1,0 +1,61 @@
+/* The scan of tar archives that source_tar.c (archives) and source_tar_list.c (samples) share. */
+#ifndef NP_SOURCE_TAR_LIST_H
+#define NP_SOURCE_TAR_LIST_H
+
+#include "loader/source/seekable.h"
+#include "loader/source/source_scan.h"
+#include "loader/source/tar.h"
+
+#define NP_TAR_MAX_GROUP 64 /* extensions of a group that are compared */
+
+/* The current group of a WebDataset. */
+struct np_tar_group {
+    char key[NP_TAR_MAX_NAME + 1];
+    uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
+    int nr_extensions;
+    bool open, has_image;
+    int64_t cls;
+    struct np_record record;
+    char name[NP_TAR_MAX_NAME + 1];
+};
+
+struct np_tar_scan {
+    const struct np_source_options *options;
+    const struct np_source_progress *progress;
+    struct np_index *index;
+    struct np_err *err;
+    const char *path; /* of the shard, for errors */
+    struct np_scan_file file;
+    const struct np_seek_table *table; /* NULL: plain */
+    struct np_tar tar;
+    bool webdataset, decided;
+    uint64_t shard_first; /* sample of this shard */
+    bool follows; /* the first sample, truncated, has the class of the sample before; set if the
+                   * scan's index has none, because it is to be appended to another */
+    int64_t max_cls;
+    uint64_t nr_skipped;
+    char skipped[256]; /* the first of them */
+    uint64_t nr_links; /* links with a matching image name */
+    char link[256];    /* the first of them */
+    struct np_tar_group group;
+    struct np_tar_member member;
+};
+
+/* Handles scan->member, a regular file. -EXDEV: its bytes cross the edge of a frame. */
+int np_tar_scan_take(struct np_tar_scan *scan);
+/* Ends an archive, and with it a group; notes if the archive is truncated. */
+int np_tar_scan_end(struct np_tar_scan *scan);
+/* Counts a member that is not a sample; keeps the first one's name. */
+void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
+/* Counts a hard or symbolic link to an image: it is not followed, and reported as missing. */
+void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
+/* The class of the sample listed last; -1: none. */
+int np_tar_scan_last_label(const struct np_tar_scan *scan);
+/* Is it the name of a WebDataset label? */
+bool np_tar_scan_is_cls(const char *name);
+/* Call after the last archive. Sets each sample's class by its folder, which depends on the folders
+ * of all samples; in a WebDataset a class's name is its number, and unused numbers are classes
+ * too. */
+int np_tar_scan_classes(struct np_tar_scan *scan);
+
+#endif
