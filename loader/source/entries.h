@@ -34,8 +34,7 @@ static inline uint64_t np_entries_mark(const struct np_record *record)
     return 1 + record->offset + record->inner_offset;
 }
 
-#define NP_ENTRIES_AUTO      (-1)      /* 2 % of the set's bytes, at least 64 MiB */
-#define NP_MAX_ENTRIES_BYTES (1 << 18) /* coded, of one picture: more are not taken */
+#define NP_ENTRIES_AUTO (-1) /* 2 % of the set's bytes, at least 64 MiB */
 
 /* Opens what is kept for the index, which must outlive the result; writes: and becomes the writer if
  * there is none. max_bytes: of all segments, when full no more are taken; 0: *ret_entries is NULL. An

@@ -15,8 +15,9 @@ struct np_entry {
     int16_t dc[3]; /* predictors, by component; a component that is missing: 0 */
 };
 
-#define NP_MAX_MCUS        8192 /* across, and down: 65,535 pixels */
-#define NP_MAX_KEPT_HEADER 2048
+#define NP_MAX_MCUS          8192 /* across, and down: 65,535 pixels */
+#define NP_MAX_KEPT_HEADER   2048
+#define NP_MAX_ENTRIES_BYTES (1 << 18) /* of coded entries; entries.h stores no more */
 
 /* The part of a file that has a checksum of its own: 0 is the header, 1 + r what a decoder reads of
  * row r: from the byte of the row's first bit to the one of its last, which the next row may share.

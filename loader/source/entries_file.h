@@ -8,7 +8,8 @@
 #ifndef NP_ENTRIES_FILE_H
 #define NP_ENTRIES_FILE_H
 
-#include "loader/source/entries.h"
+#include "loader/source/entries_code.h"
+#include "loader/source/index.h"
 
 #define NP_SEGMENT_MAGIC   "NPENTRY\n"
 #define NP_SEGMENT_VERSION 1

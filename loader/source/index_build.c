@@ -1,6 +1,6 @@
 /* Building an index: arrays that grow, names coded as they come, classes numbered as they come and
  * renumbered by name at the end. One thread, that of a source's scan. */
-#include "loader/source/index_file.h"
+#include "loader/source/index.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,6 +8,19 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/source/index_names.h"
+
+/* The state of building: capacity of the arrays, and the name and class added last. */
+struct np_index_builder {
+    size_t records_cap, blocks_cap, names_cap;
+    size_t stamps_cap, paths_cap, classes_cap;
+    int *slots; /* hash table of class numbers, -1: free */
+    int nr_slots;
+    bool numbered;  /* np_index_set_numbered() */
+    int last_class; /* most samples have the class of the one before */
+    char last_name[NP_MAX_NAME + 1];
+    int last_length;
+};
 
 struct np_index *np_index_new(struct np_err *err)
 {
@@ -21,6 +34,39 @@ struct np_index *np_index_new(struct np_err *err)
     }
     index->builder->last_class = -1;
     return index;
+}
+
+static void free_builder(struct np_index *index)
+{
+    if (index->builder)
+        np_free(index->builder->slots);
+    np_free(index->builder);
+    index->builder = NULL;
+}
+
+void np_index_free(struct np_index *index)
+{
+    if (!index)
+        return;
+    if (!index->whole) {
+        np_free(index->records);
+        np_free(index->blocks);
+        np_free(index->names);
+    }
+    np_free(index->whole);
+    np_free(index->kept);
+    np_free(index->stamps);
+    for (int i = 0; index->paths && i < index->nr_files; i++)
+        np_free(index->paths[i]);
+    for (int i = 0; index->classes && i < index->nr_classes; i++)
+        np_free(index->classes[i]);
+    np_free(index->paths);
+    np_free(index->classes);
+    np_free(index->root);
+    np_free(index->key);
+    np_free(index->cached);
+    free_builder(index);
+    np_free(index);
 }
 
 static int add_stamp(struct np_index *index, const char *path, const struct np_index_stamp *stamp,
@@ -340,7 +386,6 @@ int np_index_finish(struct np_index *index, struct np_err *err)
     }
     trim(&index->records, index->nr_samples, sizeof(*index->records));
     trim(&index->names, index->names_bytes, 1);
-    np_index_builder_free(index->builder);
-    index->builder = NULL;
+    free_builder(index);
     return 0;
 }

@@ -12,6 +12,7 @@
 
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
+#include "loader/source/index_names.h"
 
 #define SECTION_ALIGN  64
 #define MAX_FILE_BYTES (1ull << 36)

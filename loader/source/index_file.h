@@ -1,10 +1,8 @@
-/* The index in memory and in its file. For index*.c alone.
+/* The file of an index. For index*.c alone.
  *
- * The file, little-endian: struct np_index_header, then the sections in the order of enum
- * np_index_section, each at a multiple of 64 bytes. The header and every section have a CRC-32C.
- * Names are coded in blocks of 16, each as: varint number of bytes shared with the front of the
- * name before, varint number of bytes shared with its end, varint length of the middle, the middle.
- * The first name of a block shares nothing. A table has the offset of each block. */
+ * Little-endian: struct np_index_header, then the sections in the order of enum np_index_section,
+ * each at a multiple of 64 bytes. The header and every section have a CRC-32C. index_names.h has
+ * the coding of names; a table has the offset of each of their blocks. */
 #ifndef NP_INDEX_FILE_H
 #define NP_INDEX_FILE_H
 
@@ -12,7 +10,6 @@
 
 #define NP_INDEX_MAGIC   "NPINDEX\n"
 #define NP_INDEX_VERSION 1
-#define NP_INDEX_RESTART 16 /* names a block */
 
 enum np_index_section {
     NP_SECTION_RECORDS, /* struct np_record, nr_samples of them */
@@ -41,26 +38,9 @@ struct np_index_header {
     } sections[NP_NR_SECTIONS];
 };
 
-/* The state of building: capacity of the arrays, and the name and class added last. */
-struct np_index_builder {
-    size_t records_cap, blocks_cap, names_cap;
-    size_t stamps_cap, paths_cap, classes_cap;
-    int *slots; /* hash table of class numbers, -1: free */
-    int nr_slots;
-    bool numbered;  /* np_index_set_numbered() */
-    int last_class; /* most samples have the class of the one before */
-    char last_name[NP_MAX_NAME + 1];
-    int last_length;
-};
-
 /* Makes an index of a file's bytes (allocated by np_alloc() or malloc(); taken over, also on
  * failure), without checking the files that it names. For tests. */
 int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err);
-void np_index_builder_free(struct np_index_builder *builder);
-/* Decodes the name at *at into text (NP_MAX_NAME + 1 bytes), which holds the name before it,
- * *length bytes long (first: there is none). False: the bytes are not a coded name. */
-bool np_index_decode_name(
-    const uint8_t **at, const uint8_t *end, bool first, char *text, int *length);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
+#include "loader/source/entries.h"
 #include "loader/source/entries_file.h"
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
