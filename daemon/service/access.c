@@ -1,4 +1,3 @@
-/* See access.h. */
 #include "daemon/service/access.h"
 
 const char *const np_action_names[NP_NR_ACTIONS] = {
@@ -6,10 +5,9 @@ const char *const np_action_names[NP_NR_ACTIONS] = {
 
 enum who { ROOT, OWNER, MEMBER, OTHER, NET, NET_TOKEN, NET_OWNER, NET_MEMBER, NR_WHO };
 
-/* Rows by action: root, owner, member of the group, others, TCP without a token, with the
- * administrator's, the owner's, another user's token. A run has its submitter's rights, so only
- * a known user can submit: not over TCP. A run's files are its owner's. The administrator's
- * token gives the administrator's rights, except to submit. */
+/* Columns: root, owner, member of the group, others; TCP without a token, with the administrator's,
+ * the owner's, another user's token. A run has its submitter's rights, so only a known user can
+ * submit: nobody over TCP, even with the administrator's token. */
 static const bool table[NP_NR_ACTIONS][NR_WHO] = {
     [NP_ACTION_SUBMIT] = {true, true, true, false, false, false, false, false},
     [NP_ACTION_LIST] = {true, true, true, false, true, true, true, true},

@@ -1,4 +1,4 @@
-/* See as_user.h. The daemon has one thread, so a child of fork() may call any function. */
+/* The daemon has one thread, so a child of fork() may call any function. */
 #include "daemon/service/as_user.h"
 
 #include <errno.h>
@@ -15,8 +15,7 @@
 #include "daemon/service/environment.h"
 #include "loader/base/mem.h"
 
-/* The kernel keeps capabilities over a change from one user to another, so they are dropped
- * here. */
+/* The kernel keeps capabilities when a process changes from one user to another. */
 static int drop_rights(void)
 {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -32,7 +31,7 @@ static int drop_rights(void)
                : 0;
 }
 
-/* The user's, not the daemon's: folders below a home are found by these. */
+/* These variables name folders below a home: the user's, not the daemon's. */
 static void take_environment(const struct passwd *user)
 {
     static const char *const own[] = {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
@@ -54,8 +53,8 @@ int np_user_find(uid_t uid, const struct passwd **ret_user)
     return *ret_user || errno == 0 || errno == ENOENT || errno == ESRCH ? 0 : -EAGAIN;
 }
 
-/* Takes the user's groups of today. The group of the submission counts only while the user still
- * is a member. */
+/* Takes the user's current groups. wanted, the group at the submission, is used only if the user
+ * is still a member. */
 static int take_groups(const struct passwd *user, gid_t wanted, gid_t *ret_gid)
 {
     const int nr = initgroups(user->pw_name, user->pw_gid) < 0 ? -1 : getgroups(0, NULL);

@@ -1,4 +1,3 @@
-/* See book.h. */
 #include "daemon/service/book.h"
 
 #include <errno.h>
@@ -141,7 +140,7 @@ int np_book_commit(struct np_service *service, struct np_service_run *run,
     const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
     struct np_entry written = *to;
 
-    if (is_over != was_over) /* nothing to notify counts as notified */
+    if (is_over != was_over) /* without on_end and webhook, the run counts as notified */
         written.notified = is_over && !np_book_notifies(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
@@ -182,7 +181,7 @@ void np_book_new_worker(struct np_service_run *run)
     run->ended = run->never_began = run->unstarted = run->hung = run->noted = false;
     run->starting = run->lost = run->no_lock = run->over = run->read = run->absent = false;
     run->silent = run->wants_room = false;
-    run->room_until = 0; /* an answer is good for one start */
+    run->room_until = 0; /* an answer is valid for one start */
     run->stop_asked = run->killed = run->listen_at = 0;
     run->used = 0;
     run->at = -1;

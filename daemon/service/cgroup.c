@@ -1,6 +1,5 @@
-/* See cgroup.h, and Documentation/admin-guide/cgroup-v2.rst of Linux: a group that has
- * controllers for its children cannot hold processes itself, so the daemon must be in a child
- * beside its runs. */
+/* Documentation/admin-guide/cgroup-v2.rst of Linux: a group with controllers for its children
+ * cannot hold processes itself, so the daemon must be in a child beside its runs. */
 #include "daemon/service/cgroup.h"
 
 #include <errno.h>
@@ -16,7 +15,6 @@
 #define PERIOD_US 100000
 #define OWN       "daemon"
 
-/* The first bytes of a file; "" if it cannot be read. */
 static void read_line(int folder, const char *name, char *line, size_t bytes)
 {
     const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC);

@@ -1,4 +1,3 @@
-/* See checker.h. */
 #include "daemon/service/checker.h"
 
 #include <errno.h>
@@ -25,7 +24,6 @@ void np_problem_write(struct np_json *json, const char *file, int line, int colu
     np_json_close(json, '}');
 }
 
-/* Prints a problem of the whole file for a check that could not start. */
 static int say_failure(const struct np_check *check, int out_fd, int code)
 {
     struct np_json json = {0};

@@ -1,6 +1,6 @@
-/* Runs `nnpipe check` on a submission in a child with the submitter's rights: the service itself
- * opens no file that a config names. The answer is untrusted, because submitters control their
- * processes. */
+/* Runs `nnpipe check` on a submission, in a child with the submitter's rights: the service opens
+ * no file that a config names. The answer is untrusted, because submitters control their
+ * processes. Called by the service's thread. */
 #ifndef NP_CHECKER_H
 #define NP_CHECKER_H
 
@@ -17,15 +17,15 @@ struct np_check {
     const struct np_node *overrides; /* a list of texts, or NULL */
     const char *device;              /* "": as the config says */
 };
-/* Starts the child; check is not needed afterwards. Errors as np_child_start(). */
+/* Starts the child; *check may be freed afterwards. Errors as np_child_start(). */
 int np_checker_start(
     const struct np_check *check, int epoll_fd, struct np_child *ret_child, struct np_err *err);
 /* Returns 1 when the child has ended: *ret_answer is its JSON mapping (np_node_free); 0: not
- * yet; -EBADMSG: it gave no readable answer; -ETIMEDOUT: it took longer than a minute. */
+ * yet; -EBADMSG: no valid answer; -ETIMEDOUT: it took longer than a minute. */
 int np_checker_turn(struct np_child *child, struct np_node **ret_answer);
 
-/* Writes {"file", "line", "column", "place", "text"} to the open list `problems`: a mistake in a
- * config, as the check prints it and the service answers it. line 0: the whole file. */
+/* Writes a mistake in a config, {"file", "line", "column", "place", "text"}, to the open list
+ * `problems` of the check's output or the service's answer. line 0: the whole file. */
 void np_problem_write(struct np_json *json, const char *file, int line, int column,
     const char *place, const char *text);
 

@@ -1,4 +1,3 @@
-/* See child.h. */
 #include "daemon/service/child.h"
 
 #include <errno.h>
@@ -19,14 +18,14 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 
-#define READ_BYTES 4096 /* least room for a read() */
+#define READ_BYTES 4096 /* min space for a read() */
 #define OUT_FD     3
 #define MAX_LEFT   1024 /* killed processes that have not ended, of all users */
-#define MAX_OWN    32   /* the same, of one user */
+#define MAX_OWN    32   /* of one user */
 
 /* --- in the child ----------------------------------------------------------------------------- */
 
-/* Leaves only 0 to 2 (/dev/null) and OUT_FD, the pipe, open. */
+/* Closes all but 0 to 2 (/dev/null) and OUT_FD, the pipe. */
 static int keep_only(int out_fd)
 {
     const int null_fd = open("/dev/null", O_RDWR);
@@ -125,8 +124,7 @@ bool np_child_reap(pid_t pid)
     return !is_left;
 }
 
-/* np_child_start() ensures the room; a child left by another way may find none, and stays
- * unreaped. */
+/* np_child_start() keeps space in the list; without it a child stays unreaped. */
 void np_child_leave(pid_t pid, uid_t uid)
 {
     if (waitpid(pid, NULL, WNOHANG) == 0 && nr_left < MAX_LEFT) {
@@ -147,7 +145,7 @@ static bool has_too_many(uid_t uid)
 
 /* --- in the service --------------------------------------------------------------------------- */
 
-/* fds: our end and the child's. */
+/* fds: the service's end and the child's. */
 static int fork_it(const struct np_child_start *start, int fds[2], struct np_child *child)
 {
     const pid_t parent = getpid();
@@ -195,7 +193,6 @@ int np_child_start(
     return 0;
 }
 
-/* Makes room for one more byte and a NUL. */
 static int grow(struct np_child *child)
 {
     if (child->used + 1 < child->room)
@@ -205,7 +202,7 @@ static int grow(struct np_child *child)
     return np_try_grow(&child->text, &child->room, child->used + READ_BYTES, 1, NULL);
 }
 
-/* As read(), and takes the descriptor that comes with the bytes, if the caller wants one. */
+/* As read(); also takes the descriptor that comes with the bytes, if child->takes_fd. */
 static ssize_t receive(struct np_child *child, char *bytes, size_t room)
 {
     union control control = {0};

@@ -33,7 +33,7 @@
 struct daemon {
     const char *config, *state, *socket, *listen;
     bool for_box;
-    char *paths[3]; /* defaults of those that were not given; np_free */
+    char *paths[3]; /* defaults for those not given; np_free */
     struct np_service *service;
     struct np_routes *routes;
     struct np_http *http;
@@ -42,7 +42,7 @@ struct daemon {
     bool notified;          /* systemd listens at NOTIFY_SOCKET */
     uint64_t watchdog_us;   /* 0: systemd expects no watchdog signal */
     uint64_t watchdog_ns, status_version;
-    uint64_t listen_ns; /* when to try a TCP port again that was taken; 0: never */
+    uint64_t listen_ns; /* next attempt to bind a port that was taken; 0: never */
     char status[64];
 };
 
@@ -70,8 +70,6 @@ static int find_places(struct daemon *d, struct np_err *err)
     return 0;
 }
 
-/* --- sockets ---------------------------------------------------------------------------------- */
-
 static bool is_answered(const struct sockaddr_un *address)
 {
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -84,7 +82,7 @@ static bool is_answered(const struct sockaddr_un *address)
     return is;
 }
 
-/* Replaces a socket that nothing listens on: a killed daemon left it. */
+/* Replaces the socket of a killed daemon. */
 static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -157,9 +155,7 @@ static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
     return 0;
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
-
-/* Notifies systemd, if it asks: the watchdog after a quarter of its timeout, and the status
+/* Notifies systemd, if it listens: the watchdog after a quarter of its timeout, and the status
  * line. */
 static void notify_alive(struct daemon *d)
 {
@@ -184,7 +180,7 @@ static void notify_alive(struct daemon *d)
     strcpy(d->status, status);
 }
 
-/* When stopping, asks systemd to wait as long as the runs have for their checkpoints. */
+/* At a stop, systemd must wait as long as the runs have for their checkpoints. */
 static void notify_state(void *context, const char *state)
 {
     struct daemon *d = context;
@@ -198,13 +194,12 @@ static void notify_state(void *context, const char *state)
         sd_notifyf(0, "%s=1", state);
 }
 
-/* The TCP address, or NULL. */
 static const char *listen_at(const struct daemon *d)
 {
     return d->listen ? d->listen : d->service->options.listen;
 }
 
-/* A port that is taken must not stop the queue: any user of the box could take it. */
+/* A taken port must not stop the queue: any user of the box could take it. */
 static int try_tcp(struct daemon *d, const char *address, int *ret_fd, struct np_err *err)
 {
     struct np_err taken = {0};
@@ -252,7 +247,7 @@ static void turn(void *context)
 
     try_again(d);
 
-    /* Sends what was just answered, and starts what came in meanwhile. */
+    /* Sends the last answers, and handles requests that have come in meanwhile. */
     for (int i = 0; i < MAX_TURNS; i++) {
         np_http_turn(d->http);
         if (!np_routes_turn(d->routes))
@@ -277,8 +272,7 @@ static bool is_loopback(int fd)
                : ntohl(address.v4.sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
 }
 
-/* Takes the sockets that systemd passes (nnpipe.socket): one Unix socket and at most one
- * loopback TCP socket. */
+/* systemd (nnpipe.socket) passes one Unix socket and at most one loopback TCP socket. */
 static int take_passed(struct np_http_options *options, struct np_err *err)
 {
     const int nr = sd_listen_fds(1);
@@ -411,6 +405,6 @@ int np_cmd_daemon(int argc, char **argv)
     np_units_close(d.units);
     for (int i = 0; i < 3; i++)
         np_free(d.paths[i]);
-    /* Wrong settings stay wrong: systemd must not restart the daemon. */
+    /* After a usage error systemd does not restart the daemon: wrong settings stay wrong. */
     return code == -EINVAL ? NP_EXIT_USAGE : code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }

@@ -1,4 +1,3 @@
-/* See decide.h. */
 #include "daemon/service/decide.h"
 
 #include <math.h>
@@ -34,8 +33,7 @@ static void describe_death(const struct np_end *end, char *text, size_t bytes)
         snprintf(text, bytes, "its process ended without a record");
 }
 
-/* Explains why the worker did not take the run's folder, in which case it left no reason there;
- * "": it did. */
+/* Why the worker did not take the run's folder, so that exit.json has no reason; "": it did. */
 static void describe_refusal(
     const struct np_worker_exit *left, const struct np_entry *run, char *text, size_t bytes)
 {
@@ -51,7 +49,7 @@ static void describe_refusal(
             run->dir);
 }
 
-/* A checkpoint written in this attempt is progress: counting starts again. */
+/* A checkpoint in this attempt is progress: the count of retries starts again. */
 static void after_death(const struct np_end *end, struct np_entry *to)
 {
     char why[sizeof(to->reason)];
@@ -71,7 +69,7 @@ static void after_death(const struct np_end *end, struct np_entry *to)
         (long long)to->retries, (long long)to->max_retries, wait);
 }
 
-/* The run is not at fault: it is retried without counting, with growing pauses. */
+/* The machine is at fault: the attempt does not count, and the delay grows. */
 static void wait_for_machine(
     const struct np_end *end, struct np_entry *to, int *waits, const char *what)
 {
@@ -89,7 +87,7 @@ static void wait_for_machine(
             what, wait);
 }
 
-/* The requested state is reached; if the worker had trouble on the way, that stays as reason. */
+/* The requested state is reached; an error of the worker on the way stays as reason. */
 static void obey(const struct np_end *end, struct np_entry *to, enum np_entry_state state)
 {
     to->state = state;

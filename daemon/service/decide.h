@@ -9,18 +9,18 @@
 struct np_end {
     const struct np_worker_exit *left;
     bool stop_asked;                   /* the service asked the worker to stop */
-    bool hung;                         /* it was killed because it made no progress */
+    bool hung;                         /* the service killed it: it made no progress */
     bool never_began;                  /* the daemon died before the worker started */
-    bool unstarted;                    /* no process could be started; left->reason says why */
+    bool unstarted;                    /* no process could be started, for left->reason */
     double now;                        /* Unix time */
-    double retry_first_s, retry_cap_s; /* the wait before a retry doubles from first to cap */
+    double retry_first_s, retry_cap_s; /* as np_back_off() */
 };
 
-/* Sets state, exit_code, retries, not_before, ended and reason of *to; its state is still the
- * requested one (running, stopping, pausing, yielding). An attempt counts if the run failed by
- * itself: exit code 74 or 1, or a process that died. It does not count, and is repeated without
+/* Sets state, exit_code, retries, not_before, ended and reason of *to, whose state is still the
+ * requested one (running, stopping, pausing, yielding). An attempt counts if the run itself failed:
+ * exit code 74 or 1, or a process that died. An attempt does not count, and is retried without
  * limit, if the disk was full, or the machine could not start the process or open its device.
- * *waits: such ends in a row; the caller keeps it, 0 at first. */
+ * *waits: such ends in a row; kept by the caller, 0 at first. */
 void np_decide(const struct np_end *end, struct np_entry *to, int *waits);
 /* Seconds to wait before retry nr (1, 2, ...): first_s, doubled each time, at most cap_s. */
 double np_back_off(double first_s, double cap_s, int64_t nr);

@@ -1,5 +1,4 @@
-/* See devices.h. STATE/devices has one line per device: its name, and after a space why it is
- * gone. */
+/* STATE/devices has a line for each device: its name, and after a space why it is gone. */
 #include "daemon/service/devices.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@
 #include "loader/base/mem.h"
 
 #define MAX_S     30
-#define AGAIN_S   60.0 /* before `nnpipe devices` is run again if it gave no answer */
+#define AGAIN_S   60.0 /* between two runs of `nnpipe devices`, if the first gave no answer */
 #define MAX_BYTES (256u << 10)
 #define SUSPECTED "waiting for"
 
@@ -51,7 +50,7 @@ static bool has(const struct np_slotted *devices, int nr, const char *name)
     return false;
 }
 
-/* A GPU that exists but cannot be used is logged: `auto` leaves it out. */
+/* Logs a GPU that exists but cannot be used: `auto` leaves it out. */
 static void take_line(const struct np_node *line, int nr_slots, const struct np_slotted *before,
     int nr_before, struct np_slotted *devices, int *nr)
 {
@@ -84,15 +83,13 @@ int np_devices_take(const char *text, int nr_slots, struct np_slotted *devices, 
     for (int i = 0; i < nr; i++)
         if (is_gpu(devices[i].name) && !has(now, nr_now, devices[i].name))
             nr_now = add(now, nr_now, devices[i].name, 0, "it is not found");
-    for (int i = 0; i < nr_now; i++) /* keep the history of starts */
+    for (int i = 0; i < nr_now; i++) /* keep the counts of deaths */
         for (int k = 0; k < nr; k++)
             if (strcmp(now[i].name, devices[k].name) == 0)
                 now[i].health = devices[k].health;
     memcpy(devices, now, (size_t)nr_now * sizeof(*now));
     return nr_now;
 }
-
-/* --- the last answer -------------------------------------------------------------------------- */
 
 static char *path_of(const struct np_service *service)
 {
@@ -131,13 +128,13 @@ static void write_known(const struct np_service *service)
     for (int i = 0; i < options->nr_devices; i++)
         bytes += sprintf(text + bytes, *options->devices[i].gone ? "%s %s\n" : "%s\n",
             options->devices[i].name, options->devices[i].gone);
-    np_write_file(path, text, (uint64_t)bytes, 0, NULL); /* asked again at the next start */
+    np_write_file(path, text, (uint64_t)bytes, 0, NULL); /* on failure the next start asks again */
     np_free(path);
 }
 
 /* --- reasons to wait -------------------------------------------------------------------------- */
 
-/* Explains why no device can take the run; false: one can, or could if it were free. */
+/* Writes why no device can take the run; false: a device can, or could if it were free. */
 static bool is_missing(
     const struct np_service *service, const struct np_entry *entry, char *text, size_t bytes)
 {
@@ -164,7 +161,6 @@ static bool is_missing(
     return true;
 }
 
-/* A start clears the reason. */
 void np_devices_say_missing(struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -205,7 +201,7 @@ int np_devices_drain(struct np_service *service, const char *name, bool drained,
     const int code = np_queue_drain(service->queue, name, drained, err);
     if (code == 0)
         device->drained = drained;
-    if (code == 0 && !drained) /* the administrator vouches for it */
+    if (code == 0 && !drained) /* the administrator trusts it: forget its deaths */
         device->health = (struct np_device_health){0};
     service->version++;
     return code;
@@ -267,7 +263,7 @@ int np_devices_begin(struct np_service *service, struct np_err *err)
     if (service->options.auto_slots > 0) {
         take_known(service);
         ask(service);
-    } else { /* runs no longer wait for GPUs that are gone */
+    } else { /* with a list, runs do not wait for GPUs that are gone */
         char *path = path_of(service);
 
         unlink(path);

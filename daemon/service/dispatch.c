@@ -1,4 +1,3 @@
-/* See dispatch.h. */
 #include "daemon/service/dispatch.h"
 
 #include <stdio.h>
@@ -90,7 +89,7 @@ static bool has_gpu(const struct np_slotted *devices, int nr)
     return false;
 }
 
-/* Does the device start runs, once it has a free slot? */
+/* Would the device start a run if it had a free slot? */
 static bool is_open(const struct np_slotted *device)
 {
     return !device->drained && device->nr_slots > 0;
@@ -174,8 +173,8 @@ static void count_places(const struct np_dispatch *d, struct place places[NP_MAX
             }
 }
 
-/* The runs it depends on: all done (0), some not finished (1), or one failed (-1; *ret_id says
- * which). A removed run was finished, and how is unknown: it is ignored. */
+/* The runs it depends on: all done (0), some not finished (1), or *ret_id failed (-1). A removed
+ * run had finished, with a state that is not known: it is ignored. */
 static int check_after(const struct np_dispatch *d, const struct np_entry *entry, int64_t *ret_id)
 {
     int waits = 0;
@@ -205,7 +204,6 @@ static bool is_better(const struct np_dispatch *d, const struct np_entry *entry,
     return died != best_died ? best_died : places[device].free > places[best].free;
 }
 
-/* The best suitable device with a free slot, or -1. */
 static int free_device(
     const struct np_dispatch *d, const struct np_entry *entry, const struct place *places)
 {
@@ -219,7 +217,7 @@ static int free_device(
     return best;
 }
 
-/* Takes a slot that is about to become free; false: there is none. */
+/* Reserves a slot that is about to become free; false: none. */
 static bool take_leaving(
     const struct np_dispatch *d, const struct np_entry *entry, struct place *places)
 {
@@ -242,7 +240,6 @@ static bool on_suitable_device(
     return false;
 }
 
-/* The run that has to yield to this one, or -1. */
 static int victim(const struct np_dispatch *d, const struct np_entry *entry, const bool *yields)
 {
     int best = -1;
@@ -261,8 +258,7 @@ static int victim(const struct np_dispatch *d, const struct np_entry *entry, con
     return best;
 }
 
-/* A queued run that may start now. */
-struct turn {
+struct turn { /* a queued run that may start now */
     const struct np_entry *entry;
     int index;
     int64_t share; /* runs of its owner that are running, or ahead of it */
@@ -297,8 +293,8 @@ static bool is_same_owners(const struct np_entry *a, const struct np_entry *b)
     return a->uid == b->uid && a->priority == b->priority && strcmp(a->device, b->device) == 0;
 }
 
-/* The n-th run of an owner comes after the n-th of every other owner. Runs for different devices
- * are counted separately: what cannot start must not hold back what can. */
+/* Owners take turns: the n-th run of an owner comes after the (n-1)-th of every other owner. Runs
+ * for different devices are counted separately: runs that cannot start must not delay others. */
 static void share_out(struct turn *turns, int nr, struct np_owners *running)
 {
     int64_t ahead = 0;
@@ -311,7 +307,6 @@ static void share_out(struct turn *turns, int nr, struct np_owners *running)
     qsort(turns, (size_t)nr, sizeof(*turns), by_share);
 }
 
-/* The order for a run that may start now; false: none now. */
 static bool order_for(const struct np_dispatch *d, const struct turn *turn, struct place *places,
     bool *yields, struct np_order *ret_order)
 {
@@ -334,8 +329,8 @@ static bool order_for(const struct np_dispatch *d, const struct turn *turn, stru
     return true;
 }
 
-/* Writes orders for runs that will never start and returns their number. turns: the runs that
- * may start now. */
+/* Fills turns with the runs that may start now. Writes orders for runs that will never start, and
+ * returns their number. */
 static int sort_out(const struct np_dispatch *d, struct turn *turns, int *ret_nr_turns,
     struct np_order *ret_orders, int max_orders)
 {

@@ -1,4 +1,3 @@
-/* See environment.h. */
 #include "daemon/service/environment.h"
 
 #include <ctype.h>
@@ -11,8 +10,8 @@
 
 extern char **environ;
 
-/* Where the system, GPU libraries, OpenMP and nnpipe find their files, and options of
- * sanitizers. HOME and its like are set anew for another user (as_user.c). */
+/* Paths and options of the system, GPU libraries, OpenMP, nnpipe and sanitizers. HOME and the like
+ * are replaced for another user (as_user.c). */
 static const char *const kept[] = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE",
     "LC_*", "TZ", "TMPDIR", "XDG_*", "LD_LIBRARY_PATH", "CUDA_*", "NVIDIA_*", "VIRTUAL_ENV",
     "CONDA_PREFIX", "OMP_*", "NNPIPE_*", "*SAN_OPTIONS"};
@@ -40,7 +39,7 @@ void np_environment_reduce(void)
             continue;
         }
         for (char **to = at; *to;
-             to++) /* also entries without a name, which unsetenv() does not find */
+             to++) /* entries without a name, too, which unsetenv() does not find */
             to[0] = to[1];
     }
 }

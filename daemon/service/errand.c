@@ -1,5 +1,4 @@
-/* See errand.h. A child writes "CODE NUMBER\n" and a text; a descriptor comes with the first
- * byte. */
+/* A child writes "CODE NUMBER\n" and a text; a descriptor comes with the first byte. */
 #include "daemon/service/errand.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@
 #define MAX_TEXT      4096
 #define MAX_BYTES     (MAX_TEXT + 64)
 #define MAX_S         10.0 /* time limit of an errand */
-#define MAX_UNIT_S    60.0 /* if it asks systemd */
+#define MAX_UNIT_S    60.0 /* of an errand that asks systemd */
 #define MAX_PUT_OFF_S 15.0
 
 /* --- in the child ----------------------------------------------------------------------------- */
@@ -30,8 +29,8 @@ struct answer {
     char text[MAX_TEXT];
 };
 
-/* Opens a file of a run's folder. A folder that is a link, a file of another user or of another
- * type counts as missing: another user has put it there, and reading it could block. */
+/* Opens a file of a run's folder. A folder that is a link, or a file of another user or type,
+ * counts as missing: another user may have put it there, and a read could block. */
 static int open_item(const char *dir, const char *name, mode_t type)
 {
     const int at = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -76,7 +75,7 @@ static void find_room(const char *path, struct answer *answer)
     }
     answer->code = code;
     if (code == 0 && stat_.f_files > 0 && stat_.f_favail == 0)
-        answer->code = -ENOSPC; /* bytes may be left, but each file needs an inode */
+        answer->code = -ENOSPC; /* bytes are free, but no inode is */
     else if (code == 0)
         answer->number = (double)stat_.f_bavail * (double)stat_.f_frsize;
     np_free(dir);
@@ -87,7 +86,7 @@ static void open_pipe(const char *dir, struct answer *answer)
     const int fd = open_item(dir, "report", S_IFIFO);
 
     answer->code = fd < 0 ? fd : 0;
-    answer->fd = fd; /* the service itself checks that it is a pipe */
+    answer->fd = fd; /* the service checks that it is a pipe */
 }
 
 static void read_exit(const char *dir, struct answer *answer)
@@ -102,8 +101,7 @@ static void name_process(pid_t pid, struct answer *answer)
     answer->code = np_process_text(pid, answer->text, sizeof(answer->text));
 }
 
-/* Only a missing or unlocked file means that there is no process; any other error means that it
- * is unknown. */
+/* Only a missing or unlocked file proves that there is no process. */
 static void find_holder(const char *dir, struct answer *answer)
 {
     const int fd = open_item(dir, "lock", S_IFREG);
@@ -121,7 +119,7 @@ static void find_holder(const char *dir, struct answer *answer)
     else if (np_text_int_end(text, &pid) && pid > 1)
         name_process((pid_t)pid, answer);
     else
-        answer->code = -EAGAIN; /* it holds the lock and is about to write its PID */
+        answer->code = -EAGAIN; /* the holder is about to write its PID */
     if (answer->code == -ESRCH && flock(fd, LOCK_SH | LOCK_NB) < 0)
         answer->code = -EAGAIN; /* held by a process that is hidden or has just started */
 }
@@ -198,7 +196,7 @@ int np_errand_begin(struct np_errand *errand, const struct np_errand_request *re
     return np_child_start(&start, &errand->child, err);
 }
 
-/* Asks the descriptor only: opening anything else could block. */
+/* The child is untrusted. Asks the descriptor only: an open() could block. */
 static bool is_pipe(int fd)
 {
     return fcntl(fd, F_GETPIPE_SZ) > 0 && (fcntl(fd, F_GETFL) & O_NONBLOCK);
@@ -247,7 +245,7 @@ bool np_errand_may(struct np_errand *errand, double now)
         if (!np_child_reap(errand->left))
             return false;
         errand->left = 0;
-        errand->next = 0; /* its storage has answered */
+        errand->next = 0; /* the storage has answered */
     }
     return now >= errand->next;
 }

@@ -1,8 +1,8 @@
-/* An errand is one question about a run's folder or process. A short-lived child with the
- * owner's rights answers it, also in a user's own service: the service's thread opens no path
- * below a run's folder, so it never waits for storage. A child without an answer in time is
- * killed; if hanging storage delays even that, the run's next errand waits until the child has
- * ended. Called by the service's thread. */
+/* An errand is a short-lived child that looks at a run's folder or process, with the owner's
+ * rights (also in a user's own service): the service's thread opens no path below a run's folder,
+ * so it never waits for storage. A child that exceeds its time limit is killed; if hanging storage
+ * delays even that, the run's next errand waits until the child has ended. Called by the service's
+ * thread. */
 #ifndef NP_ERRAND_H
 #define NP_ERRAND_H
 
@@ -24,13 +24,13 @@ struct np_errand {
     enum np_errand_kind kind;
     struct np_child child; /* pid 0: none is running */
     pid_t left;            /* a killed child of the last errand that has not ended; 0: none */
-    int failures;          /* in a row: timed out or failed */
-    double next;           /* by np_book_ticks(): do not start before */
+    int failures;          /* in a row */
+    double next;           /* earliest start of the next, by np_book_ticks() */
 };
 
 struct np_errand_request {
     enum np_errand_kind kind;
-    uid_t uid; /* whose rights it has; for units: the service's own */
+    uid_t uid; /* the child's; for units: the service's own */
     gid_t gid;
     const char *dir; /* the run's folder */
     pid_t pid;       /* PROCESS */
@@ -47,15 +47,14 @@ struct np_errand_answer {
     const char *text; /* borrowed until np_errand_end() */
 };
 
-/* Starts the child. *request and its strings may be freed afterwards. Errors as
- * np_child_start(). */
+/* Starts the child; *request and its texts may be freed afterwards. Errors as np_child_start(). */
 int np_errand_begin(struct np_errand *errand, const struct np_errand_request *request, int epoll_fd,
     struct np_err *err);
-/* Takes the answer; then call np_errand_end(). False: there is none yet. */
+/* Takes the answer; then call np_errand_end(). False: no answer yet. */
 bool np_errand_turn(struct np_errand *errand, struct np_errand_answer *ret_answer);
-/* Frees the answer. failed: delays the next errand, longer after each failure in a row. */
+/* Frees the answer. failed: the next errand is delayed, longer after each failure in a row. */
 void np_errand_end(struct np_errand *errand, bool failed, double now);
-/* May the next errand begin? Its delay is over, and the last child has ended. */
+/* May the next errand begin: is its delay over, and has the last child ended? */
 bool np_errand_may(struct np_errand *errand, double now);
 
 #endif

@@ -1,4 +1,4 @@
-/* See hook.h. The only user of curl in the service. */
+/* The service's only user of curl. */
 #include "daemon/service/hook.h"
 
 #include <curl/curl.h>
@@ -27,7 +27,7 @@ static void end_group(int number)
 {
     static const char text[] = "on_end: killed, because it did not end in time\n";
 
-    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) /* the log is full: nothing can be done */
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) /* the log cannot be written */
         kill(0, SIGKILL);
     kill(0, SIGKILL);
 }
@@ -47,7 +47,7 @@ static void be_command(const char *command, int input_fd)
     _exit(127);
 }
 
-/* run: the command's standard input. Returns 0 if it exited with 0, else 1. */
+/* run: standard input. Returns 0 if the command exited with 0, else 1. */
 static int run_command(const char *command, const char *run)
 {
     const int input_fd = np_text_fd(run);
@@ -70,9 +70,6 @@ static int run_command(const char *command, const char *run)
     return status != 0;
 }
 
-/* --- a run's own command ---------------------------------------------------------------------- */
-
-/* Redirects standard output and error to the run's log. */
 static void redirect_to_log(const struct np_hook *hook)
 {
     struct np_err err = {0};
@@ -100,10 +97,8 @@ int np_hook_run(const struct np_hook *hook)
     return run_command(hook->command, hook->run);
 }
 
-/* --- the service's command and webhook -------------------------------------------------------- */
-
-/* Without the address and curl's own message, which contains it: the address is often a secret,
- * and others may read the log. */
+/* The address is often a secret, and others may read the log: so neither the address nor curl's
+ * message, which contains it. */
 static void say_failed(CURLcode code, long status)
 {
     if (code == CURLE_HTTP_RETURNED_ERROR)
@@ -150,7 +145,7 @@ void np_hook_run_service(const char *on_end, const char *webhook, const char *ru
 
 /* --- `nnpipe ended`, for the unit nnpipe-ended@.service only ---------------------------------- */
 
-/* A text that is not empty, else NULL. */
+/* NULL: missing or empty. */
 static const char *text_of(const struct np_node *node, const char *key)
 {
     const char *text = np_node_text(node, key);
@@ -158,7 +153,7 @@ static const char *text_of(const struct np_node *node, const char *key)
     return *text ? text : NULL;
 }
 
-/* In its own process group, which is killed when its time is up. */
+/* In a process group of its own, which is killed at its time limit. */
 static void run_own(const struct np_node *node)
 {
     const struct np_hook own = {.command = text_of(node, "own"),
@@ -178,8 +173,8 @@ static void run_own(const struct np_node *node)
         waitpid(pid, NULL, 0);
 }
 
-/* Standard input is {"on_end", "webhook", "run": TEXT} and for the run's own command {"own",
- * "dir", "environment", "umask"}. Blocks for some minutes at most. */
+/* Standard input is {"on_end", "webhook", "run"} and, for the run's own command, "own", "dir",
+ * "environment", "umask". Blocks for some minutes at most. */
 static int run_all(struct np_err *err)
 {
     struct np_node *node = NULL;

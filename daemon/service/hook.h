@@ -1,6 +1,5 @@
-/* The end of a run: the service's on_end command and webhook, and the run's own
- * on_end command, which its submitter gave. Each runs in a process of its own (a child, or a
- * systemd unit), never in the service. */
+/* Runs the service's on_end command and webhook, and a run's own on_end command, which its
+ * submitter gave: in a process of its own (a child or a systemd unit), never in the service. */
 #ifndef NP_HOOK_H
 #define NP_HOOK_H
 
@@ -13,17 +12,16 @@ struct np_hook {
     const char *environment; /* the submitter's, "NAME=VALUE\n"... */
     const char *run;         /* the run as JSON, its standard input */
     int umask;               /* the submitter's; -1: unchanged */
-    unsigned max_s;          /* then its process group is killed */
+    unsigned max_s;          /* time limit */
 };
-/* Call in a process that is the owner's already and leads its own process group. Runs the
- * command in the run's folder and appends its output to the run's log; in / and without output
- * if that folder cannot be entered. Blocks until it has ended; a failure is written to the log,
- * too. Returns 0 if it exited with 0, else 1. After max_s it does not return: the whole group is
- * killed. */
+/* Call in a process of the owner that leads its own process group. Runs the command in the run's
+ * folder and appends its output, and a failure, to the run's log; if that folder cannot be
+ * entered, in / and without output. Blocks until it has ended. Returns 0 if it exited with 0, else
+ * 1; after max_s it does not return: the whole process group is killed. */
 int np_hook_run(const struct np_hook *hook);
-/* Runs the service's command and posts the run to the webhook, each if it is not NULL. Call in
- * a process that leads its own process group: the group is killed after some minutes. Blocks; a
- * failure is written to standard error. */
+/* Runs the service's command and posts the run to the webhook, each if not NULL. Call in a process
+ * that leads its own process group: the group is killed after some minutes. Blocks; writes a
+ * failure to standard error. */
 void np_hook_run_service(const char *on_end, const char *webhook, const char *run);
 
 #endif

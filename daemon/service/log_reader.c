@@ -1,4 +1,3 @@
-/* See log_reader.h. */
 #include "daemon/service/log_reader.h"
 
 #include <dirent.h>
@@ -17,7 +16,7 @@
 #include "loader/base/mem.h"
 
 #define PAUSE_NS    200000000 /* between two checks for new output */
-#define MAX_ITEMS   10000     /* of a folder: its owner may put anything there */
+#define MAX_ITEMS   10000     /* of a folder: its owner may put more there */
 #define BLOCK_BYTES 4096
 #define MAX_SEGMENT 99999999
 
@@ -29,7 +28,7 @@ struct log {
     int64_t position;
 };
 
-/* Opens a regular file: no link, and nothing that could block. */
+/* Opens a regular file only: other types could block. */
 static int open_file(int folder, const char *name, int64_t *ret_bytes)
 {
     const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -53,7 +52,6 @@ static int open_segment(const struct log *log, int segment, int64_t *ret_bytes)
     return open_file(log->folder, name, ret_bytes);
 }
 
-/* The oldest and the newest segment; 0: none. */
 static void find_segments(int folder, int *ret_first, int *ret_last)
 {
     const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -77,8 +75,8 @@ static void find_segments(int folder, int *ret_first, int *ret_last)
         closedir(items);
 }
 
-/* Searches a segment backwards for the newline that makes *left zero and moves log behind it;
- * false: it is not in this segment. */
+/* Searches a segment backwards for the newline that makes *left zero, and moves log behind it;
+ * false: not in this segment. */
 static bool find_line(struct log *log, int segment, int64_t *left)
 {
     char block[BLOCK_BYTES];
@@ -91,7 +89,7 @@ static bool find_line(struct log *log, int segment, int64_t *left)
         ssize_t i = pread(fd, block, (size_t)(end - begin), (off_t)begin);
 
         if (i < end - begin)
-            break; /* the file was just cut: earlier bytes no longer count */
+            break; /* the file was cut meanwhile */
         while (!found && i-- > 0)
             found = block[i] == '\n' && (*left)-- == 0;
         log->segment = segment;
@@ -103,7 +101,7 @@ static bool find_line(struct log *log, int segment, int64_t *left)
     return found;
 }
 
-/* Goes to the last lines, across segments. A newline at the very end does not begin a line. */
+/* Moves to the last lines, across segments. The newline at the very end does not begin a line. */
 static void go_to_lines(struct log *log, int first, int last, int64_t lines)
 {
     int64_t left = lines, bytes = 0;
@@ -122,7 +120,7 @@ static void go_to_lines(struct log *log, int first, int last, int64_t lines)
             return;
 }
 
-/* Goes to the requested position; if it is gone, to the oldest one. */
+/* Moves to the requested position; if it is gone, to the oldest one. */
 static void go_to(struct log *log, const struct np_log_request *request)
 {
     int64_t bytes = 0;
@@ -144,7 +142,7 @@ static void go_to(struct log *log, const struct np_log_request *request)
     }
 }
 
-/* Reads up to NP_MAX_LOG bytes and moves the position; returns their number. */
+/* Reads up to NP_MAX_LOG bytes and moves the position. Returns the number of bytes. */
 static size_t take(struct log *log, char *text)
 {
     size_t used = 0;
@@ -181,7 +179,6 @@ static int open_folder(const char *dir)
     return fd;
 }
 
-/* Reads up to NP_MAX_LOG bytes, waiting as long as requested. */
 static size_t await(struct log *log, const struct np_log_request *request, char *text)
 {
     const uint64_t until_ns = np_now_ns() + (uint64_t)(request->wait_s * 1e9);
@@ -226,8 +223,8 @@ static bool is_object(const char *text, size_t bytes)
     return is;
 }
 
-/* Writes at most so many whole lines and returns their bytes. An incomplete line is left for the
- * next call. */
+/* Writes at most max whole lines and returns their bytes. An incomplete line is left for the next
+ * call. */
 static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t max)
 {
     size_t at = 0;
@@ -264,8 +261,8 @@ static int64_t line_at(int fd, int64_t from)
     }
 }
 
-/* Where to read: at `from` if a line begins there. Else at 0: the file was cut back since (its
- * run resumed from a checkpoint) and must be read again. For a tail, its first whole line. */
+/* For a tail, its first whole line. Else `from` if a line begins there, and 0 if not: the file was
+ * cut back (its run resumed from a checkpoint) and must be read again. */
 static int64_t place_of_lines(int fd, const struct np_metrics_request *request, int64_t size)
 {
     const int64_t at = line_at(fd, request->tail > 0 ? size - request->tail : request->from);
@@ -285,7 +282,7 @@ static int64_t say_metrics(
     const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, request->max_points) : 0;
     int64_t next = from + (int64_t)used;
 
-    if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* no run writes such a long line */
+    if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* not a run's: no line is so long */
         next = line_at(fd, from + 1);
         next = next < 0 ? from : next;
     }

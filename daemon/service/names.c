@@ -1,4 +1,4 @@
-/* See names.h. A child writes "+NAME", or "-" if the number has no user, or nothing: unknown. */
+/* The child writes "+NAME"; "-": the number has no user; nothing: unknown. */
 #include "daemon/service/names.h"
 
 #include <stdio.h>
@@ -11,16 +11,16 @@
 #include "loader/base/mem.h"
 
 #define MAX_S     10.0  /* time limit of a lookup */
-#define HOLDS_S   600.0 /* how long an answer is valid */
-#define AGAIN_S   30.0  /* before a failed lookup is repeated */
+#define HOLDS_S   600.0 /* validity of an answer */
+#define AGAIN_S   30.0  /* delay of a lookup after a failure */
 #define MAX_NAMES 1024  /* users; for more, the numbers are shown */
 #define TEXT      40
 
 struct name {
     uid_t uid;
-    bool wanted;       /* to be looked up next */
-    bool is_name;      /* text is a name, not the number */
-    uint64_t until_ns; /* end of the answer's validity */
+    bool wanted;       /* to be looked up */
+    bool is_name;      /* else text is the number */
+    uint64_t until_ns; /* end of validity */
     char text[TEXT];
 };
 
@@ -31,7 +31,7 @@ struct np_names {
     int epoll_fd;
     np_name_fn *look_up;
     struct np_child child; /* pid 0: none */
-    uid_t asked;           /* user that the child looks up */
+    uid_t asked;           /* the user whom the child looks up */
     char number[16];       /* of a user beyond MAX_NAMES */
 };
 

@@ -1,4 +1,3 @@
-/* See notify.h. */
 #include "daemon/service/notify.h"
 
 #include <errno.h>
@@ -14,20 +13,20 @@
 #include "daemon/service/run_json.h"
 #include "loader/base/mem.h"
 
-#define RETRY_S 5.0 /* before a failed start is retried */
+#define RETRY_S 5.0 /* delay after a start that failed */
 
 #define MAX_NOTIFIERS 4
-#define MAX_HOOKS     2 /* commands of one owner at a time: the rest is for others */
+#define MAX_HOOKS     2 /* commands of one owner at a time; the others are for other owners */
 
 struct np_notifiers {
     struct np_notifier {
         int64_t id; /* of the run; 0: none */
-        pid_t pid;  /* for on_end and webhook of the service; 0: ended, or none */
+        pid_t pid;  /* runs the service's on_end and webhook; 0: ended, or none */
         int pid_fd;
-        double ended;        /* of the run; it may have been retried, and ended again, since */
-        struct np_child own; /* the run's command; pid 0: ended, or none */
+        double ended;        /* end of the run, which may have been retried since */
+        struct np_child own; /* runs the run's command; pid 0: ended, or none */
     } at[MAX_NOTIFIERS];
-    double not_before; /* by np_book_ticks(): no start before, because one has failed */
+    double not_before; /* earliest start after a failure, by np_book_ticks() */
 };
 
 static int notify_by_unit(
@@ -55,7 +54,7 @@ static void be_notifier(const struct np_service_options *options, const char *js
 {
     np_child_signals();
     close_range(
-        3, ~0u, 0); /* mainly the sockets: the next daemon may bind them before this process ends */
+        3, ~0u, 0); /* the sockets: the next daemon may bind them before this process ends */
     setsid();
     if (np_become(geteuid(), getegid(), NULL) == 0) /* without the service's capabilities */
         np_hook_run_service(options->on_end, options->webhook, json);
@@ -84,8 +83,7 @@ static int do_own(const void *context, int out_fd)
     return np_hook_run(context);
 }
 
-/* If too many of an owner's processes hang, the command is skipped, so that others need not
- * wait. */
+/* Skips the command if too many of the owner's processes hang: others must not wait. */
 static int begin_own(struct np_service *service, const struct np_entry *entry,
     const struct np_hook *own, struct np_child *child, struct np_err *err)
 {
@@ -94,7 +92,7 @@ static int begin_own(struct np_service *service, const struct np_entry *entry,
         .work = do_own,
         .context = own,
         .epoll_fd = service->epoll_fd,
-        .max_s = NP_HOOK_S + 5, /* it ends itself, with a message, before that */
+        .max_s = NP_HOOK_S + 5, /* before that it ends itself, with a message */
         .max_bytes = 1};
     const int code = np_child_start(&start, child, err);
 
@@ -113,7 +111,7 @@ static void record_notified(struct np_service *service, int64_t id, double ended
         return;
     struct np_entry to = run->entry;
     to.notified = true;
-    np_book_commit(service, run, &to, NULL); /* on failure it is notified again */
+    np_book_commit(service, run, &to, NULL); /* on failure the notification is repeated */
 }
 
 static void reap_one(struct np_service *service, struct np_notifier *notifier)
@@ -214,7 +212,7 @@ void np_notify_turn(struct np_service *service)
     struct np_notifiers *notifiers = service->notifiers;
     int free_one = 0;
 
-    for (int i = 0; i < MAX_NOTIFIERS; i++) /* finished ones make room */
+    for (int i = 0; i < MAX_NOTIFIERS; i++) /* first free the places of those that have ended */
         reap_one(service, &notifiers->at[i]);
     if (np_book_ticks() < notifiers->not_before)
         return;

@@ -1,4 +1,4 @@
-/* See queue.h. The only user of sqlite3.h. Every change is one transaction. */
+/* The only user of sqlite3.h. Each change is one transaction. */
 #include "daemon/service/queue.h"
 
 #include <errno.h>
@@ -63,8 +63,8 @@ static const char *const sql[NR_STATEMENTS] = {
     [READ_DRAINED] = "SELECT device FROM drained ORDER BY device",
 };
 
-/* Each entry upgrades the tables by one version (PRAGMA user_version). A released entry never
- * changes: older files are upgraded through it. */
+/* Each entry upgrades the tables by one version (PRAGMA user_version). Do not change a released
+ * entry: older files are upgraded by it. */
 static const char *const versions[] = {
     "CREATE TABLE runs ("
     " id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT, name TEXT NOT NULL,"
@@ -161,13 +161,13 @@ static int code_of(int result)
     case SQLITE_NOMEM: return -ENOMEM;
     case SQLITE_FULL: return -ENOSPC;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return -EAGAIN; /* -EBUSY would mean a busy run */
+    case SQLITE_LOCKED: return -EAGAIN; /* -EBUSY has another meaning: a busy run */
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB: return -EBADMSG;
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_AUTH: return -EACCES;
-    default: return -EIO; /* CANTOPEN, too: -ENOENT would mean that there is no such run */
+    default: return -EIO; /* CANTOPEN, too: -ENOENT means that there is no such run */
     }
 }
 
@@ -191,7 +191,7 @@ static int run_sql(struct np_queue *queue, const char *text, const char *what, s
     return result == SQLITE_OK ? 0 : fail(queue, result, what, err);
 }
 
-/* Ends a transaction: commits it if code is 0, else undoes it. */
+/* Commits the transaction if code is 0, else undoes it. */
 static int finish(struct np_queue *queue, int code, const char *what, struct np_err *err)
 {
     if (code == 0)
@@ -203,7 +203,7 @@ static int finish(struct np_queue *queue, int code, const char *what, struct np_
 
 /* --- statements ------------------------------------------------------------------------------- */
 
-/* Runs a statement once and resets it. ret_id not NULL: takes the first number of a row. */
+/* Runs a statement once and resets it. ret_id: the first number of a row, or NULL. */
 static int step(struct np_queue *queue, enum statement which, int64_t *ret_id, const char *what,
     struct np_err *err)
 {
@@ -240,7 +240,6 @@ static void bind_real(sqlite3_stmt *statement, int *at, double value)
     sqlite3_bind_double(statement, (*at)++, value);
 }
 
-/* A change whose only value is an ID. */
 static int step_id(struct np_queue *queue, enum statement which, int64_t id, struct np_err *err)
 {
     int at = 1;
@@ -285,9 +284,9 @@ static int set_up(struct np_queue *queue, struct np_err *err)
     int version = 0, code;
     bool whole = false;
 
-    /* The lock is taken with the first read and kept: one daemon per queue. EXTRA is FULL, and
-     * also syncs the folder when the file's first journal is removed, which must not come back
-     * and undo the transaction. */
+    /* The first read takes the lock for good: one daemon for each queue. Unlike FULL, EXTRA also
+     * syncs the folder after the file's first journal was removed, so that the journal cannot come
+     * back and undo the transaction. */
     code = run_sql(queue,
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=EXTRA; PRAGMA journal_mode=WAL;"
         "PRAGMA foreign_keys=ON; PRAGMA wal_autocheckpoint=200;",
@@ -330,7 +329,7 @@ int np_queue_open(
     const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                       SQLITE_OPEN_EXRESCODE | SQLITE_OPEN_NOFOLLOW;
     struct np_queue *queue = np_alloc(sizeof(*queue));
-    const mode_t before = umask(0077); /* -wal and -shm take the file's mode */
+    const mode_t before = umask(0077); /* -wal and -shm get the file's mode */
     const int result = sqlite3_open_v2(path, &queue->db, flags, vfs);
     int code = 0;
 
@@ -506,7 +505,7 @@ static const char *column(sqlite3_stmt *row, int *at)
     return text ? text : "";
 }
 
-/* A copy, or NULL for "". */
+/* NULL for "". */
 static char *copy_of(sqlite3_stmt *row, int *at, struct np_err *err)
 {
     const char *text = column(row, at);

@@ -1,4 +1,3 @@
-/* See retention.h. */
 #include "daemon/service/retention.h"
 
 #include <math.h>
@@ -17,9 +16,9 @@
 
 struct np_retention {
     struct np_child child; /* pid 0: none */
-    int64_t id;            /* the run it works on */
-    bool prunes;           /* else it only measures */
-    pid_t left;            /* a killed child that has not ended yet; 0: none */
+    int64_t id;            /* the child's run */
+    bool prunes;           /* else it measures */
+    pid_t left;            /* a killed child that has not ended; 0: none */
     struct np_steady clock;
 };
 
@@ -57,8 +56,8 @@ static void begin(struct np_service *service, const struct np_service_run *run, 
     }
 }
 
-/* A run that cannot be measured or pruned is not tried again: its folder is gone, or another
- * process uses it. */
+/* No retry for a run that cannot be measured or pruned: its folder is gone, or another process uses
+ * it. */
 static void take_answer(struct np_service *service)
 {
     struct np_retention *retention = service->retention;
@@ -70,7 +69,7 @@ static void take_answer(struct np_service *service)
         return;
     if (run)
         run->spare = 0;
-    /* The first line is the run's, the next the sum of all. */
+    /* The first line is the run's, the second the sum. */
     if (code == 1 && run &&
         np_json_parse(retention->child.text, strcspn(retention->child.text, "\n"), &answer, NULL) ==
             0) {
@@ -141,9 +140,7 @@ bool np_retention_is_at(const struct np_retention *retention, int64_t id)
     return retention->id == id && (retention->child.pid > 0 || retention->left > 0);
 }
 
-/* --- runs that leave the queue ---------------------------------------------------------------- */
-
-/* The oldest run of any owner with more than keep_runs, or NULL. */
+/* The oldest run of any owner with more than keep_runs runs, or NULL. */
 static const struct np_entry *beyond_number(const struct np_service_options *options,
     const struct np_entry *const *entries, int nr, struct np_owners *over)
 {

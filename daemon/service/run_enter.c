@@ -1,4 +1,3 @@
-/* See run_enter.h. */
 #include "daemon/service/run_enter.h"
 
 #include <dirent.h>
@@ -46,7 +45,6 @@ static int refuse(const struct walk *walk, const char *name, const char *why)
         walk->err, -EPERM, "%s%s%s: %s", walk->dir, name ? "/" : "", name ? name : "", why);
 }
 
-/* Takes the right to write from others. */
 static int close_to_others(const struct walk *walk, int fd, const struct stat *stat_)
 {
     struct stat now;
@@ -61,8 +59,8 @@ static int close_to_others(const struct walk *walk, int fd, const struct stat *s
 
 static int check_folder(const struct walk *walk, int fd, int depth, bool single);
 
-/* single: files may have one name only. A checkpoint's may have more: no process writes to them
- * again, and backups use hard links. */
+/* single: files may have one name only. A checkpoint's files may have more: no process writes to
+ * them again, and backups use hard links. */
 static int check_one(const struct walk *walk, int at, const char *name, int depth, bool single)
 {
     struct stat stat_;

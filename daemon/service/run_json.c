@@ -1,4 +1,3 @@
-/* See run_json.h. */
 #include "daemon/service/run_json.h"
 
 #include <math.h>
@@ -7,8 +6,8 @@
 
 #include "daemon/service/service_limits.h"
 
-/* A text of the run's process, on one line and without control characters: others' terminals
- * will show it. */
+/* A text of the run's process: other users' terminals show it, so it becomes one line without
+ * control characters. */
 static void write_word(struct np_json *json, const char *key, const char *text)
 {
     char line[512];
@@ -18,7 +17,7 @@ static void write_word(struct np_json *json, const char *key, const char *text)
     np_json_text(json, key, line);
 }
 
-/* Explains what keeps a queued run from starting; "": nothing. */
+/* Writes what keeps a queued run from starting; "": nothing. */
 static void explain_wait(
     const struct np_service *service, const struct np_service_run *run, char *text, size_t bytes)
 {
@@ -38,7 +37,6 @@ static void explain_wait(
             (long long)options->limits.running_per_user);
 }
 
-/* The recorded reason; without one, what keeps a queued run from starting. */
 static void write_reason(
     const struct np_service *service, struct np_json *json, const struct np_service_run *run)
 {

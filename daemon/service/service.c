@@ -1,4 +1,3 @@
-/* See service.h. */
 #include "daemon/service/service.h"
 
 #include <errno.h>
@@ -34,7 +33,7 @@ static int watch_signals(struct np_service *service, struct np_err *err)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
-    sigaddset(&signals, SIGCHLD); /* wakes the loop when a killed child has ended */
+    sigaddset(&signals, SIGCHLD); /* of killed children that have ended */
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     service->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -45,7 +44,6 @@ static int watch_signals(struct np_service *service, struct np_err *err)
     return 0;
 }
 
-/* Creates the state folder for the service's user only. */
 static int make_dir(const char *dir, struct np_err *err)
 {
     const mode_t before = umask(0077);
@@ -64,7 +62,6 @@ static int open_queue(struct np_service *service, struct np_err *err)
     return code < 0 ? code : np_queue_read(service->queue, np_book_add, service, err);
 }
 
-/* Puts the settings in force: devices, limits, and reasons of runs that no device can take. */
 static int apply_options(struct np_service *service, struct np_err *err)
 {
     const int code = np_devices_begin(service, err);
@@ -161,10 +158,10 @@ int np_service_reload(struct np_service *service, struct np_err *err)
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
-/* Has the program file been replaced? Then queued runs wait, with that reason, until a restart. */
+/* If the program file was replaced, queued runs wait for a restart of the daemon. */
 static void check_program(struct np_service *service)
 {
-    static const char gone[] = " (deleted)"; /* added by the kernel; reads no storage */
+    static const char gone[] = " (deleted)"; /* the kernel appends it; this reads no storage */
     char path[4096];
     const ssize_t nr = readlink("/proc/self/exe", path, sizeof(path));
     const ssize_t at = nr - (ssize_t)strlen(gone);
@@ -175,7 +172,7 @@ static void check_program(struct np_service *service)
             np_book_set_reason(service, service->runs[i], "%s", NP_REPLACED);
 }
 
-/* Gives their user's name to runs that were submitted before it was known. */
+/* Stores the user's name in runs that were submitted before it was known. */
 static void take_names(struct np_service *service)
 {
     if (!np_names_turn(service->names))
@@ -192,7 +189,6 @@ static void take_names(struct np_service *service)
     }
 }
 
-/* Removes a few finished runs that exceed the limits of service.yaml. */
 static void forget_old(struct np_service *service)
 {
     struct np_service_run *run;
@@ -214,7 +210,7 @@ static void carry_out(struct np_service *service, const struct np_order *order)
         break;
     case NP_ORDER_YIELD:
         if (np_service_await_room(service, np_book_run(service, order->other), &err) != 0)
-            break; /* else the run would yield for nothing */
+            break; /* the run for which it would yield cannot start */
         to.state = NP_ENTRY_YIELDING;
         snprintf(to.reason, sizeof(to.reason), "it yields to run %lld, which has a higher priority",
             (long long)order->other);
@@ -228,7 +224,7 @@ static void carry_out(struct np_service *service, const struct np_order *order)
             (long long)order->other);
         np_book_commit(service, run, &to, &err);
     }
-    if (err.code) /* the file cannot be written: retried in the next turn */
+    if (err.code) /* the file cannot be written; the next turn retries */
         fprintf(stderr, "nnpipe daemon: %s\n", err.text);
 }
 
@@ -257,7 +253,7 @@ static void dispatch(struct np_service *service)
     np_service_mark_full(service);
 }
 
-/* Ends that cannot be read or recorded are left to the next daemon. */
+/* Ends that cannot be read or recorded do not count: they are left to the next daemon. */
 static bool any_worker(const struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -303,7 +299,7 @@ int np_service_run(struct np_service *service, struct np_err *err)
 
     while (!service->stopping || any_worker(service)) {
         struct epoll_event events[32];
-        /* Requests of the last turn may have made a run ready to start. */
+        /* After a change by the last turn's requests a run may be ready to start: do not wait. */
         const int wait_ms = service->version != seen ? 0 : TICK_S * 1000;
         const int nr = epoll_wait(service->epoll_fd, events, 32, wait_ms);
 

@@ -5,7 +5,7 @@
  *            v                  v           v
  *        http/http.c     Unix socket and loopback TCP: bytes -> requests of callers (libmicrohttpd)
  *            v
- *        http/routes.c   request -> allowed (access.c)? -> service_queue.c -> JSON (answer.c)
+ *        http/routes.c   request -> permission (access.c) -> service_queue.c -> JSON (answer.c)
  *
  *        service.c   the one loop: timers, signals; carries out the orders of dispatch.c
  *          |
@@ -19,13 +19,13 @@
  *          v
  *        run folder: config.yaml, checkpoints, metrics.jsonl, output/, report (the pipe)
  *
- * Short-lived children with the rights of a run's owner do what may block on that user's disk
- * (child.c, as_user.c): check a submission (checker.c), read its log and metrics (log_reader.c),
- * prune checkpoints (retention.c), run the owner's on_end command (notify.c).
+ * Work that may block on a user's disk runs in short-lived children with the rights of the run's
+ * owner (child.c, as_user.c): checks of submissions (checker.c), reads of log and metrics
+ * (log_reader.c), the pruning of checkpoints (retention.c), the owner's on_end command (notify.c).
  *
- * One thread, one epoll: nothing is locked. The queue's file records the work to do, a run's folder
- * the work done; everything else may be lost at any moment. A change is in the file before it is
- * answered or carried out. */
+ * One thread, one epoll, no lock. The queue's file records the work to do, a run's folder the work
+ * done; everything else may be lost at any moment. A change is in the file before it is answered or
+ * carried out. */
 #ifndef NP_SERVICE_H
 #define NP_SERVICE_H
 
@@ -34,11 +34,11 @@
 /* Opens the queue and looks for workers of an earlier daemon. Errors: settings, queue, token. */
 int np_service_open(
     const struct np_service_start *start, struct np_service **ret_service, struct np_err *err);
-/* Runs the loop until SIGTERM or SIGINT; then waits until every run has written its checkpoint and
- * ended. The runs stay queued. */
+/* Runs the loop until SIGTERM or SIGINT, and then until every worker has written its checkpoint and
+ * ended. Their runs stay in the queue. */
 int np_service_run(struct np_service *service, struct np_err *err);
 void np_service_close(struct np_service *service); /* workers continue */
-/* Reads service.yaml again. -EINVAL: it is wrong; nothing has changed. */
+/* Reads service.yaml again. -EINVAL: it has mistakes, and no setting was changed. */
 int np_service_reload(struct np_service *service, struct np_err *err);
 
 #endif

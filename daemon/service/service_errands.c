@@ -1,4 +1,3 @@
-/* See service_errands.h. */
 #include "daemon/service/service_errands.h"
 
 #include <errno.h>
@@ -12,8 +11,8 @@
 #include "loader/base/mem.h"
 
 #define MAX_OWN       8   /* errands of one user at a time */
-#define PATIENCE_S    0.5 /* how long a run keeps its turn while its disk is asked */
-#define ROOM_S        2.0 /* how long an answer about free space is valid */
+#define PATIENCE_S    0.5 /* for which a run keeps its turn while an errand asks its disk */
+#define ROOM_S        2.0 /* validity of an answer about free space */
 #define LISTEN_S      0.2 /* between two attempts to open a report */
 #define MAX_PUT_OFF_S 60.0
 #define MAX_READS     5 /* attempts to read an exit.json */
@@ -27,9 +26,7 @@ static const char *why(int code)
                : strerror(-code);
 }
 
-/* --- room ------------------------------------------------------------------------------------- */
-
-/* Errors that the worker will get, too, and can explain better. */
+/* Errors that the worker gets, too, and explains better. */
 static bool is_for_the_worker(int code)
 {
     return code == -EACCES || code == -EPERM || code == -ELOOP || code == -ENAMETOOLONG;
@@ -45,7 +42,7 @@ static void take_room(
 
     run->wants_room = run->entry.unready = false;
     if (run->entry.state != NP_ENTRY_QUEUED)
-        return; /* it was stopped or paused meanwhile and has its reason */
+        return; /* it was stopped or paused meanwhile */
     if (code == 0 || is_for_the_worker(code)) {
         run->room = code == 0 ? bytes : INFINITY;
         run->room_until = now + ROOM_S;
@@ -81,7 +78,6 @@ int np_service_await_room(
 
 /* --- workers of an earlier daemon ------------------------------------------------------------- */
 
-/* The worker has ended; its files will say how. */
 static void record_over(struct np_service_run *run)
 {
     np_worker_forget(&run->found);
@@ -91,7 +87,7 @@ static void record_over(struct np_service_run *run)
     run->left = (struct np_worker_exit){.code = -1, .status = -1};
 }
 
-/* Opens its process as recorded, to be confirmed. */
+/* Opens the recorded process; take_process() confirms it. */
 static void find_process(struct np_service_run *run)
 {
     if (np_worker_find(run->entry.process, &run->found) == -ESRCH)
@@ -116,7 +112,7 @@ static void note_process(struct np_service *service, struct np_service_run *run,
     np_book_commit(service, run, &to, NULL);
 }
 
-/* If the PID still is the worker's, it was when the pidfd was opened, too. False: unknown. */
+/* If the PID is still the worker's, it was also when the pidfd was opened. False: unknown. */
 static bool take_process(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
@@ -135,7 +131,6 @@ static bool take_process(
     return true;
 }
 
-/* The answer about the lock, or of systemd. */
 static bool take_holder(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
@@ -174,7 +169,7 @@ static void take_unit(
 
 /* --- report and end --------------------------------------------------------------------------- */
 
-/* False: the folder does not answer. */
+/* False: the folder's storage hangs. */
 static bool take_pipe(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -187,7 +182,7 @@ static bool take_pipe(
             np_book_set_reason(service, run, "%s", "");
         run->silent = false;
     } else if (answer->fd >= 0) {
-        close(answer->fd); /* its worker has ended meanwhile */
+        close(answer->fd); /* the worker has ended meanwhile */
     }
     return answer->code != -ETIMEDOUT && answer->code != -EIO;
 }
@@ -209,7 +204,7 @@ static bool take_exit(
         (code == -ETIMEDOUT || run->errand.failures < MAX_READS)) {
         struct np_entry to = run->entry;
 
-        to.assigned[0] = '\0'; /* its process is gone: the device is free */
+        to.assigned[0] = '\0'; /* the process has ended: the device is free */
         snprintf(to.reason, sizeof(to.reason),
             "its process has ended; the result is unknown until %.300s can be read: %s", to.dir,
             why(code));
@@ -238,7 +233,6 @@ static void take_unit_end(struct np_service_run *run, int code, double signal, c
 
 /* --- errands, one after the other ------------------------------------------------------------- */
 
-/* False: there is none. */
 static bool next_errand(const struct np_service_run *run, enum np_errand_kind *ret_kind)
 {
     if (run->starting)
@@ -267,7 +261,7 @@ static bool has_place(const struct np_service *service, uid_t uid)
     return n < MAX_OWN;
 }
 
-/* False: ask again. */
+/* False: repeat the errand. */
 static bool take_answer(
     struct np_service *service, struct np_service_run *run, const struct np_errand_answer *answer)
 {
@@ -295,7 +289,7 @@ static void take(
 {
     const bool was_lost = run->lost;
 
-    run->errand.failures++; /* the answer's handlers count this failure, too */
+    run->errand.failures++; /* the handlers of the answer count this failure, too */
     const bool done = take_answer(service, run, answer);
     run->errand.failures--;
     if (!done && run->lost)

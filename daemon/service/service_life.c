@@ -1,4 +1,3 @@
-/* See service_life.h. */
 #include "daemon/service/service_life.h"
 
 #include <errno.h>
@@ -20,14 +19,12 @@
 #define START_S   60.0 /* time for a worker to become its user */
 #define MAX_READS 16   /* of a pipe at a time, so that others get their turn */
 
-#define MAX_HOLD_S 5.0  /* longest delay of all starts after a fork() failed */
-#define KILLED_S   10.0 /* time to end after SIGKILL, before the run's reason names it */
+#define MAX_HOLD_S 5.0  /* max delay of all starts after a failed fork() */
+#define KILLED_S   10.0 /* from SIGKILL until the run's reason names the process */
 #define UNKILLABLE "does not end though it was killed"
 
-/* --- beginning -------------------------------------------------------------------------------- */
-
-/* The process exists before it is recorded and ends if recording fails: so every recorded
- * process can be found. */
+/* The process waits until it is recorded, and ends if that fails: each process that trains is in
+ * the file. */
 static int start_child(
     struct np_service *service, struct np_service_run *run, struct np_entry *to, struct np_err *err)
 {
@@ -84,9 +81,7 @@ int np_service_begin(
     return 0;
 }
 
-/* --- reports ---------------------------------------------------------------------------------- */
-
-/* {"doing": "training", "step": 12, ...}; a missing field is unchanged. */
+/* line: {"doing": "training", "step": 12, ...}; a missing field is unchanged. */
 static void take_report(struct np_service *service, struct np_service_run *run, const char *line)
 {
     struct np_progress *p = &run->progress;
@@ -108,8 +103,8 @@ static void take_report(struct np_service *service, struct np_service_run *run, 
     np_node_free(node);
 }
 
-/* Takes the last whole line, as each line is complete. A worker that writes a lot costs little,
- * a few times a second. */
+/* Takes the last whole line only, because each is complete, and a few times a second: a worker that
+ * writes a lot costs little. */
 static void read_report(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_book_ticks();
@@ -134,9 +129,6 @@ static void read_report(struct np_service *service, struct np_service_run *run)
         take_report(service, run, last);
 }
 
-/* --- ending ----------------------------------------------------------------------------------- */
-
-/* Counts the end for the run's device. */
 static void note_device(struct np_service *service, struct np_service_run *run)
 {
     struct np_slotted *device = np_devices_find(service, run->entry.assigned);
@@ -168,8 +160,8 @@ static void trust_device(struct np_service *service, const struct np_service_run
         device->health = (struct np_device_health){0};
 }
 
-/* If fork() fails for one run, it fails for the others, too; the delay is short, because the
- * cause may be that run's user. */
+/* If fork() fails for one run, it probably fails for all; the delay is short, because the cause may
+ * be that run's user. */
 static void hold_starts(struct np_service *service, const struct np_service_run *run)
 {
     service->nr_unstarted = run->unstarted ? service->nr_unstarted + 1 : 0;
@@ -201,8 +193,8 @@ static void decide(struct np_service *service, struct np_service_run *run, struc
     np_service_count_time(run, to);
 }
 
-/* SIGKILL ends every process but one that waits in the kernel for storage or a device: it keeps
- * its slot, and the reason names it. */
+/* A process that waits in the kernel for storage or a device survives SIGKILL for a while, and
+ * keeps its slot. */
 static void report_unkillable(struct np_service *service, struct np_service_run *run, double now)
 {
     if (run->killed == 0)
@@ -225,7 +217,7 @@ static void describe_start(struct np_service_run *run, int code)
             code == -EAGAIN ? "cannot look up its user now" : strerror(-code));
 }
 
-/* While the worker does not run nnpipe yet. */
+/* Before the worker runs nnpipe. */
 static void watch_start(struct np_service_run *run, double now)
 {
     const int code = np_worker_begun(&run->worker);
@@ -248,7 +240,7 @@ static void watch_process(struct np_service *service, struct np_service_run *run
 
     watch_start(run, now);
     if (is_over)
-        run->listen_at = 0; /* read its last report now */
+        run->listen_at = 0; /* to read its last report now */
     read_report(service, run);
     np_service_watch_time(service, run);
     trust_device(service, run, now);
@@ -260,7 +252,7 @@ static void watch_process(struct np_service *service, struct np_service_run *run
         if (run->unstarted)
             memcpy(left.reason, run->left.reason, sizeof(left.reason));
         run->left = left;
-        /* With these, exit.json is of another run. */
+        /* Then exit.json, if there is one, is of another run. */
         run->ended =
             run->unstarted || left.status == NP_WORKER_TAKEN || left.status == NP_WORKER_UNSAFE;
         run->over = !run->ended;
@@ -277,7 +269,7 @@ void np_service_watch_worker(struct np_service *service, struct np_service_run *
     if (run->worker.pid > 0)
         watch_process(service, run);
     np_service_run_errands(service, run);
-    if (run->ended) { /* if this fails, the next turn retries it */
+    if (run->ended) { /* on failure the next turn retries it */
         struct np_entry to = run->entry;
         const int waits = run->waits;
 

@@ -1,16 +1,15 @@
-/* Starts workers, takes their reports, stops them and records their ends. A decision is in the
- * queue's file before it is carried out. Called by the service's thread. */
+/* Starts workers, takes their reports, kills those that hang, and records their ends. Called by the
+ * service's thread. */
 #ifndef NP_SERVICE_LIFE_H
 #define NP_SERVICE_LIFE_H
 
 #include "daemon/service/book.h"
 
-/* Starts the run on the device once its disk has room. A worker that cannot be started is not an
- * error: the run is retried. Errors as np_book_commit(). */
+/* Starts the run on the device, once its disk has enough space. A worker that cannot be started is
+ * no error: the run is retried. Errors as np_book_commit(). */
 int np_service_begin(
     struct np_service *service, struct np_service_run *run, const char *device, struct np_err *err);
-/* Call in each turn of the loop: takes the worker's reports, kills it if it hangs, and records
- * its end. */
+/* Call in each turn of the loop. */
 void np_service_watch_worker(struct np_service *service, struct np_service_run *run);
 
 #endif

@@ -1,4 +1,3 @@
-/* See service_limits.h. */
 #include "daemon/service/service_limits.h"
 
 #include <errno.h>
@@ -116,8 +115,6 @@ void np_service_leave_group(const struct np_service *service, struct np_service_
             (double)entry->memory_bytes / (1 << 30));
 }
 
-/* --- time ------------------------------------------------------------------------------------- */
-
 double np_service_ran(const struct np_service_run *run)
 {
     return run->entry.ran_s + (run->worker.pid > 0 ? np_book_ticks() - run->born : 0);
@@ -140,7 +137,7 @@ static void explain_timeout(struct np_entry *to)
         "it reached its time limit of %s; retry resumes from its checkpoint", span);
 }
 
-/* The record is for the next daemon. */
+/* The next daemon needs the record. */
 void np_service_watch_time(struct np_service *service, struct np_service_run *run)
 {
     const double lived_s = np_book_ticks() - run->born;

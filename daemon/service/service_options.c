@@ -1,4 +1,4 @@
-/* See service_options.h. devices.c resolves `auto`. */
+/* service.yaml is read by option tables; devices.c resolves `auto`. */
 #include "daemon/service/service_options.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 struct file {
     const struct np_node *devices, *retry, *keep, *limits;
     int64_t runs_per_device;
-    struct np_service_options options; /* hang_s: minutes, keep_s: days, until all is read */
+    struct np_service_options options; /* until all is read, hang_s: minutes, keep_s: days */
 };
 
 #define FIELD(member) offsetof(struct file, member)
@@ -88,8 +88,6 @@ static const struct np_option limits_table[] = {
     NP_OPTIONS_END,
 };
 
-/* --- devices ---------------------------------------------------------------------------------- */
-
 static bool is_device(const char *name)
 {
     return strcmp(name, "cpu") == 0 || strcmp(name, "sim") == 0 ||
@@ -102,7 +100,7 @@ static void take_devices(const struct np_node *node, int nr_slots,
     struct np_service_options *options, struct np_report *report)
 {
     if (!node || np_node_is(node, "auto")) {
-        options->auto_slots = nr_slots; /* see devices.c */
+        options->auto_slots = nr_slots;
         return;
     }
     if (node->kind != NP_NODE_LIST || node->nr_items == 0)
@@ -121,8 +119,6 @@ static void take_devices(const struct np_node *node, int nr_slots,
         strcpy(options->devices[options->nr_devices++].name, item->text);
     }
 }
-
-/* --- the file --------------------------------------------------------------------------------- */
 
 static int take_all(
     const struct np_node *root, struct np_service_options *options, struct np_report *report)

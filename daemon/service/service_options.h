@@ -1,4 +1,4 @@
-/* Settings of the service: service.yaml, read by option tables. */
+/* The settings of the service: service.yaml. */
 #ifndef NP_SERVICE_OPTIONS_H
 #define NP_SERVICE_OPTIONS_H
 
@@ -9,38 +9,38 @@
 #include "daemon/service/dispatch.h"
 #include "loader/base/err.h"
 
-/* Limits for members of a box; config_bytes, checks, memory_per_run and cpus_per_run apply to
- * root and to a user's own service, too. */
+/* For members of a box; config_bytes, checks, memory_per_run and cpus_per_run also for root and in
+ * a user's own service. */
 struct np_limits {
     int64_t queued_per_user;  /* unfinished runs of one user */
     int64_t running_per_user; /* running runs of one user; 0: no limit */
     int64_t config_bytes;     /* of a config, as sent and resolved */
     int64_t checks;           /* concurrent checks of submissions; one caller gets half */
-    int64_t priority_max;     /* highest priority that a member may give */
+    int64_t priority_max;     /* that a member may give */
     int64_t memory_per_run;   /* bytes, for a run submitted without --memory; 0: no limit */
     double cpus_per_run;      /* for a run submitted without --cpus; 0: no limit */
 };
 
 struct np_service_options {
-    struct np_slotted *devices; /* with `devices: auto`, the answer of `nnpipe devices` */
+    struct np_slotted *devices; /* with `devices: auto`, of `nnpipe devices` */
     int nr_devices;
     int auto_slots; /* slots of each device with `devices: auto`; 0: a list */
     bool preempt;
     double retry_first_s, retry_cap_s; /* doubled with each retry */
-    double hang_s;                     /* a worker without progress for so long is killed */
+    double hang_s;                     /* a worker is killed after so long without progress */
     double stop_s;                     /* time for a worker to write its checkpoint and end */
     struct np_limits limits;
-    int64_t keep_runs; /* finished runs of each owner; older ones leave the queue, folders stay */
+    int64_t keep_runs; /* finished runs of each owner; older ones leave the queue */
     double keep_s;
     int64_t keep_bytes;  /* of checkpoints of finished runs (retention.h); 0: no limit */
     int64_t spare_bytes; /* needed free space on the disk of a run's folder */
-    char *on_end;  /* a command, or NULL: run when a run has finished, its JSON on standard input */
-    char *webhook; /* a URL, or NULL: gets the same by POST */
-    char *listen;  /* "127.0.0.1:7411", or NULL: no TCP */
+    char *on_end;        /* a command, or NULL */
+    char *webhook;       /* a URL, or NULL */
+    char *listen;        /* "127.0.0.1:7411"; NULL: no TCP */
 };
 
-/* Reads the settings; a missing file, or NULL, means the defaults. -EINVAL: err names the place;
- * -ENOMEM. */
+/* path: a missing file, or NULL, means the defaults. -EINVAL: a mistake, with line and column in
+ * err; -ENOMEM. */
 int np_service_options_read(
     const char *path, struct np_service_options *ret_options, struct np_err *err);
 void np_service_options_fini(struct np_service_options *options);

@@ -1,4 +1,3 @@
-/* See service_queue.h. */
 #include "daemon/service/service_queue.h"
 
 #include <errno.h>
@@ -38,13 +37,12 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     np_free(added.dir);
     if (code == 0)
         np_devices_say_missing(service);
-    else /* the file must not have a run that memory lacks */
+    else /* the run must not be in the file only */
         np_queue_remove(service->queue, added.id, NULL);
     return code;
 }
 
-/* A run without a worker changes state at once, a run with one when the worker has written its
- * checkpoint. */
+/* A run without a worker changes its state at once, a run with a worker after the checkpoint. */
 static int leave(struct np_service *service, struct np_service_run *run, enum np_entry_state going,
     enum np_entry_state gone, struct np_err *err)
 {
@@ -87,7 +85,7 @@ int np_service_resume(struct np_service *service, struct np_service_run *run, st
     if (np_entry_is_over(&to) || to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is %s, not paused", (long long)run->entry.id,
             np_entry_states[to.state]);
-    /* A run that is still pausing ends first, and is queued then. */
+    /* A pausing run is queued when its worker has ended. */
     to.state = to.state == NP_ENTRY_PAUSING ? NP_ENTRY_YIELDING : NP_ENTRY_QUEUED;
     to.not_before = 0;
     to.reason[0] = '\0';
@@ -106,7 +104,7 @@ int np_service_change(struct np_service *service, struct np_service_run *run, in
     return np_book_commit(service, run, &to, err);
 }
 
-/* The ID of an unfinished run that comes after this one, or 0. */
+/* The ID of an unfinished run that depends on this one, or 0. */
 static int64_t waiting_for(const struct np_service *service, int64_t id)
 {
     for (int i = 0; i < service->nr_runs; i++) {
@@ -136,8 +134,6 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
     np_book_drop(service, run);
     return 0;
 }
-
-/* --- retry ------------------------------------------------------------------------------------ */
 
 static bool may_retry(enum np_entry_state state)
 {
@@ -169,7 +165,7 @@ int np_service_retry(
     to.not_before = to.ended = 0;
     if ((code = np_book_commit(service, run, &to, err)) < 0)
         return code;
-    run->spare = -1; /* its checkpoints are needed again */
+    run->spare = -1; /* retention measures it again after its end */
     np_retention_leave(service->retention, to.id);
     return 0;
 }
@@ -191,8 +187,6 @@ int np_service_hold(struct np_service *service, struct np_service_run *run, stru
     snprintf(to.reason, sizeof(to.reason), "it is held; release lets it start");
     return np_book_commit(service, run, &to, err);
 }
-
-/* --- tokens ----------------------------------------------------------------------------------- */
 
 int np_service_new_token(
     struct np_service *service, uid_t uid, char ret_token[NP_TOKEN_CHARS + 1], struct np_err *err)

@@ -1,4 +1,3 @@
-/* See token.h. */
 #include "daemon/service/token.h"
 
 #include <errno.h>
@@ -37,7 +36,7 @@ int np_token_replace(const char *dir, char ret_token[NP_TOKEN_CHARS + 1], struct
     return code;
 }
 
-/* Reads the token if no other user can have read or written it. Returns 1 if the file is empty. */
+/* Reads the token if no other user can have read or written it. Returns 1: the file is empty. */
 static int take(const char *path, int fd, char token[NP_TOKEN_CHARS + 1], struct np_err *err)
 {
     struct stat stat_;
@@ -82,8 +81,8 @@ void np_token_hash(const char *token, char ret_hex[NP_TOKEN_CHARS + 1])
 {
     unsigned char digest[SHA256_DIGEST_LENGTH];
 
-    SHA256(
-        (const unsigned char *)token, strlen(token), digest); /* allocates nothing, cannot fail */
+    SHA256((const unsigned char *)token, strlen(token),
+        digest); /* cannot fail: it allocates nothing */
     for (int i = 0; i < SHA256_DIGEST_LENGTH; i++)
         snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
 }

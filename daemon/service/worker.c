@@ -1,4 +1,4 @@
-/* See worker.h. The daemon has one thread, so a child of fork() may call any function. */
+/* The daemon has one thread, so a child of fork() may call any function. */
 #include "daemon/service/worker.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MAX_JOB (8u << 20) /* bytes; a config has at most one MiB, before its text is quoted */
+#define MAX_JOB (8u << 20) /* bytes; a config has at most 1 MiB, before it is quoted */
 
 /* --- starting --------------------------------------------------------------------------------- */
 
@@ -80,8 +80,8 @@ static int job_fd(const struct np_worker_start *start)
 #define START_FD 3
 #define GO       'g'
 
-/* In the child; returns only on an error. Waits for GO, and ends if the daemon dies first. The
- * user is looked up here because that may take long. */
+/* In the child; returns only on an error. Waits for GO, and ends if the daemon dies first. Looks up
+ * the user here, because that may block. */
 static int be_worker(const struct np_worker_start *start, int input_fd, int start_fd)
 {
     const char *name = strrchr(start->entry->dir, '/');
@@ -118,7 +118,7 @@ static int fork_worker(const struct np_worker_start *start, int input_fd, struct
         return -errno;
     worker->pid = fork();
     if (worker->pid == 0) {
-        fcntl(fds[1], F_SETFL, 0); /* the child blocks, the service does not */
+        fcntl(fds[1], F_SETFL, 0); /* the child may block, the service may not */
         code = be_worker(start, input_fd, fds[1]);
         _exit(send(START_FD, &code, sizeof(code), MSG_NOSIGNAL) < 0 ? 126 : 127);
     }
@@ -246,7 +246,7 @@ bool np_pid_fd_is_over(int pid_fd)
 
 void np_worker_signal(const struct np_worker *worker, int number)
 {
-    /* The descriptor first: the PID alone may be another process's. */
+    /* Checks the descriptor first: the PID may be another process's. */
     if (pidfd_send_signal(worker->pid_fd, 0, NULL, 0) < 0)
         return;
     if (number == SIGKILL && worker->is_child) /* not reaped, so the group is its own */
@@ -282,7 +282,7 @@ void np_worker_reap(struct np_worker *worker, struct np_worker_exit *ret_exit)
 
     *ret_exit = (struct np_worker_exit){.code = -1, .status = -1};
     if (worker->is_child) {
-        kill(-worker->pid, SIGKILL); /* what is left of its process group */
+        kill(-worker->pid, SIGKILL); /* the rest of its process group */
         if (waitpid(worker->pid, &status, WNOHANG) == worker->pid) {
             ret_exit->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
             ret_exit->status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
