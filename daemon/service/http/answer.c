@@ -1,4 +1,3 @@
-/* See answer.h. */
 #include "daemon/service/http/answer.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include "loader/base/text.h"
 
 #define MAX_WAIT_S  60.0
-#define MAX_VALUES  1000 /* in a body */
+#define MAX_VALUES  1000 /* of a body */
 #define MAX_SECONDS 1e9
 
 static void reply(struct np_call *call, unsigned status, const char *type, const char *text,
@@ -154,7 +153,7 @@ bool np_is_known(const struct np_call *call)
     return caller->socket || caller->token || caller->user;
 }
 
-/* A command may hold a secret, so only those who may read the run's files see it. */
+/* A command may contain a secret, so only callers who may read the run's files see it. */
 static void write_fields(struct np_call *call, const struct np_service_run *run)
 {
     const struct np_service *service = call->routes->service;
@@ -273,7 +272,7 @@ static bool is_among(const char *const *keys, const char *key)
     return false;
 }
 
-/* Has the text no more values than a valid request? Parsing half a million would delay all other
+/* Has the text no more values than a valid request? To parse half a million would delay all other
  * callers. */
 static bool is_small(const char *text, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* See http.h. The only user of libmicrohttpd, of which only the parser and the sockets are used. */
+/* The only user of libmicrohttpd; uses its parser and sockets only. */
 #include "daemon/service/http/http.h"
 
 #include <assert.h>
@@ -14,10 +14,10 @@
 #include "loader/base/mem.h"
 
 #define IDLE_S       75          /* default idle timeout */
-#define MEMORY_BYTES (16 << 10)  /* of a connection: longer headers are refused (431) */
-#define OTHER_FILES  256         /* files that the process opens besides connections */
-#define MAX_BODIES   (64u << 20) /* of all current requests */
-#define TURN_NS      10000000    /* at a time; the next turn does the rest */
+#define MEMORY_BYTES (16 << 10)  /* of a connection; longer headers get status 431 */
+#define OTHER_FILES  256         /* descriptors for other use than connections */
+#define MAX_BODIES   (64u << 20) /* bytes of all current requests */
+#define TURN_NS      10000000    /* time limit of a turn; the next one does the rest */
 
 struct np_http_held {
     struct np_http *http;
@@ -26,12 +26,12 @@ struct np_http_held {
     struct np_http_request request;
     char *method, *path, *body; /* np_free */
     size_t room;
-    unsigned refused;              /* a status: the rest of the body is discarded */
-    bool disallowed;               /* its body is discarded; the handler answers it */
-    bool answered;                 /* response may be NULL then: out of memory */
+    unsigned refused;              /* a status; then the rest of the body is discarded */
+    bool disallowed;               /* the body is discarded, and the handler answers */
+    bool answered;                 /* then response may be NULL: out of memory */
     struct MHD_Response *response; /* NULL: not yet */
     unsigned status;
-    struct np_http_held *next, **link; /* in the list of suspended requests; link NULL: it is not */
+    struct np_http_held *next, **link; /* list of suspended requests; link NULL: not in it */
 };
 
 struct np_http {
@@ -40,12 +40,10 @@ struct np_http {
     struct np_http_held *held;
     struct np_peers peers;
     int max;     /* connections */
-    int left_fd; /* readable: the last turn left work */
+    int left_fd; /* readable if the last turn left work */
 };
 
-/* --- callers ---------------------------------------------------------------------------------- */
-
-struct fields { /* of one name */
+struct fields { /* with this name */
     const char *name, *value;
     int nr;
 };
@@ -62,9 +60,8 @@ static enum MHD_Result count_field(
     return MHD_YES;
 }
 
-/* A foreign page may reach loopback through its reader's browser (DNS rebinding, forged forms),
- * and so may a page of another service on this box: reject requests whose Host or Origin is not
- * ours. */
+/* A browser may send requests of a foreign page to loopback (DNS rebinding, forged forms), or of a
+ * page of another service on this box: refuse requests with another Host or Origin than ours. */
 static bool comes_from_here(struct MHD_Connection *connection, bool socket)
 {
     struct fields host = {.name = MHD_HTTP_HEADER_HOST}, origin = {.name = MHD_HTTP_HEADER_ORIGIN};
@@ -76,7 +73,6 @@ static bool comes_from_here(struct MHD_Connection *connection, bool socket)
     return host.nr == 1 && origin.nr <= 1 && np_caller_is_local(host.value, origin.value);
 }
 
-/* Identifies a TCP caller by the request's token. */
 static void find_caller(
     const struct np_http *http, struct MHD_Connection *connection, struct np_caller *caller)
 {
@@ -169,7 +165,6 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
     return MHD_lookup_connection_value(request->held->connection, MHD_HEADER_KIND, name);
 }
 
-/* Makes room for so many bytes of the body and a NUL. */
 static bool grow_body(struct np_http_held *held, size_t bytes)
 {
     const size_t room = bytes > NP_HTTP_MAX_BODY / 2 ? NP_HTTP_MAX_BODY + 1 : 2 * bytes + 256;
@@ -189,7 +184,6 @@ static bool grow_body(struct np_http_held *held, size_t bytes)
     return true;
 }
 
-/* Appends to the body, up to its limit. */
 static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 {
     const size_t used = held->request.body_bytes;
@@ -233,7 +227,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     struct np_http *http = context;
     struct np_http_held *held = *state;
 
-    if (!held) { /* only the header is there yet */
+    if (!held) { /* the header has arrived, the body has not */
         *state = held = new_held(http, connection, url, method);
         return held ? MHD_YES : MHD_NO;
     }
@@ -264,7 +258,6 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
-/* A connection was opened or closed. */
 static void connected(void *context, struct MHD_Connection *connection, void **peer,
     enum MHD_ConnectionNotificationCode what)
 {
@@ -293,7 +286,7 @@ static int hex_of(char digit)
     return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
 }
 
-/* Decodes %41 to A, in place. A bad escape, or a byte that no path has, makes the whole request
+/* Decodes %41 to A, in place. A bad escape, or a byte that no path has, makes the request
  * invalid. */
 static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
 {
@@ -370,8 +363,7 @@ static struct MHD_Daemon *start(struct np_http *http, int fd, int max)
         (size_t)MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
 }
 
-/* The wanted number of connections, or what the limit of open files permits: a process that can
- * open no file at all cannot work. */
+/* wanted, or fewer if the limit of open files is low: the process needs descriptors for files. */
 static int max_connections(int wanted)
 {
     const rlim_t files = (rlim_t)wanted + OTHER_FILES;
@@ -389,7 +381,7 @@ static int max_connections(int wanted)
                                             : (int)limit.rlim_cur / 2;
 }
 
-/* which: 0: Unix, 1: TCP. fd -1: does nothing. */
+/* which: 0: Unix, 1: TCP. fd -1: no such socket. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
     const int max_tcp = http->max / 8, max = which ? max_tcp : http->max - max_tcp;
@@ -409,7 +401,7 @@ int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err)
 {
     const int max = max_connections(options->max_connections);
-    /* A quarter is for shut-down connections, which stay for a moment. */
+    /* A quarter is for connections that were shut down and stay for a moment. */
     const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)max * 3 / 4,
         [NP_SHARED_WAITS] = NP_HTTP_MAX_WAITS,
         [NP_SHARED_BODIES] = MAX_BODIES};
@@ -455,8 +447,8 @@ void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS])
                 : -1;
 }
 
-/* Runs libmicrohttpd until it has no more work, or the time is up: then returns false, because
- * no event will announce the remaining work. */
+/* Runs libmicrohttpd. Returns true if it has no more work, false at the time limit: no event will
+ * announce the remaining work. */
 static bool turn(struct MHD_Daemon *daemon, uint64_t until_ns)
 {
     MHD_UNSIGNED_LONG_LONG ms;

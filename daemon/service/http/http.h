@@ -1,5 +1,5 @@
-/* HTTP on a Unix socket and on loopback TCP: turns bytes into requests of callers that the
- * kernel or a token identifies. One thread calls everything here. */
+/* HTTP on a Unix socket and on loopback TCP: turns bytes into requests of callers, whom the kernel
+ * or a token identifies. Called by one thread. */
 #ifndef NP_HTTP_H
 #define NP_HTTP_H
 
@@ -15,7 +15,7 @@
 struct np_http_request {
     const char *method; /* "GET" */
     const char *path;   /* decoded, without the query */
-    const char *body;   /* NUL-terminated; "": none */
+    const char *body;   /* with a NUL; "": none */
     size_t body_bytes;
     struct np_caller caller;
     struct np_http_held *held; /* owned by http.c */
@@ -24,51 +24,50 @@ struct np_http_request {
 const char *np_http_query(const struct np_http_request *request, const char *name);
 const char *np_http_field(const struct np_http_request *request, const char *name);
 
-/* Called after the header: may the caller send this request? If not, its body is discarded. */
+/* Called after the header: may the caller send this request? If not, the body is discarded. */
 typedef bool np_http_allows_fn(void *context, const struct np_http_request *request);
-/* Answers with np_http_reply(), now, or later if it holds the request with np_http_hold(). */
+/* Answers with np_http_reply(): now, or later after np_http_hold(). */
 typedef void np_http_handler_fn(void *context, const struct np_http_request *request);
 
-/* Finds the user of a token that is not the administrator's. False: no user has it. */
+/* The user of a token that is not the administrator's; false: none. */
 typedef bool np_http_user_fn(void *context, const char *token, uid_t *ret_uid);
 
 struct np_http_options {
     int socket_fd;            /* a bound Unix socket; -1: none */
-    int tcp_fd;               /* a bound loopback one; -1: none */
-    gid_t group;              /* its members are `member`; (gid_t)-1: none */
+    int tcp_fd;               /* a bound loopback socket; -1: none */
+    gid_t group;              /* makes callers `member`; (gid_t)-1: none */
     const char *token;        /* the administrator's, for TCP; NULL: none; borrowed */
     np_http_user_fn *user_of; /* NULL: users have no tokens */
-    int max_connections;      /* of all callers; fewer if the process may not open so many files */
+    int max_connections;      /* of all callers; fewer if the limit of open files is lower */
     double idle_s;            /* idle timeout of a connection, seconds; 0: 75 */
     np_http_allows_fn *allows;
     np_http_handler_fn *handler;
     void *context;
 };
 struct np_http;
-/* Starts serving. Takes both descriptors if it returns 0. Raises the process's limit of open
- * files if it may. -errno of eventfd(); -EIO: libmicrohttpd cannot listen. */
+/* Starts serving; raises the process's limit of open files if it may. Takes both descriptors if it
+ * returns 0. -errno of eventfd(); -EIO: libmicrohttpd cannot listen. */
 int np_http_open(
     const struct np_http_options *options, struct np_http **ret_http, struct np_err *err);
-/* Adds a TCP socket that was not available before; np_http_fds() then has one more. Takes fd if
- * it returns 0. */
+/* Adds a TCP socket later; np_http_fds() then has one more. Takes fd if it returns 0. */
 int np_http_add_tcp(struct np_http *http, int fd, struct np_err *err);
 /* Answers held requests with 503 and closes everything. */
 void np_http_close(struct np_http *http);
-/* Descriptors that are readable when np_http_turn() has work; call it once a second in any case.
- * -1: none. */
+/* Descriptors that are readable when np_http_turn() has work; -1: none. Call np_http_turn() once a
+ * second in any case. */
 #define NP_HTTP_FDS 3
 void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS]);
 void np_http_turn(struct np_http *http);
 
-struct np_http_field { /* of a reply's header */
+struct np_http_field {
     const char *name, *value;
 };
-/* Answers a request, once; body is copied. type: as "application/json". field: one more header
+/* Answers a request; once only. Copies body. type: as "application/json". field: one more header
  * field, or NULL. */
 void np_http_reply(struct np_http_held *held, unsigned status, const char *type, const char *body,
     size_t bytes, const struct np_http_field *field);
-/* Holds the request with method, path, body and query until it is answered. NULL: the caller
- * holds as many as it may (http_peers.h). */
+/* Keeps the request with method, path, body and query until it is answered. NULL: the caller's
+ * share of held requests is full (http_peers.h). */
 const struct np_http_request *np_http_hold(const struct np_http_request *request);
 
 #endif

@@ -1,4 +1,3 @@
-/* See http_peers.h. */
 #include "daemon/service/http/http_peers.h"
 
 #include <string.h>
@@ -8,7 +7,7 @@
 
 #define BODY_S     30 /* for a body of at most 1 MiB */
 #define ANSWER_S   60
-#define MAX_GROUPS 1024 /* of a caller; with more, only the first group counts */
+#define MAX_GROUPS 1024 /* of a caller; with more, only the primary group counts */
 
 void np_peers_init(
     struct np_peers *peers, const size_t max[NP_NR_SHARED], double idle_s, uid_t own_uid)
@@ -31,7 +30,8 @@ bool np_peer_is_same(const struct np_caller *a, const struct np_caller *b)
 
 /* --- callers ---------------------------------------------------------------------------------- */
 
-/* As of connect(). The process is not asked: its PID may belong to another by now. */
+/* The kernel's facts of the time of connect(). Does not look at the process: its PID may belong to
+ * another process now. */
 void np_caller_of_socket(int fd, gid_t group, struct np_caller *ret_caller)
 {
     struct ucred ucred;
@@ -99,14 +99,13 @@ static bool is_own(const struct np_peers *peers, const struct np_caller *caller)
     return caller->socket && (caller->uid == 0 || caller->uid == peers->own_uid);
 }
 
-/* Do both use the same share? */
 static bool is_same(
     const struct np_peers *peers, const struct np_caller *a, const struct np_caller *b)
 {
     return is_own(peers, a) ? is_own(peers, b) : np_peer_is_same(a, b);
 }
 
-/* A connection that is shut down keeps its request, and its memory, until it is answered. */
+/* A connection that was shut down keeps its request, with its memory, until it is answered. */
 static size_t amount_of(const struct np_peer *peer, enum np_shared what)
 {
     switch (what) {
@@ -124,7 +123,7 @@ static size_t share_of(
     return share > 0 ? share : 1;
 }
 
-/* caller NULL: by all but the service's own users. */
+/* caller NULL: of all but the service's own users. */
 static size_t used_by(
     const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
 {
@@ -153,8 +152,8 @@ static void shut(struct np_peer *peer)
     shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* Makes room for one more connection of the caller: shuts down one of its own if its share is
- * full, else one of any caller but the service's own users. False: all are being answered. */
+/* Frees a place for the caller: shuts down a connection of its own if its share is full, else one
+ * of any caller but the service's own users. False: all are being answered. */
 static bool make_room(const struct np_peers *peers, const struct np_caller *caller)
 {
     const enum np_shared what = NP_SHARED_CONNECTIONS;

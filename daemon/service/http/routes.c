@@ -1,4 +1,4 @@
-/* See routes.h. The table of paths and permissions; routes_*.c implement the routes. */
+/* The table of paths and permissions; routes_*.c implement the routes. */
 #include "daemon/service/http/routes.h"
 
 #include <errno.h>
@@ -48,9 +48,7 @@ static const struct route routes_table[] = {
 };
 #define NR_ROUTES (sizeof(routes_table) / sizeof(*routes_table))
 
-/* --- paths ------------------------------------------------------------------------------------ */
-
-/* Parses a run's ID, digits without a leading zero; returns its end, or NULL. */
+/* A run's ID has no leading zero. Returns its end, or NULL. */
 static const char *take_number(const char *at, int64_t *ret_id)
 {
     return *at >= '1' && *at <= '9' ? np_text_int_end(at, ret_id) : NULL;
@@ -83,7 +81,7 @@ static bool may(const struct np_call *call, enum np_action action)
         call->run ? call->run->entry.uid : (uid_t)-1);
 }
 
-/* Bodies must be JSON: a foreign page can send a form without asking, but not JSON. */
+/* A browser sends forms of a foreign page without a preflight request, but not JSON. */
 static bool has_right_type(const struct np_http_request *request)
 {
     const char *type = np_http_field(request, "Content-Type");
@@ -93,7 +91,7 @@ static bool has_right_type(const struct np_http_request *request)
                (type[16] == '\0' || type[16] == ';' || type[16] == ' '));
 }
 
-/* Only callers who may list runs learn that one does not exist. */
+/* Only callers who may list runs learn that a run does not exist. */
 static void answer(struct np_call *call, const struct route *route)
 {
     if (call->id > 0 && !call->run && may(call, NP_ACTION_LIST))
@@ -115,8 +113,8 @@ static bool is_method(const char *method, const char *asked)
     return strcmp(method, strcmp(asked, "HEAD") == 0 ? "GET" : asked) == 0;
 }
 
-/* Fills the call from its path. NULL: no such path, or no such method: then allowed (of so many
- * bytes) lists the path's methods. */
+/* Fills the call from its path. NULL: no such path (allowed is empty), or no such method (allowed
+ * has the path's methods). */
 static const struct route *find_route(struct np_call *call, char *allowed, size_t bytes)
 {
     *allowed = '\0';
@@ -199,7 +197,6 @@ static bool turn(struct np_routes *routes, struct np_wait *wait)
     return wait->turn(&call, wait);
 }
 
-/* In order of arrival. */
 bool np_routes_turn(struct np_routes *routes)
 {
     const int nr = routes->nr_waits;

@@ -1,5 +1,5 @@
-/* Routes of runs: list, show, change; their config; and their log and metrics, which a child
- * with the owner's rights reads from the run's folder. */
+/* Routes of runs: list, show, change; config; log and metrics, which a child with the owner's
+ * rights reads from the run's folder. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <string.h>
@@ -13,8 +13,6 @@
 #define MAX_PRIORITY 100
 #define MAX_PATTERN  100
 #define READ_S       10.0 /* time limit of a read */
-
-/* --- listing ---------------------------------------------------------------------------------- */
 
 /* owner: "ann" or "1000". */
 static bool is_of(const struct np_service *service, const struct np_entry *entry, const char *owner)
@@ -40,7 +38,7 @@ static bool passes(const struct filter *filter, const struct np_entry *entry)
            (!filter->name || fnmatch(filter->name, entry->name, 0) == 0);
 }
 
-/* false: answered with 400. */
+/* False: answered with 400. */
 static bool take_filter(struct np_call *call, struct filter *filter)
 {
     *filter = (struct filter){.service = call->routes->service,
@@ -67,7 +65,7 @@ void np_route_list(struct np_call *call)
     if (!take_filter(call, &filter) || np_answer_unchanged(call))
         return;
     if (filter.owner && !np_is_known(call))
-        nr = 0; /* else a caller could find out whose runs they are */
+        nr = 0; /* else the caller could find out the owners of runs */
     if (filter.tail < nr)
         for (first = nr; first > 0 && filter.tail > 0; first--)
             filter.tail -= passes(&filter, service->entries[first - 1]);
@@ -81,8 +79,6 @@ void np_route_list(struct np_call *call)
     np_json_close(&call->routes->json, ']');
     np_answer_tagged(call);
 }
-
-/* --- one run ---------------------------------------------------------------------------------- */
 
 static bool turn_state(struct np_call *call, struct np_wait *wait)
 {
@@ -172,8 +168,6 @@ void np_route_patch(struct np_call *call)
     np_node_free(body);
 }
 
-/* --- its files -------------------------------------------------------------------------------- */
-
 void np_route_config(struct np_call *call)
 {
     struct np_err err = {0};
@@ -186,7 +180,6 @@ void np_route_config(struct np_call *call)
     np_free(text);
 }
 
-/* The child ended without an answer, or could not be started. */
 static void answer_unread(struct np_call *call, int code)
 {
     if (code == -ETIMEDOUT)
@@ -214,9 +207,7 @@ static bool start_read(struct np_call *call, struct np_wait *wait, np_child_fn *
     return false;
 }
 
-/* --- the log ---------------------------------------------------------------------------------- */
-
-/* Parses "SEGMENT:POSITION", a former X-Next. */
+/* text: "SEGMENT:POSITION", as in X-Next. */
 static bool take_place(const char *text, int *ret_segment, int64_t *ret_position)
 {
     int64_t segment;
@@ -242,7 +233,7 @@ static void answer_log(struct np_call *call, const struct np_child *child)
         child->used - (size_t)(text - child->text), child->text);
 }
 
-/* The log of a finished run does not grow: no need to wait. */
+/* The log of a finished run does not grow, so its reader does not wait. */
 static bool turn_log(struct np_call *call, struct np_wait *wait)
 {
     struct np_log_request *query = &wait->log;
@@ -282,8 +273,6 @@ void np_route_log(struct np_call *call)
     else if ((wait = np_answer_later(call, turn_log)))
         wait->log = query; /* the next turn starts the read */
 }
-
-/* --- metrics ---------------------------------------------------------------------------------- */
 
 static bool turn_metrics(struct np_call *call, struct np_wait *wait)
 {

@@ -17,7 +17,7 @@
 #include "daemon/ui/page.h"
 #include "loader/base/clock.h"
 
-#define KNOWN_NS    2000000000 /* that a probe of the disk is valid */
+#define KNOWN_NS    2000000000 /* validity of a probe of the disk */
 #define PROBE_BYTES 65536      /* more than the queue's next changes need */
 
 static int count_runs(const struct np_service *service, enum np_entry_state state)
@@ -70,7 +70,6 @@ void np_route_devices(struct np_call *call)
     np_answer_json(call, 200);
 }
 
-/* {"device": NAME, "drained": BOOL} */
 void np_route_drain(struct np_call *call)
 {
     static const char *const keys[] = {"device", "drained", NULL};
@@ -88,7 +87,7 @@ void np_route_drain(struct np_call *call)
     np_node_free(body);
 }
 
-/* For the page: its caller. */
+/* The page shows its caller. */
 static void write_caller(struct np_call *call)
 {
     const struct np_caller *caller = &call->request->caller;
@@ -120,7 +119,6 @@ void np_route_service(struct np_call *call)
     np_answer_json(call, 200);
 }
 
-/* {"held": BOOL} */
 void np_route_hold_all(struct np_call *call)
 {
     static const char *const keys[] = {"held", NULL};
@@ -146,8 +144,6 @@ void np_route_reload(struct np_call *call)
         np_answer_nothing(call);
 }
 
-/* --- tokens ----------------------------------------------------------------------------------- */
-
 void np_route_new_token(struct np_call *call)
 {
     const uid_t uid = call->request->caller.uid;
@@ -163,7 +159,7 @@ void np_route_new_token(struct np_call *call)
     np_answer_json(call, 201);
 }
 
-/* Root may revoke any user's token, for example after the user has left the group. */
+/* Root may revoke any user's token, such as after the user has left the group. */
 void np_route_drop_token(struct np_call *call)
 {
     const struct np_caller *caller = &call->request->caller;
@@ -183,14 +179,14 @@ void np_route_drop_token(struct np_call *call)
 
 /* --- health ----------------------------------------------------------------------------------- */
 
-/* Writes to an unnamed file, which is gone when it is closed. -errno: the queue would fail
- * likewise. */
+/* Writes to an unnamed file, which disappears at its close. -errno: the queue would fail with this,
+ * too. */
 static int probe(const char *dir)
 {
     static const char nothing[PROBE_BYTES];
     const int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 
-    if (fd < 0) /* not every file system has O_TMPFILE: then its state is unknown */
+    if (fd < 0) /* without O_TMPFILE in the file system, its state is unknown */
         return errno == EOPNOTSUPP || errno == EISDIR ? 0 : -errno;
     const ssize_t nr = write(fd, nothing, PROBE_BYTES);
     const int code = nr < 0 ? -errno : nr < PROBE_BYTES ? -ENOSPC : 0;
@@ -216,7 +212,7 @@ static const char *problem_of(struct np_routes *routes)
     return health->problem;
 }
 
-/* The service works despite suspect devices: they are listed, and `ok` stays true. */
+/* Lists suspect devices; the service works despite them, so `ok` stays true. */
 static void write_suspects(struct np_json *json, const struct np_service_options *options)
 {
     char text[400];
@@ -291,7 +287,7 @@ static const struct gauge gauges[] = {
     {"nnpipe_run_report_timestamp_seconds", "When its process last reported.", AT(said)},
 };
 
-/* Only for runs with a process: a run that waits or has finished has no series. */
+/* Only running runs have a series. */
 static void write_gauge(FILE *out, const struct np_service *service, const struct gauge *gauge)
 {
     head(out, gauge->name, "gauge", gauge->help);

@@ -17,7 +17,7 @@
 #define MAX_PRIORITY  100
 #define MAX_RETRIES   1000
 #define MAX_PATH      4000
-#define MAX_ANSWER    (256u << 10) /* output of a check, beside the config */
+#define MAX_ANSWER    (256u << 10) /* output of a check without the config */
 #define MAX_PROBLEMS  100
 #define MAX_OVERRIDES 4096
 #define MIN_MEMORY    (64 << 20) /* less is not enough to start */
@@ -85,7 +85,7 @@ static bool are_texts(const struct np_node *list)
     return true;
 }
 
-/* Keeps the overrides for display, one a line; leaves out what does not fit. */
+/* For display: keeps the overrides that fit, one a line. */
 static void take_overrides(const struct np_node *list, struct np_entry *entry)
 {
     size_t used = 0;
@@ -105,7 +105,7 @@ static void take_overrides(const struct np_node *list, struct np_entry *entry)
     }
 }
 
-/* A path is shown in lists and terminals of others. */
+/* Other users' lists and terminals show the path. */
 static bool is_path(const char *text)
 {
     size_t bytes;
@@ -123,7 +123,7 @@ static bool is_named(const struct np_check *check, const char *name)
     return false;
 }
 
-/* Reads the variables that the config names, one a line (np_free); NULL: anything else. */
+/* The variables, one a line (np_free); NULL: invalid, or the config does not name one of them. */
 static char *take_environment(const struct np_node *body, const struct np_check *check)
 {
     const struct np_node *map = np_node_get(body, "environment");
@@ -156,7 +156,7 @@ static bool take_cpus(const struct np_node *node, double *ret_cpus)
                         np_text_real(node->text, 0.1, 10000, ret_cpus));
 }
 
-/* Fills entry and check from the body; returns what is wrong with it, or NULL. */
+/* Fills entry and check from the body. Returns NULL, or the text of an error. */
 static const char *take_body(
     const struct np_node *body, struct np_entry *entry, struct np_check *check)
 {
@@ -233,8 +233,8 @@ static bool has_config(struct np_service *service, const struct np_entry *known,
     return same;
 }
 
-/* Answers a repeated submission. config: resolved, or NULL if the check failed (files that it
- * reads may be gone by now). */
+/* Answers a repeated submission. config: resolved; NULL: its check failed (its files may be gone
+ * now). */
 static void answer_known(struct np_call *call, const struct np_service_run *run,
     const struct np_entry *wanted, const char *config)
 {
@@ -268,7 +268,7 @@ static void write_problem(struct np_json *json, const struct np_node *problem)
         text_of(problem, "place"), text_of(problem, "text"));
 }
 
-/* Answers with the problems that the check found; list NULL: with one that the service found. */
+/* Answers with the check's list of problems; NULL: with text, the service's own problem. */
 static void answer_problems(
     struct np_call *call, const char *path, const char *text, const struct np_node *list)
 {
@@ -288,7 +288,7 @@ static void answer_problems(
     np_answer_json(call, 422);
 }
 
-/* The config is shown to others, so it may not contain control characters. */
+/* Other users see the config, so it may not contain control characters. */
 static bool is_text(const char *text)
 {
     size_t bytes;
@@ -299,23 +299,21 @@ static bool is_text(const char *text)
     return true;
 }
 
-/* Takes the check's answer: resolved config, name, device, folder. The check runs as a process
- * of the submitter, so its answer is untrusted. */
+/* The answer comes from a process of the submitter, so it is untrusted. */
 static bool take_answer(const struct np_node *answer, struct np_entry *entry)
 {
     const char *config = np_body_text(answer, "config", NULL, SIZE_MAX);
     const char *name = np_body_text(answer, "name", NULL, 63),
                *runs = np_body_text(answer, "runs", NULL, MAX_PATH);
     const char *device = np_body_text(answer, "device", "auto", 31);
-    const char *note =
-        np_body_text(answer, "note", "", 1000); /* about data that were not checked */
+    const char *note = np_body_text(answer, "note", "", 1000); /* on data that were not checked */
 
     if (!config || !is_text(config) || !name || !is_name(name) || !runs || !is_path(runs) ||
         !device || !is_device(device))
         return false;
     if (!*entry->name)
         snprintf(entry->name, sizeof(entry->name), "%s", name);
-    /* As the check resolved it: "gpu" becomes "cuda". */
+    /* The check has resolved it: "gpu" becomes "cuda". */
     snprintf(entry->device, sizeof(entry->device), "%s", device);
     snprintf(entry->reason, sizeof(entry->reason), "%s", note ? note : "");
     np_text_clean(entry->reason);
@@ -344,7 +342,6 @@ static void submit(struct np_call *call, const struct np_entry *entry)
         np_answer_run(call, np_book_run(call->routes->service, id), known ? 200 : 201);
 }
 
-/* The check has ended with code, and an answer or NULL. */
 static void answer_check(
     struct np_call *call, struct np_wait *wait, int code, const struct np_node *answer)
 {
@@ -375,8 +372,8 @@ static void answer_check(
         submit(call, &wait->entry);
 }
 
-/* May one more check start? One caller gets half of all checks, so that others need not wait for
- * its many submissions. */
+/* May one more check start? A caller gets half of all checks, so that others do not wait for its
+ * many submissions. */
 static bool may_check(const struct np_routes *routes, const struct np_wait *wanted)
 {
     const int64_t max = routes->service->options.limits.checks;
@@ -385,7 +382,7 @@ static bool may_check(const struct np_routes *routes, const struct np_wait *want
     for (int i = 0; i < routes->nr_waits; i++) {
         const struct np_wait *wait = &routes->waits[i];
 
-        if (!wait->body || wait->child.pid == 0) /* no submission, or it waits */
+        if (!wait->body || wait->child.pid == 0) /* no submission, or not started */
             continue;
         all++;
         same += np_peer_is_same(&wait->request->caller, &wanted->request->caller);
@@ -414,9 +411,9 @@ static bool turn_check(struct np_call *call, struct np_wait *wait)
     return true;
 }
 
-/* --- the route ---------------------------------------------------------------------------------- */
+/* --- the route -------------------------------------------------------------------------------- */
 
-/* A repeated submission is answered whatever the limits are now. False: answered with an error. */
+/* Limits do not apply to a repeated submission. False: answered with an error. */
 static bool is_within_limits(
     struct np_call *call, const struct np_entry *entry, const struct np_check *check)
 {
@@ -441,7 +438,7 @@ void np_route_submit(struct np_call *call)
         "on_end", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
-    /* In a user's own service every run belongs to that user, also when root submits it. */
+    /* In a user's own service every run belongs to that user, even if root submits it. */
     const bool for_box = call->routes->service->access.for_box;
     const uid_t uid = for_box ? caller->uid : geteuid();
     const gid_t gid = for_box ? caller->gid : getegid();

@@ -1,4 +1,4 @@
-/* See dropin.h. systemd.syntax(7): words in quotes, \ before " and \, and %% for %. */
+/* Quoting as in systemd.syntax(7): words in quotes, \ before " and \, and %% for %. */
 #include "daemon/service/systemd/dropin.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ struct dropin {
 
 static void put_word(struct dropin *d, const char *key, const char *path, size_t bytes)
 {
-    fprintf(d->out, "%s=\"-", key); /* "-": it is no error if the path does not exist */
+    fprintf(d->out, "%s=\"-", key); /* "-": the path may be missing */
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char c = (unsigned char)path[i];
 
@@ -30,7 +30,7 @@ static void put_word(struct dropin *d, const char *key, const char *path, size_t
     fputs("\"\n", d->out);
 }
 
-/* The length of "/tmp/NAME" in a path below /tmp or /var/tmp; 0: it is elsewhere. */
+/* The length of "/tmp/NAME" in a path below /tmp or /var/tmp; 0: the path is elsewhere. */
 static size_t private_part(const char *path)
 {
     static const char *const roots[] = {"/tmp/", "/var/tmp/"};

@@ -1,4 +1,3 @@
-/* See systemd.h. */
 #include "daemon/service/systemd/systemd.h"
 
 #include <errno.h>
@@ -47,7 +46,6 @@ void np_systemd_close(sd_bus *bus)
     sd_bus_flush_close_unref(bus);
 }
 
-/* Calls a method of the manager; unit and mode, if not NULL, are its arguments. */
 static int call(sd_bus *bus, const char *method, const char *unit, const char *mode,
     sd_bus_message **ret_reply, struct np_err *err)
 {

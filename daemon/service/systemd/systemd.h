@@ -1,6 +1,5 @@
-/* The part of systemd's D-Bus API (org.freedesktop.systemd1(5)) that runs need, over the user's
- * bus, or systemd's private socket if there is no bus. Each call blocks, usually for
- * milliseconds, at most ten seconds. */
+/* systemd's D-Bus API (org.freedesktop.systemd1(5)), over the user's bus, or systemd's private
+ * socket if there is no bus. Each call blocks, usually for milliseconds, at most ten seconds. */
 #ifndef NP_SYSTEMD_H
 #define NP_SYSTEMD_H
 
@@ -14,15 +13,15 @@
 #define NP_SYSTEMD_SERVICE "org.freedesktop.systemd1.Service"
 
 struct sd_bus; /* of libsystemd */
-/* Connects. private_below: $XDG_RUNTIME_DIR, for systemd's private socket; NULL: the user's bus.
- * -EHOSTDOWN: no connection. */
+/* private_below: $XDG_RUNTIME_DIR, for systemd's private socket; NULL: the user's bus. -EHOSTDOWN:
+ * no connection. */
 int np_systemd_open(const char *private_below, struct sd_bus **ret_bus, struct np_err *err);
-void np_systemd_close(struct sd_bus *bus); /* NULL: nothing */
-/* Calls a method of the manager with a unit's name and a mode, each if not NULL. -errno of
+void np_systemd_close(struct sd_bus *bus); /* NULL: does nothing */
+/* Calls a method of the manager; unit and mode, if not NULL, are its arguments. -errno of
  * sd-bus. */
 int np_systemd_call(
     struct sd_bus *bus, const char *method, const char *unit, const char *mode, struct np_err *err);
-/* Loads a unit: *ret_path is its object; np_free. */
+/* Loads a unit; np_free *ret_path, its object. */
 int np_systemd_load(struct sd_bus *bus, const char *unit, char **ret_path, struct np_err *err);
 /* Reads a text property; "" if it cannot be read. */
 void np_systemd_text(struct sd_bus *bus, const char *path, const char *of, const char *key,
@@ -30,7 +29,6 @@ void np_systemd_text(struct sd_bus *bus, const char *path, const char *of, const
 /* Reads a number property of type 'i', 'u', 't' or 'b'; 0 if it cannot be read. */
 int64_t np_systemd_number(
     struct sd_bus *bus, const char *path, const char *of, const char *key, char type);
-/* Has the loaded unit a drop-in from this folder? */
 bool np_systemd_has_dropin(struct sd_bus *bus, const char *path, const char *folder);
 
 #endif

@@ -1,5 +1,4 @@
-/* See worker_unit.h. Each errand has its own connection, so a restarted systemd needs no special
- * code. */
+/* Each errand has a connection of its own, so a restart of systemd needs no special code. */
 #include "daemon/service/systemd/worker_unit.h"
 
 #include <errno.h>
@@ -27,21 +26,20 @@
 #define MAX_POLLS 1000
 
 struct units {
-    struct np_units base; /* first: what callers get */
+    struct np_units base; /* first: callers have a pointer to it */
     char *runtime;        /* $XDG_RUNTIME_DIR */
-    char *cache;          /* the loader's; NULL: there is no home */
-    bool over_private;    /* systemd's private socket: no bus, or systemd is not on it */
+    char *cache;          /* the loader's; NULL: no home */
+    bool over_private;    /* by systemd's private socket: systemd is not on a bus */
 };
 
-/* A unit and a connection to systemd. */
-struct unit {
+struct unit { /* with a connection to systemd */
     const struct units *units;
     int64_t id;
     char name[64];
     struct sd_bus *bus;
     char *path;                          /* its D-Bus object, once loaded */
     const struct np_worker_start *start; /* for start() */
-    struct np_worker *worker;            /* for start(): its worker */
+    struct np_worker *worker;            /* for start() */
 };
 
 /* of: "worker" or "ended". Always call close_unit() afterwards. */
@@ -67,7 +65,7 @@ static void close_unit(struct unit *unit)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* Writes a file, 0600. The contents are private; a reboot may lose them. */
+/* Mode 0600, because the contents are private. Not synced: a reboot may lose them. */
 static int write_file(const char *path, const char *text, struct np_err *err)
 {
     const mode_t before = umask(0077);
@@ -109,8 +107,8 @@ static bool is_text(const char *path, const char *text)
     return same;
 }
 
-/* Writes the drop-in with limits (systemd.resource-control(5)), unless it is there already: a
- * newer file would make systemd reload. */
+/* Writes the drop-in with limits (systemd.resource-control(5)), unless it is there already: systemd
+ * would have to reload a newer file. */
 static int write_dropin(struct unit *unit, struct np_err *err)
 {
     const struct np_entry *entry = unit->start->entry;
@@ -168,8 +166,7 @@ static void read_state(const struct unit *unit, char state[32])
     np_systemd_text(unit->bus, unit->path, UNIT, "ActiveState", state, 32);
 }
 
-/* Opens the unit's process. The PID still is the unit's after pidfd_open(), so the pidfd is of
- * the right process. */
+/* The PID is still the unit's after pidfd_open(), so the pidfd is of the right process. */
 static bool take_process(const struct unit *unit, struct np_worker *ret_worker)
 {
     const pid_t pid = (pid_t)np_systemd_number(unit->bus, unit->path, SERVICE, "MainPID", 'u');
@@ -187,16 +184,16 @@ static bool take_process(const struct unit *unit, struct np_worker *ret_worker)
     return true;
 }
 
-/* When its last process started; 0: none. systemd may remember this after the end. */
+/* The start of its last process; 0: none. systemd may keep this after the process's end. */
 static int64_t started_at(const struct unit *unit)
 {
     return np_systemd_number(
         unit->bus, unit->path, SERVICE, "ExecMainStartTimestampMonotonic", 't');
 }
 
-/* Waits for a process that did not start at `last`: while a job is queued, the state is that of
- * the former process. A process that has ended already is returned as a worker whose descriptor
- * is readable at once. */
+/* Waits for a process that did not start at `last`: while a job is queued, the state is still that
+ * of the former process. A process that has ended already becomes a worker whose descriptor is
+ * readable at once. */
 static int await_process(
     const struct unit *unit, int64_t last, struct np_worker *ret_worker, struct np_err *err)
 {
@@ -231,7 +228,6 @@ static int make_folders(struct unit *unit, struct np_err *err)
     return code == 0 && unit->units->cache ? np_make_dirs(unit->units->cache, err) : code;
 }
 
-/* Loads the unit, with a reload if its files have changed. */
 static int load_anew(struct unit *unit, struct np_err *err)
 {
     char *dropins = dropin_dir(unit);
@@ -293,7 +289,7 @@ static int find(
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-/* Explains at which step the start of a process failed: systemd.exec(5), "process exit codes". */
+/* The step at which the start of a process failed: systemd.exec(5), "process exit codes". */
 static const char *step_of(int64_t status)
 {
     static const struct {
@@ -338,7 +334,7 @@ static void end(const struct np_units *units, int64_t id, struct np_worker_exit 
     struct unit unit;
 
     if (open_unit(&unit, units, "worker", id, NULL) == 0 && load(&unit, NULL) == 0) {
-        /* systemd notices the end soon after us */
+        /* systemd notices the end a little later than the service */
         for (int i = 0; i < MAX_POLLS; i++, usleep(POLL_US)) {
             read_state(&unit, state);
             if (is_down(state) || !*state)
