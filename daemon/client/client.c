@@ -1,4 +1,3 @@
-/* See client.h. Uses libcurl. */
 #include "daemon/client/client.h"
 
 #include <curl/curl.h>
@@ -29,9 +28,9 @@ struct np_client {
     char *path;
     char *body;
     size_t bytes, room;
-    char condition[128]; /* a header field of the next request; "" */
+    char condition[128]; /* header field of the next request; "": none */
     char error[CURL_ERROR_SIZE];
-    struct np_err memory; /* why the body could not be stored; code 0: it was */
+    struct np_err memory; /* error while the body was stored; code 0: none */
 };
 
 static bool is_there(const char *path)
@@ -101,7 +100,7 @@ void np_client_close(struct np_client *client)
     np_free(client);
 }
 
-/* Turns a body {"error": {"text": ...}} into err. */
+/* The body is {"error": {"text": ...}}. */
 static int set_refused(const struct np_response *response, struct np_err *err)
 {
     struct np_node *node = NULL;
@@ -160,7 +159,7 @@ static CURLcode send_once(struct np_client *client, const char *method, const ch
     return code;
 }
 
-/* Is the service overloaded? It has done nothing, so the request can be repeated. */
+/* Is the service overloaded? Then it has done nothing, and the request can be retried. */
 static bool is_busy(const struct np_client *client, CURLcode code, long status)
 {
     long error = 0;
@@ -186,7 +185,7 @@ int np_client_request(struct np_client *client, const char *method, const char *
     CURLcode code = CURLE_OUT_OF_MEMORY;
 
     *ret_response = (struct np_response){.status = 0};
-    if (fields && *client->condition) /* if this runs out of memory, the body is sent in full */
+    if (fields && *client->condition) /* without memory for it, the whole body comes */
         curl_slist_append(fields, client->condition);
     client->condition[0] = '\0';
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
@@ -214,7 +213,7 @@ int np_client_request_node(struct np_client *client, const char *method, const c
     return code < 0 ? code : np_json_parse(response.body, response.bytes, ret_node, err);
 }
 
-/* A service that is shutting down answers long polls with 503. */
+/* A service that shuts down answers long polls with 503. */
 bool np_client_is_away(int code, const struct np_response *response)
 {
     return code == -ECONNREFUSED || code == -EIO || (code == -EREMOTEIO && response->status == 503);

@@ -9,7 +9,7 @@
 #include "daemon/cmd.h"
 #include "loader/base/mem.h"
 
-/* Returns 1 if the run has finished, 0 if not. */
+/* Returns 1, 0 or -errno. */
 static int is_over(struct np_client *client, int64_t id, struct np_err *err)
 {
     struct np_node *run = NULL;
@@ -21,14 +21,12 @@ static int is_over(struct np_client *client, int64_t id, struct np_err *err)
     return code == -ETIMEDOUT ? 0 : code == 0 ? 1 : code;
 }
 
-/* The first bytes of a UTF-8 character that the last part cut off. */
-struct rest {
+struct rest { /* the first bytes of a UTF-8 character that the last part cut off */
     char bytes[4];
     size_t nr;
 };
 
-/* A log may hold control characters that change a terminal: these are removed there, not for
- * files. */
+/* On a terminal, removes control characters, which could change it; in a file keeps them. */
 static int print_part(struct rest *rest, const char *body, size_t bytes, struct np_err *err)
 {
     const size_t nr = rest->nr + bytes;
@@ -50,8 +48,8 @@ static int print_part(struct rest *rest, const char *body, size_t bytes, struct 
     return 0;
 }
 
-/* Prints to the end of the log; with follow, until the run has finished and all is printed.
- * X-Next names the next byte, and stays valid when the log is rotated or the service restarted. */
+/* Prints to the end of the log; with follow, until the run has finished. X-Next is the position of
+ * the next byte; it stays valid when the log is rotated or the service restarted. */
 static int print_log(
     struct np_client *client, int64_t id, const char *begin, bool follow, struct np_err *err)
 {

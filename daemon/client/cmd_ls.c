@@ -10,7 +10,7 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
-/* On a terminal the table is as wide as the screen, in a pipe it has all columns. */
+/* The table is as wide as a terminal; in a pipe it has all columns. */
 static int print_list(const struct np_node *response, bool json, bool all, struct np_err *err)
 {
     const struct np_node *runs = np_node_get(response, "runs");
@@ -36,7 +36,6 @@ static int print_list(const struct np_node *response, bool json, bool all, struc
     return code;
 }
 
-/* Appends "&key=value" to *target unless value is NULL. */
 static void add_filter(char **target, const char *key, const char *value)
 {
     if (!value)

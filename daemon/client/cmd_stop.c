@@ -13,11 +13,11 @@
 struct action {
     int (*send)(struct np_client *client, const struct action *action, const char *operand,
         struct np_err *err);
-    const char *method, *verb; /* for send_run(): /v1/runs/ID/verb, or /v1/runs/ID for NULL */
+    const char *method, *verb; /* of /v1/runs/ID/verb; verb NULL: /v1/runs/ID */
     const char *body;          /* JSON, or NULL */
     const char *socket;
     bool json;
-    bool on; /* hold or drain, else release or undrain */
+    bool on; /* hold or drain; else release or undrain */
 };
 
 static int send_run(
@@ -47,7 +47,7 @@ static int send_run(
     return 0;
 }
 
-/* Sends a PATCH, then prints the response if --json was given, else text. */
+/* Sends a PATCH, then prints the response with --json, else text. */
 static int patch(struct np_client *client, const struct action *action, const char *target,
     const char *text, struct np_err *err)
 {
@@ -80,7 +80,7 @@ static int send_device(
     return code;
 }
 
-/* A refused request does not stop the others. */
+/* After a refused request, sends the others. */
 static int for_each(const struct action *action, char **operands, int nr)
 {
     struct np_client *client = np_client_open(action->socket);
@@ -127,7 +127,7 @@ int np_cmd_change(int argc, char **argv)
     return for_each(&action, argv + 1, nr);
 }
 
-/* Removes a negative number from argv, since np_flags_parse() would take it for a flag. NULL:
+/* Removes a negative number from argv, because np_flags_parse() would take it for a flag. NULL:
  * none. */
 static const char *take_number(int *argc, char **argv)
 {

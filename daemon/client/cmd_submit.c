@@ -24,8 +24,6 @@
 #define MAX_CONFIG (1u << 20)
 #define NR_TRIES   50 /* 0.2 s apart: time for a service to restart */
 
-/* --- the body --------------------------------------------------------------------------------- */
-
 static bool add_text(struct np_json *json, const char *key, const char *text)
 {
     np_json_text(json, key, text);
@@ -84,10 +82,9 @@ static bool add_after(struct np_json *json, const char *key, const char *text)
     return true;
 }
 
-/* Flags with a value, each a key of the body. */
 static const struct field {
-    const char *flag, *key;
-    bool (*add)(struct np_json *json, const char *key, const char *text); /* false: not expected */
+    const char *flag, *key; /* of the command, and of the body */
+    bool (*add)(struct np_json *json, const char *key, const char *text); /* false: invalid */
     const char *expected;
 } fields[] = {
     {"--name", "name", add_text, NULL},
@@ -103,15 +100,15 @@ static const struct field {
 #define NR_FIELDS (sizeof(fields) / sizeof(*fields))
 
 struct submission {
-    const char *values[NR_FIELDS], *socket; /* values: NULL: not given */
+    const char *values[NR_FIELDS], *socket; /* NULL: not given */
     bool wait, json;
     struct np_overrides overrides;
-    /* For a config that builds on others: */
+    /* for a config with a base: */
     struct np_config_file file;
-    const char *path, *merged; /* its name, and the text that is sent; NULL: the file's own text */
+    const char *path, *merged; /* its name, and the text to send; merged NULL: the file's own */
 };
 
-/* False: printed what the flag's value should be. */
+/* False: has printed an error. */
 static bool add_fields(struct np_json *json, const struct submission *s)
 {
     for (size_t i = 0; i < NR_FIELDS; i++) {
@@ -126,7 +123,7 @@ static bool add_fields(struct np_json *json, const struct submission *s)
     return true;
 }
 
-/* Sends the environment variables that the config names, so that the run finds the user's paths. */
+/* The run needs the environment variables that the config names. */
 static void add_environment(struct np_json *json, const struct submission *s, const char *text)
 {
     char name[128], added[4096] = " ";
@@ -147,7 +144,7 @@ static void add_environment(struct np_json *json, const struct submission *s, co
     np_json_close(json, '}');
 }
 
-/* umask() can be read only by setting it. */
+/* umask() must set it to read it. */
 static int64_t own_umask(void)
 {
     const mode_t mask = umask(0);
@@ -156,7 +153,7 @@ static int64_t own_umask(void)
     return (int64_t)mask;
 }
 
-/* A random key, by which the service recognises a repeated submission. */
+/* By a random key the service recognises a repeated submission. */
 static bool add_key(struct np_json *json)
 {
     uint64_t random[2];
@@ -188,7 +185,7 @@ static int write_body(const struct submission *s, const char *text, const char *
     return np_json_end(json) ? 0 : np_err_set(err, -ENOMEM, "out of memory for the request");
 }
 
-/* One line per problem: "FILE:LINE:COLUMN: TEXT". */
+/* A line for each: "FILE:LINE:COLUMN: TEXT". */
 static void print_problems(const struct submission *s, const struct np_response *response)
 {
     struct np_node *node = NULL;
@@ -223,7 +220,7 @@ static int post(const struct submission *s, struct np_client *client, const stru
         *err = (struct np_err){0};
         code = np_client_request(client, "POST", "/v1/runs", body->text, &response, err);
         if (!np_client_is_away(code, &response) || (i == 0 && code == -ECONNREFUSED))
-            break; /* at first -ECONNREFUSED means that there is no service */
+            break; /* -ECONNREFUSED at the first attempt: there is no service */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
     if (code == -EREMOTEIO && response.status == 422) {
@@ -238,7 +235,7 @@ static void print_submitted(const struct np_node *run, bool json)
     if (json)
         printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n",
             np_node_text(run, "id"),
-            np_node_text(run, "name")); /* a name needs no escapes: letters, digits, - _ . */
+            np_node_text(run, "name")); /* needs no escapes: letters, digits, - _ . */
     else
         np_run_print_state(run, false, stdout);
     fflush(stdout);
@@ -269,9 +266,7 @@ static int submit(const struct submission *s, const struct np_json *body, struct
     return np_client_end(client, code < 0 ? code : exit_code, err);
 }
 
-/* --- the config ------------------------------------------------------------------------------- */
-
-/* The file as NUL-ended text; np_free. */
+/* The file with a NUL; np_free. */
 static char *read_config(const char *path, struct np_err *err)
 {
     struct np_err why = {0};
@@ -290,8 +285,8 @@ static char *read_config(const char *path, struct np_err *err)
     return NULL;
 }
 
-/* Replaces *text of a config that builds on others by the merged config, because the service may
- * not be able to read the others. -EINVAL: has printed the mistakes. */
+/* Replaces *text of a config with a base by the merged config, because the service may not be able
+ * to read the base. -EINVAL: has printed the mistakes. */
 static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
 {
     struct np_report report;
@@ -300,7 +295,7 @@ static int merge_bases(struct submission *s, const char *path, char **text, stru
     int code = np_config_file_parse(*text, strlen(*text), path, &s->file, &report);
     if (!s->file.has_base) {
         np_report_fini(&report);
-        return 0; /* the service reports its mistakes */
+        return 0; /* the service reports the mistakes */
     }
     if (code < 0)
         np_complain_report(&report, NULL);

@@ -1,7 +1,7 @@
-/* `nnpipe token`: prints a token with which a browser shows the user's runs on the service's
- * page. The service keeps only its hash, so this command stores it in the user's state folder,
- * mode 0600. Callers who can read the service's own token (root, or the owner of a user's
- * service) get that one. Main thread. */
+/* `nnpipe token`: prints a token with which a browser shows the user's runs on the service's page.
+ * The service keeps only its hash, so this command stores the token in the user's state folder,
+ * mode 0600. A caller who can read the service's own token (root, or the owner of a user's service)
+ * gets that token. Main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,6 @@
 
 #define TOKEN_BYTES 64 /* hex digits */
 
-/* False: there is none, or it cannot be read. */
 static bool read_token(const char *path, char token[TOKEN_BYTES + 1])
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -38,7 +37,6 @@ static int write_token(const char *path, const char *token, struct np_err *err)
     return np_write_file(path, token, TOKEN_BYTES, NP_WRITE_PRIVATE | NP_WRITE_DURABLE, err);
 }
 
-/* Asks the service for a new token. */
 static int make_token(struct np_client *client, char token[TOKEN_BYTES + 1], struct np_err *err)
 {
     struct np_node *made = NULL;
@@ -63,7 +61,7 @@ static int find_token(
 
     if (code == 0 && *np_node_text(service, "state_dir") == '/')
         own = np_format("%s/token", np_node_text(service, "state_dir"));
-    /* The administrator's token is in the service's own file, which the service writes. */
+    /* The service itself writes the file of the administrator's token. */
     const bool is_own = code == 0 && own && access(own, R_OK) == 0;
     if (code == 0 && (renew || !read_token(is_own ? own : path, token))) {
         code = make_token(client, token, err);

@@ -11,7 +11,7 @@
 
 #define EXIT_TIMED_OUT 124 /* as timeout(1) */
 
-/* The order of np_run_exit_code()'s values, from good to bad. */
+/* Orders the values of np_run_exit_code(). */
 static int badness(int code)
 {
     return code == NP_EXIT_FAILED    ? 3

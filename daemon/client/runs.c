@@ -1,4 +1,3 @@
-/* See runs.h. */
 #include "daemon/client/runs.h"
 
 #include <errno.h>
@@ -43,7 +42,7 @@ static const char *device_of(const struct np_node *run)
     return *device ? device : np_node_text(run, "device");
 }
 
-/* --- words of a command line ------------------------------------------------------------------- */
+/* --- words of a command line ------------------------------------------------------------------ */
 
 bool np_run_id(const char *text, int64_t *ret_id)
 {
@@ -98,7 +97,7 @@ int np_run_exit_code(const struct np_node *run)
                                                                     : NP_EXIT_FAILED;
 }
 
-/* --- a table ----------------------------------------------------------------------------------- */
+/* --- a table ---------------------------------------------------------------------------------- */
 
 enum {
     ID,
@@ -119,7 +118,7 @@ enum {
     WHY
 };
 
-/* The two numbers: in which order `ls` and `top` drop columns from a narrow table
+/* The two numbers: the order in which `ls` and `top` drop columns from a narrow table
  * (daemon/ui/table.h). */
 static const struct np_column columns[] = {
     [ID] = {"id", true, false, 0, false, 0},
@@ -168,7 +167,6 @@ __attribute__((format(printf, 3, 0))) static void put_number(
     snprintf(row->cells[column], NP_TABLE_CELL, isnan(value) ? "-" : format, value);
 }
 
-/* Leaves the cell empty if the run lacks the key. */
 static void put_key(
     struct np_table_row *row, int column, const struct np_node *run, const char *key)
 {
@@ -187,7 +185,7 @@ static void step_text(const struct np_progress *progress, char *text, size_t byt
         snprintf(text, bytes, "%.0f/%.0f", progress->step, progress->total_steps);
 }
 
-/* The time since it finished, started or was queued: the latest of these. */
+/* Since it finished, started or was queued: the latest of these. */
 static void put_age(struct np_table_row *row, const struct np_node *run)
 {
     const double ended = number(run, "ended"), started = number(run, "started");
@@ -210,7 +208,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     if (np_node_get(run, "id")) {
         put_key(row, ID, run, "id");
         put_key(row, NAME, run, "name");
-    } else { /* without a service its folder's name is its id */
+    } else { /* without a service the ID is the folder's name */
         put_key(row, ID, run, "name");
     }
     put(row, STATE, np_node_text(run, "state"));
@@ -237,7 +235,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     return 0;
 }
 
-/* --- JSON -------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 void np_run_print_json(const struct np_node *run, FILE *out)
 {
@@ -276,7 +274,7 @@ void np_run_print_state(const struct np_node *run, bool json, FILE *out)
     fflush(out);
 }
 
-/* --- all fields -------------------------------------------------------------------------------- */
+/* --- all fields ------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 3, 4))) static void print(
     FILE *out, const char *what, const char *format, ...)
@@ -318,7 +316,6 @@ static void print_after(FILE *out, const struct np_node *after)
     fputc('\n', out);
 }
 
-/* The -o of `nnpipe submit`. */
 static void print_overrides(FILE *out, const struct np_node *list)
 {
     for (int i = 0; list && list->kind == NP_NODE_LIST && i < list->nr_items; i++)
