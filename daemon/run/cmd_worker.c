@@ -13,6 +13,7 @@
 #include "daemon/config/config.h"
 #include "daemon/run/run_parts.h"
 #include "daemon/service/run_enter.h"
+#include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/service/worker.h"
 #include "daemon/service/as_user.h"

@@ -4,7 +4,7 @@
 
 #include "daemon/config/setup.h"
 #include "daemon/data/remake.h"
-#include "daemon/run/run.h"
+#include "daemon/run/run_options.h"
 
 struct np_replay {
     uint64_t nr_steps;            /* of the run, by the keys in force */

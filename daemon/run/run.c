@@ -1,5 +1,5 @@
-/* See run.h. Opens all that a run needs, and closes it in reverse order. */
-#include "daemon/run/run_parts.h"
+/* Opens all that a run needs, and closes it in reverse order. */
+#include "daemon/run/run.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "daemon/analysis/trace.h"
 #include "daemon/run/evaluate.h"
 #include "daemon/run/run_folder.h"
+#include "daemon/run/run_parts.h"
 #include "loader/base/clock.h"
 
 #define MAX_RESULT (1u << 20)

@@ -4,38 +4,9 @@
 #ifndef NP_RUN_H
 #define NP_RUN_H
 
-#include "daemon/analysis/observe.h"
-#include "daemon/cmd.h"
-#include "trainer/trainer.h"
+#include "daemon/run/run_options.h"
 
-struct np_run;
-
-/* For a run that is measured: no evaluations, no messages; it runs until step() returns true. */
-struct np_run_probe {
-    /* Called after each step; true ends the run without a checkpoint. `seen` is valid during the
-     * call. */
-    bool (*step)(void *context, struct np_run *run, const struct np_observed *seen);
-    void *context;
-    struct np_err *err; /* receives the run's error; nothing is printed */
-    unsigned stubs;     /* bits 1 << enum np_stage: stages to skip, copy and step only */
-};
-/* For the probe: waits for queued steps, writes a checkpoint, returns its seconds; 0: it failed. */
-double np_run_time_save(struct np_run *run);
-/* The settings of the run at this moment, with `auto` resolved. */
-void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
-
-struct np_run_options {
-    const struct np_run_probe *probe;       /* NULL: none */
-    const struct np_run_follower *follower; /* NULL: none */
-    const char *into;      /* a folder that the caller has locked; NULL: a new one below `runs` */
-    const char *into_name; /* `into` in messages and records */
-    bool json, resume, reset_schedule;
-    const char *resume_dir;               /* NULL: the newest unfinished run */
-    const char *weights;                  /* NULL: random ones */
-    const struct np_overrides *overrides; /* for messages */
-    const char *submitted;  /* -o of a submitted run, a line each, already applied; or NULL */
-    struct np_trace *trace; /* NULL: none; the caller finishes it afterwards */
-};
+struct np_config;
 int np_run_train(struct np_config *config, const struct np_run_options *options); /* exit code */
 
 #endif

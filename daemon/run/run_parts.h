@@ -14,25 +14,15 @@
 
 #include "daemon/config/setup.h"
 #include "daemon/run/compute.h"
-#include "daemon/run/run.h"
 #include "daemon/run/run_change.h"
 #include "daemon/run/run_log.h"
+#include "daemon/run/run_options.h"
 #include "daemon/run/watch.h"
 #include "daemon/ui/curves.h"
 #include "daemon/ui/progress.h"
 #include "loader/loader.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/plan.h"
-
-enum np_device_trouble { NP_DEVICE_WELL, NP_DEVICE_ABSENT /* not opened */, NP_DEVICE_FAILED };
-
-/* Called with each batch, and when the activity changes. Trainer thread. */
-struct np_run_follower {
-    void (*at)(void *context, const struct np_run *run, const char *doing);
-    void *context;
-    struct np_err *err;              /* receives the error of a failed run, which is also printed */
-    enum np_device_trouble *trouble; /* receives whether the device caused it */
-};
 
 /* Sums since the last progress line, since the epoch's start, and of the whole run. */
 struct np_run_sums {

@@ -13,6 +13,7 @@
 #include "daemon/config/config.h"
 #include "daemon/run/evaluate.h"
 #include "daemon/run/inference.h"
+#include "daemon/run/run.h"
 #include "daemon/run/run_parts.h"
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
