@@ -35,7 +35,6 @@ void np_config_reference(FILE *out);
 void np_config_keys(FILE *out);
 void np_service_reference(FILE *out);
 
-/* A flag of a command. */
 struct np_flag {
     const char *name;  /* "--json" */
     const char **text; /* for a flag with a value: gets it; the last one counts */
@@ -66,7 +65,7 @@ int np_cmd_config(const char *path, const struct np_overrides *overrides, const 
 
 /* Prints "nnpipe COMMAND: TEXT" to stderr and returns NP_EXIT_USAGE. */
 int np_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints a line to stderr; a function for notes. context: unused. */
+/* Prints a line to stderr. context: unused; so it can be a function for notes. */
 void np_note(void *context, const char *text);
 /* Prints "listing PATH: N files" to stderr, at most every five seconds; a function for counts of
  * np_source_open(). context: uint64_t, np_now_ns() at the beginning. */

@@ -1,4 +1,3 @@
-/* See cmd.h. Parses the flags of a command line, and prints mistakes. */
 #include "daemon/cmd.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/nearest.h"
 
-#define LISTING_NS 5000000000ull /* from line to line */
+#define LISTING_NS 5000000000ull
 
 #define MAX_FLAGS 64
 

@@ -347,7 +347,6 @@ static const char *nearest(const char *group, const char *word)
     return np_nearest(word, names);
 }
 
-/* Prints "nnpipe: there is no command 'trian'; did you mean 'train'?" */
 static void print_unknown(const char *group, const char *word)
 {
     const char *near = nearest(group, word), *space = group ? " " : "";
@@ -390,7 +389,6 @@ static const struct np_command *find_command(int nr_words, char **words, int *re
     return command;
 }
 
-/* Prints the commands of a group as an error. Returns NP_EXIT_USAGE. */
 static int print_missing(const struct np_command *group)
 {
     const char *comma = "";
@@ -407,7 +405,6 @@ static int print_missing(const struct np_command *group)
 
 /* --- help ------------------------------------------------------------------------------------ */
 
-/* Prints the list of commands. */
 static void print_commands(FILE *out)
 {
     fputs("usage: nnpipe COMMAND ...\n\n", out);
@@ -448,7 +445,6 @@ static int help_command(int nr_words, char **words)
     return NP_EXIT_DONE;
 }
 
-/* `nnpipe help WORDS...`: prints the help of a command, a reference, or the list. The exit code. */
 static int help(int nr_words, char **words)
 {
     if (nr_words == 0 || *words[0] == '-' || strcmp(words[0], "help") == 0)

@@ -1,4 +1,3 @@
-/* See observe.h. Two snapshots and their difference. */
 #include "daemon/analysis/observe.h"
 
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "daemon/analysis/profile.h"
 #include "loader/ring.h"
 
-/* All counters at one moment. */
 struct np_snapshot {
     uint64_t ns, images, steps, entered, missed;
     struct np_stat_sum readers, trainer;

@@ -65,11 +65,10 @@ struct np_ceilings {
     double read_warm; /* not dropped */
     double read_deep; /* cold, with NP_DEEPER times the reads in flight */
     double loader;    /* from reading to finished batches */
-    double copy;      /* host to device */
-    double step;      /* the training step on a batch that is ready */
+    double copy;
+    double step; /* the training step on a batch that is ready */
 };
 
-/* Settings and sizes of the run. */
 struct np_knobs {
     int readers, depth, prefetch, batch;
     char io[16], cache[16], device[32], precision[8];
@@ -77,8 +76,8 @@ struct np_knobs {
     uint64_t nr_samples;     /* of the training set */
     uint64_t set_bytes;      /* its encoded bytes */
     uint64_t picture_bytes;  /* of one decoded picture, about */
-    uint64_t row_bytes;      /* of one row of a batch */
-    uint64_t device_room;    /* bytes free on the device for a cache; 0: it has no cache */
+    uint64_t row_bytes;
+    uint64_t device_room; /* bytes free on the device for a cache; 0: it has no cache */
     uint64_t memory_bytes, free_bytes; /* of the machine */
     double cores;                      /* usable */
     bool device_has_memory;            /* a GPU or sim: the step takes no core */
@@ -153,7 +152,7 @@ struct np_profile {
     struct np_profile_verdict verdict;
     double noise;    /* relative difference of equal (A/A) trials; 0: not measured */
     double overhead; /* of the profiler, relative, measured */
-    double seconds;  /* the profile's duration */
+    double seconds;
     bool deep, verified;
     bool verify_fills; /* the advised cache was still in its first epoch: nothing was verified */
     struct np_deep_stage stubbed[NP_NR_STAGES];

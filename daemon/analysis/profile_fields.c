@@ -1,4 +1,3 @@
-/* See profile_fields.h. */
 #include "daemon/analysis/profile_fields.h"
 
 #include <errno.h>

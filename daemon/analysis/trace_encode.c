@@ -1,6 +1,6 @@
-/* See trace_encode.h. Every encoder writes at a pointer and returns the end of its bytes. The
- * pointer is a local variable everywhere: stored in a struct, it would be read again after each
- * byte, because for the compiler that byte may have changed it. */
+/* Every encoder writes at a pointer and returns the end of its bytes. The pointer is a local
+ * variable everywhere: stored in a struct, it would be read again after each byte, because for
+ * the compiler that byte may have changed it. */
 #include "daemon/analysis/trace_encode.h"
 
 #include <assert.h>

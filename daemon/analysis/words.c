@@ -1,4 +1,4 @@
-/* See words.h. Only formats: the figures and the verdict come from the model. */
+/* Only formats: the figures and the verdict come from the model. */
 #include "daemon/analysis/words.h"
 
 #include <ctype.h>

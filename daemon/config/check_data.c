@@ -1,4 +1,4 @@
-/* See check_data.h. A child lists the data and writes messages; the parent waits for them. */
+/* A child lists the data and writes messages; the parent waits for them. */
 #include "daemon/config/check_data.h"
 
 #include <errno.h>
@@ -80,8 +80,8 @@ static void place_of(const struct np_config *config, const char *text, int *line
     }
 }
 
-/* Receives the last message, and passes on notes. 1: *ret_message is the last one; -ETIMEDOUT;
- * another -errno: the child has died. */
+/* Receives the last message, and passes notes to the caller. 1: *ret_message is the last one;
+ * -ETIMEDOUT; another -errno: the child has died. */
 static int receive(struct np_child *child, uint64_t until_ns,
     void (*notes)(void *context, const char *text), struct message *ret_message)
 {

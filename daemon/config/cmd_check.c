@@ -25,7 +25,7 @@
 #define MAX_SECONDS   86400
 
 #define MAX_TEXT       (1u << 20)
-#define FOLDER_SECONDS 3 /* for the runs folder, beside what the data left of their time */
+#define FOLDER_SECONDS 3 /* for the runs folder, added to what the data check left of its time */
 
 struct check {
     const struct np_overrides *overrides;
@@ -83,8 +83,7 @@ static int check_all(const struct check *check, int nr, char **paths)
     return code;
 }
 
-/* --- check --whole
- * ---------------------------------------------------------------------------------- */
+/* --- check --whole -------------------------------------------------------------------------- */
 
 /* Bytes of f32 weights and optimizer state, and of the manifest. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
@@ -123,8 +122,8 @@ static int inspect_folder(const void *context, int out_fd)
     return np_child_write(out_fd, &folder, sizeof(folder)) < 0;
 }
 
-/* Makes the runs folder if it is missing, in a child, since a call on hung storage never
- * returns. -ETIMEDOUT: it did not answer. */
+/* Makes the runs folder if it is missing, in a child, since a call on hung storage never returns.
+ * -ETIMEDOUT: the child did not answer. */
 static int check_folder(const struct np_config *config, double seconds, struct folder *ret_folder)
 {
     const struct np_child_start start = {.uid = geteuid(),

@@ -1,4 +1,3 @@
-/* Opens the config that a command names, and prints its mistakes. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

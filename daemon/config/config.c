@@ -1,5 +1,5 @@
-/* See config.h. Parses a config with the top-level option table, and each section with the table
- * of its module. Reads only the config's files and writes none; all mistakes go into one report. */
+/* Parses a config with the top-level option table, and each section with the table of its module.
+ * Reads only the config's files and writes none; all mistakes go into one report. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -379,7 +379,7 @@ static bool has_length(const struct np_config *config, const char *key)
     return np_node_get(np_node_get(config->root, "train"), key) != NULL;
 }
 
-/* Applies overrides and parses the tree. Takes ownership of config. */
+/* Takes ownership of config. */
 static int finish(struct np_config *config, const char *const *overrides, int nr_overrides,
     struct np_config **ret_config, struct np_report *report)
 {

@@ -6,8 +6,6 @@
 
 #include "trainer/graph/graph.h"
 
-/* --- normal form ----------------------------------------------------------------------------- */
-
 static struct np_node *blocks_node(const struct np_node *blocks)
 {
     struct np_node *map;
@@ -20,7 +18,6 @@ static struct np_node *blocks_node(const struct np_node *blocks)
     return map;
 }
 
-/* Adds the defaults. */
 static struct np_node *loss_node(const struct np_node *loss)
 {
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
@@ -63,7 +60,7 @@ static struct np_node *section_node(const struct np_config *config, const char *
     return NULL;
 }
 
-/* Of epochs and steps only the one that decides is printed; the other one is 0. */
+/* epochs or steps: only the key that decides is printed; the other key is 0. */
 static void drop_zero(struct np_node *map, const char *key)
 {
     for (int i = 0; i < map->nr_items; i++)

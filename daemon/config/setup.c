@@ -1,4 +1,3 @@
-/* See setup.h. */
 #include "daemon/config/setup.h"
 
 #include <errno.h>
@@ -226,7 +225,6 @@ static int open_set(const struct np_source_options *options, const char *what,
     return check_unlabelled(options, what, progress, *ret_index, err);
 }
 
-/* A set and its fields of a setup. */
 struct other {
     const char *what;
     const struct np_source_options *options;
@@ -302,8 +300,6 @@ int np_setup_data(const struct np_config *config, const struct np_source_progres
         code = np_setup_set(config, NP_SET_TEST, progress, setup, err);
     return code;
 }
-
-/* --- the graph ------------------------------------------------------------------------------- */
 
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report)

@@ -1,5 +1,4 @@
-/* See setup.h. The classes of a run, from the training set or a file, and the labels of each
- * set. */
+/* The classes of a run, from the training set or a file, and the labels of each set. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +44,6 @@ static struct named *sorted_names(const struct np_node *list, struct np_err *err
     return names;
 }
 
-/* Reports the first repeated line. */
 static int check_unique(const char *path, const struct np_node *list, struct np_err *err)
 {
     struct named *names = sorted_names(list, err);

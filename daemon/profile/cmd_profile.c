@@ -97,7 +97,6 @@ static int measure(struct profiling *p, struct np_err *err)
 
 /* --- the outcome ------------------------------------------------------------------------------ */
 
-/* profile.html and profile.json into the folder. */
 static int write_files(struct profiling *p, struct np_err *err)
 {
     const struct options *ask = &p->ask;
@@ -281,7 +280,6 @@ static int compare_stored(struct profiling *p, struct np_err *err)
     return code;
 }
 
-/* Is there a flag for measuring? */
 static bool measures(const struct options *ask, const struct np_flag *flags)
 {
     for (; flags->name; flags++)

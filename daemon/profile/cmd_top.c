@@ -32,7 +32,7 @@ struct top {
     char tag[96];                      /* the response's ETag; "": none */
     char chosen[RUN_ID], open[RUN_ID]; /* as id_of(); open "": the list is shown */
     int chosen_at;                     /* the row of the chosen run */
-    const char *verb;                  /* the action that waits for a yes; NULL: none */
+    const char *verb;                  /* the action that waits for confirmation; NULL: none */
     bool away;                         /* the service does not answer: the screen is old */
     char message[256];                 /* on the last line, until the next key */
     int64_t next;                      /* byte of the open run's metrics; -1: read their end */
@@ -177,7 +177,7 @@ static int read_pipeline(struct top *top, struct np_err *err)
     return 0;
 }
 
-/* Reads everything that the screen shows. 0 also if the service is away. */
+/* Returns 0 also if the service does not answer. */
 static int refresh(struct top *top, struct np_err *err)
 {
     struct np_err fresh = {0};

@@ -36,7 +36,7 @@ static int trial(struct measuring *m, double seconds, struct np_err *err)
         .ribbon = m->profile->ribbon,
         .nr_ribbon = &m->profile->nr_ribbon};
 
-    m->profile->nr_ribbon = 0; /* the last trial's is shown */
+    m->profile->nr_ribbon = 0; /* the report shows the last trial's */
     int code = np_trial_run(m->rig, &options, &m->trials[m->nr_trials], err);
 
     m->nr_trials += code == 0;

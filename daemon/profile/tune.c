@@ -1,7 +1,7 @@
-/* See tune.h. The model ranks the settings. The best of each kind of cache is measured; then one
- * knob after the other is moved from the best so far, as long as that gains. Last, the winner
- * and the unchanged config run in turn (A B B A), and the winner is taken only if it is better
- * beyond noise. */
+/* The model ranks the settings. The best of each kind of cache is measured; then one knob after
+ * the other is moved from the best so far, as long as that gains. Last, the winner and the
+ * unchanged config run in turn (A B B A), and the winner is taken only if it is better beyond
+ * noise. */
 #include "daemon/profile/tune.h"
 
 #include <errno.h>

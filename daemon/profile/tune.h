@@ -77,7 +77,6 @@ int np_tuning_write(
  * *ret_path: the file, np_free; unchanged if none was written. */
 int np_advice_write(const struct np_profile *profile, const char *config_path, const char *dir,
     char **ret_path, struct np_err *err);
-/* Prints a line per trial, then the result. */
 void np_tuning_print(const struct np_tuning *tuning, FILE *out);
 /* The event `tuned`; the line belongs to json. */
 const char *np_tuning_event(const struct np_tuning *tuning, struct np_json *json);

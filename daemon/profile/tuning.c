@@ -1,4 +1,3 @@
-/* See tune.h. */
 #include "daemon/profile/tune.h"
 
 #include <errno.h>
@@ -14,8 +13,6 @@
 #include "loader/base/mem.h"
 #include "loader/base/option.h"
 #include "loader/base/yaml.h"
-
-/* --- caps ------------------------------------------------------------------------------------- */
 
 struct caps {
     int64_t memory, cores;
@@ -113,8 +110,8 @@ int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
 /* --- a config that builds on the one measured --------------------------------------------------- */
 
 struct changed {
-    char base[PATH_MAX]; /* the config measured */
-    const char *by;      /* the flag that has found the changes */
+    char base[PATH_MAX];
+    const char *by;      /* the flag that found the changes */
     double rate, gain;   /* with the changes; relative */
     const char *changes; /* YAML */
 };

@@ -50,7 +50,6 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
             top5, rate);
 }
 
-/* The set that is evaluated. */
 struct chosen {
     enum np_which_set set;
     struct np_index *index;

@@ -73,7 +73,6 @@ static void close_predictor(struct predictor *p)
     np_inference_close(&p->net);
 }
 
-/* One file into p->row. */
 static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
@@ -210,7 +209,7 @@ struct images {
     size_t room;
 };
 
-/* Takes path. */
+/* Takes ownership of path. */
 static void add_image(struct images *images, char *path)
 {
     np_grow(&images->paths, &images->room, (size_t)images->nr_paths + 1, sizeof(path));

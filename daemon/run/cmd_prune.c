@@ -17,8 +17,8 @@
 struct prune {
     int keep;
     bool dry_run, json;
-    int nr_runs;          /* so far */
-    uint64_t freed, kept; /* bytes of those */
+    int nr_runs;
+    uint64_t freed, kept; /* bytes */
 };
 
 struct usage {             /* of a folder of checkpoints */

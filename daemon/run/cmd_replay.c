@@ -1,5 +1,5 @@
-/* `nnpipe replay RUN --step N [--row R]`: the rows of a training step of a run again, as PNG files
- * and JSON. `nnpipe replay RUN --worst K`: the rows with the highest losses of its last epoch, as
+/* `nnpipe replay RUN --step N [--row R]`: makes the rows of a training step again, as PNG files
+ * and JSON. `nnpipe replay RUN --worst K`: the rows with the highest losses of the last epoch, as
  * one PNG file and JSON. */
 #include <errno.h>
 #include <inttypes.h>
@@ -30,16 +30,15 @@ struct request {
     bool json;
 };
 
-/* A replay under way. */
 struct show {
     const struct request *request;
     struct np_replay replay;
     struct np_ui ui;
     struct np_io io;
     struct np_table table;
-    char *folder; /* of the files */
-    FILE *lines;  /* of the rows' JSON */
-    char *text;   /* the same as text, once `lines` is closed; free() */
+    char *folder;
+    FILE *lines; /* of the rows' JSON */
+    char *text;  /* the same as text, once `lines` is closed; free() */
     size_t text_bytes;
     int nr_replaced;
 
@@ -193,7 +192,6 @@ static int write_lines(struct show *show, struct np_err *err)
     return code;
 }
 
-/* The table, and a warning. */
 static void print_table(struct show *show)
 {
     const struct np_table_look look = {.chosen = -1,

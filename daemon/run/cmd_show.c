@@ -22,8 +22,8 @@ static uint64_t node_params(const struct np_graph *graph, const struct np_op_nod
     return n;
 }
 
-/* Not a layer for a reader. A batchnorm is two nodes, its statistics and the rest: the second is
- * shown. */
+/* Hides nodes that are no layer for the user. A batchnorm is two nodes, its statistics and the
+ * rest: only the second is shown. */
 static bool is_hidden(enum np_op op)
 {
     return op == NP_OP_INPUT || op == NP_OP_BN_STATS || op == NP_OP_CROSS_ENTROPY;

@@ -27,7 +27,7 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     return code;
 }
 
-/* Checks flags and operands (argv[1] to argv[nr]) together. 0, or NP_EXIT_USAGE after a message. */
+/* argv[1] to argv[nr]: the operands. 0, or NP_EXIT_USAGE after a message. */
 static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
     const char *trace_limit)
 {

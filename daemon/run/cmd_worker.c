@@ -30,7 +30,7 @@ struct worker {
     struct np_job job;
     int lock_fd, report_fd; /* -1: none */
     int segment;
-    uint64_t report_ns; /* time of the last report */
+    uint64_t report_ns;
     const char *doing;
     struct np_progress progress;
     struct np_json line;

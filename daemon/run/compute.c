@@ -1,4 +1,3 @@
-/* See compute.h. */
 #include "daemon/run/compute.h"
 
 #include <errno.h>

@@ -1,4 +1,3 @@
-/* See evaluate.h. */
 #include "daemon/run/evaluate.h"
 
 #include <errno.h>

@@ -1,4 +1,3 @@
-/* See inference.h. */
 #include "daemon/run/inference.h"
 
 #include <errno.h>
@@ -20,7 +19,8 @@ static void note(const struct np_inference *inference, const char *text)
     inference->progress->note(inference->progress->context, text);
 }
 
-/* Notes that the run's value of a key is used, if the config's differs. Takes both nodes. */
+/* If the config's value of a key differs, prints a note that the run's value is used. Takes
+ * ownership of both nodes. */
 static void say_other(const struct np_inference *inference, struct np_node *run,
     struct np_node *config, const char *key)
 {
@@ -33,7 +33,6 @@ static void say_other(const struct np_inference *inference, struct np_node *run,
     np_node_free(config);
 }
 
-/* Uses the test chain that the run was evaluated with. */
 static int take_chain(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *list = np_node_get(inference->facts, "test_augment");
@@ -57,7 +56,6 @@ static int take_chain(struct np_inference *inference, struct np_err *err)
     return 0;
 }
 
-/* Uses the mean and std that the network was trained with. */
 static int take_normalize(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *node = np_node_get(inference->facts, "normalize");

@@ -1,4 +1,4 @@
-/* See losses_file.h. All records have one size, so only the end of a long file is read. */
+/* All records have one size, so only the end of a long file is read. */
 #include "daemon/run/losses_file.h"
 
 #include <errno.h>
@@ -56,7 +56,6 @@ static int read_head(struct file *file, struct np_err *err)
     return 0;
 }
 
-/* Reads record i, and the step it is of. */
 static int read_record(struct file *file, uint64_t i, uint64_t *ret_step, struct np_err *err)
 {
     const uint64_t at = sizeof(struct np_losses_head) + i * file->record_bytes;

@@ -1,5 +1,5 @@
 /* Reads sample_losses.bin of a run (run_log.h has its format): the losses of the rows of the last
- * epoch. Also while the run goes on. Main thread. */
+ * epoch. The run may be training meanwhile. Main thread. */
 #ifndef NP_LOSSES_FILE_H
 #define NP_LOSSES_FILE_H
 

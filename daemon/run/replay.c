@@ -1,5 +1,5 @@
-/* See replay.h. What a resumed run may change (rate, schedule, length) changes no row, and all other
- * keys that a row depends on must stay: so one config replays every step. */
+/* What a resumed run may change (rate, schedule, length) changes no row, and all other keys that
+ * a row depends on must stay: so one config replays every step. */
 #include "daemon/run/replay.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include "daemon/run/run_folder.h"
 #include "daemon/run/run_parts.h"
 
-/* Takes what the run's folder says: keys that its config.yaml is too old for, and changes. */
+/* Puts into the config what the run's folder stores: keys that its config.yaml is too old to
+ * have, and changes. */
 static int take_keys(
     struct np_replay *replay, const char *dir, const struct np_node *facts, struct np_err *err)
 {

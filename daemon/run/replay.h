@@ -14,7 +14,7 @@ struct np_replay {
     char changed[1024]; /* a file that has changed since it was listed; "": none */
     bool usage;         /* the command line or the data caused the error: exit code 2 */
 
-    /* of replay.c */
+    /* private to replay.c */
     struct np_run *run;
     struct np_run_options options;
     struct np_stat *stat;

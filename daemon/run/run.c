@@ -125,7 +125,7 @@ static int train(struct np_run *run, struct np_err *err)
     np_watch_ring(run->watch, NULL);
     if (code == -EBADMSG) /* also those of prefetched batches */
         np_run_take_bad(run, UINT64_MAX, true);
-    if (run->stop_err.code) /* a hook's own error says more */
+    if (run->stop_err.code) /* a hook's own error has more detail */
         *err = run->stop_err;
     return code;
 }
@@ -355,7 +355,6 @@ static void report_error(struct np_run *run, const struct np_err *err)
     np_ui_error(&run->ui, err);
 }
 
-/* Reports why the run did not finish; returns its exit code. */
 static int report_end(struct np_run *run, int code, const struct np_err *err)
 {
     const bool saved = run->saved_step != UINT64_MAX;

@@ -1,4 +1,3 @@
-/* See run_change.h. */
 #include "daemon/run/run_change.h"
 
 #include <errno.h>
@@ -51,7 +50,7 @@ static const struct np_node *value_at(const struct np_node *config, const char *
     return parent ? np_node_get(parent, key) : NULL;
 }
 
-/* Takes value. */
+/* Takes ownership of value. */
 static bool put(struct np_node *config, const char *path, struct np_node *value)
 {
     const char *key;

@@ -1,4 +1,3 @@
-/* See run_folder.h. */
 #include "daemon/run/run_folder.h"
 
 #include <dirent.h>

@@ -9,7 +9,6 @@
 
 #include "daemon/ui/curves.h"
 
-/* Epochs that are complete after that many steps. */
 static uint64_t epochs_done(const struct np_run *run, uint64_t step)
 {
     return step * (uint64_t)run->config->loader.batch / run->nr_train;

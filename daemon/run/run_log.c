@@ -1,4 +1,3 @@
-/* See run_log.h. */
 #include "daemon/run/run_log.h"
 
 #include <errno.h>
@@ -30,7 +29,6 @@ static uint64_t *bytes_of(struct np_position *position, int file)
     return bytes[file];
 }
 
-/* Opens a file and cuts it back to max_bytes. */
 static int open_one(struct np_run_log *log, int file, uint64_t max_bytes, struct np_err *err)
 {
     char *path = np_format("%s/%s", log->dir, names[file]);

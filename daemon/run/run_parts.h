@@ -75,7 +75,7 @@ struct np_run {
     char train_names[17];      /* checksum over names and labels; empty: not computed yet */
     char train_sum[17];        /* over labels and sizes */
     bool warned_changed[2];    /* by enum np_batch_kind: np_run_say_changed() */
-    bool said_flush;           /* why entries are not kept */
+    bool said_flush;           /* the log has the reason why entries are not kept */
     bool old_order;            /* classes are in the checkpoint's order, not the config's */
     struct np_changes changes; /* of rate, schedule and length since the run began */
     struct np_position position;
@@ -138,7 +138,7 @@ double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no i
 
 /* --- run_data.c ------------------------------------------------------------------------------------ */
 
-int np_run_open_data(struct np_run *run, struct np_err *err); /* opens the sets and their order */
+int np_run_open_data(struct np_run *run, struct np_err *err);
 /* Sets samples, steps and sampler; again after run_place.c has changed the run's length. */
 int np_run_open_order(struct np_run *run, struct np_err *err);
 /* Steps of a run with that many epochs, or, if epochs is 0, steps. For a probe: practically

@@ -88,7 +88,6 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
 
 /* --- may it resume? -------------------------------------------------------------------------- */
 
-/* A run folder to resume in. */
 struct place {
     struct np_node *facts;    /* of its newest checkpoint */
     struct np_node *resolved; /* this start's resolved config, with the folder's current values */

@@ -1,4 +1,4 @@
-/* Shared by the parts of a run: messages, names, position. See run_parts.h. */
+/* Shared by the parts of a run: messages, names, position. */
 #include "daemon/run/run_parts.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Finds the keys in which runs of the same network differ, as in a sweep. See runs_found.h. */
+/* Finds the keys in which runs of the same network differ, as in a sweep. */
 #include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct leaves {
     int run;
 };
 
-/* Every run has its own, or they are compared whole. */
+/* Keys that differ in every run, or that are compared as a whole. */
 static bool left_out(const char *key)
 {
     static const char *const keys[] = {"name", "runs", "model", "blocks", NULL};
@@ -65,7 +65,6 @@ static void flatten(struct leaves *all, const struct np_node *node, const char *
     }
 }
 
-/* Of a node's keys and values. */
 static uint64_t hash(const struct np_node *node, uint64_t seed)
 {
     if (!node)

@@ -1,4 +1,3 @@
-/* See runs_found.h. */
 #include "daemon/run/runs_found.h"
 
 #include <dirent.h>
@@ -283,7 +282,7 @@ static bool is_run(const char *dir)
     return regular(dir, "config.yaml") != 0;
 }
 
-/* Takes dir. */
+/* Takes ownership of dir. */
 static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
 {
     np_grow(&runs->runs, &runs->room, (size_t)runs->nr_runs + 1, sizeof(*runs->runs));

@@ -1,4 +1,4 @@
-/* See watch.h. The thread sleeps in poll() on a signalfd and an eventfd. */
+/* The thread sleeps in poll() on a signalfd and an eventfd. */
 #include "daemon/run/watch.h"
 
 #include <errno.h>

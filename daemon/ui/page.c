@@ -1,4 +1,4 @@
-/* See page.h. The assembler includes the files unchanged; dygraphs is Debian's libjs-dygraphs. */
+/* The assembler includes the files unchanged; dygraphs is Debian's libjs-dygraphs. */
 #include "daemon/ui/page.h"
 
 #include <errno.h>

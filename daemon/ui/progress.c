@@ -1,4 +1,3 @@
-/* See progress.h. */
 #include "daemon/ui/progress.h"
 
 #include <math.h>
@@ -172,7 +171,6 @@ static int width_of(const struct np_ui *ui)
     return columns > 20 ? columns - 1 : 79;
 }
 
-/* Draws over the live line on a terminal, else prints a line. */
 static void show(struct np_ui *ui, const char *text)
 {
     if (!ui->live) {

@@ -15,7 +15,7 @@ struct np_ui {
     bool json, live, colour, hushed; /* set once */
     FILE *text;                      /* set once: stdout, or stderr with --json */
     uint64_t last_ns;                /* main thread only: time of the last line */
-    uint64_t listing_ns;             /* the same, of listings */
+    uint64_t listing_ns;             /* main thread only: time of the last line about a listing */
     struct np_json object;           /* main thread only: the event being written */
     pthread_mutex_t lock;
     bool drawn; /* under lock: the screen shows a live line */
@@ -25,7 +25,6 @@ void np_ui_init(struct np_ui *ui, bool json);
 /* Prints nothing from now on. */
 void np_ui_hush(struct np_ui *ui);
 void np_ui_fini(struct np_ui *ui);
-/* Prints a line of text. */
 void np_ui_say(struct np_ui *ui, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void np_ui_note(void *ui, const char *text); /* np_ui_say() as a function for notes */
 /* Prints a warning to standard error. */

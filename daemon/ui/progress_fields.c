@@ -1,4 +1,3 @@
-/* See progress_fields.h. */
 #include "daemon/ui/progress_fields.h"
 
 #include <math.h>

@@ -1,4 +1,3 @@
-/* See reference.h. */
 #include "daemon/ui/reference.h"
 
 static const char *const type_texts[] = {

@@ -1,4 +1,3 @@
-/* See table.h. */
 #include "daemon/ui/table.h"
 
 #include <string.h>
@@ -32,7 +31,7 @@ static int spare_of(const struct np_table *table, int column)
     return table->live ? table->columns[column].live_spare : table->columns[column].spare;
 }
 
-/* Computes the width of each column; 0: left out. */
+/* 0: the column is left out. */
 static void measure(const struct np_table *table, int width, int *widths)
 {
     const struct np_column *columns = table->columns;

@@ -1,4 +1,3 @@
-/* See terminal.h. */
 #include "daemon/ui/terminal.h"
 
 #include <errno.h>
