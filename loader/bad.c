@@ -1,7 +1,7 @@
 /* The bad-sample policy. Readers add samples in any order and ahead of the run; the run judges each
- * batch in order when it takes it. So the batch at which a run ends depends on the data alone, not
- * on how far the readers were. The budget bounds the memory: once it is spent, readers look for no
- * replacement. */
+ * batch when it takes it, in order. So the batch at which a run ends depends on the data alone, not
+ * on the progress of the readers. The budget bounds the memory: once it is spent, readers look for
+ * no replacement. */
 #include "loader/bad.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ static uint64_t period_of(const struct np_bad_sample *sample)
     return sample->kind == NP_BATCH_TRAIN ? sample->epoch : sample->step;
 }
 
-/* Number of samples in the sample's epoch or evaluation, and how many of them may be bad. */
+/* Samples in the epoch or evaluation of this one. */
 static uint64_t samples_of(const struct np_bad *bad, const struct np_bad_sample *sample)
 {
     return sample->kind == NP_BATCH_TRAIN ? bad->options.nr_train : bad->options.nr_eval;
@@ -91,7 +91,7 @@ int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np
 {
     const struct count *judged = &bad->counts[sample->kind];
     struct entry *entry = np_try_alloc(sizeof(*entry), err), **at;
-    uint64_t nr_bad = 1; /* in this period up to this sample, at least */
+    uint64_t nr_bad = 1; /* a lower bound: bad samples of this period up to this one */
 
     if (!entry)
         return -ENOMEM;
@@ -108,7 +108,7 @@ int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np
     return bad->options.fail || nr_bad > allowed_of(bad, sample) || sample->attempt >= MAX_ATTEMPTS;
 }
 
-/* nr_bad: in the sample's epoch or evaluation, up to this sample. */
+/* nr_bad: in the same epoch or evaluation, this sample included. */
 static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, uint64_t nr_bad,
     struct np_err *err)
 {

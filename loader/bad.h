@@ -8,11 +8,11 @@
 #include "loader/base/err.h"
 #include "loader/batch.h"
 
-/* A sample that was replaced (training) or masked (evaluation). */
+/* A bad sample: replaced in training, masked in an evaluation. */
 struct np_bad_sample {
     uint64_t step, sample;
-    uint64_t seq;     /* number of its batch */
-    int row, attempt; /* attempt: bad samples before it at this row */
+    uint64_t seq;     /* of its batch */
+    int row, attempt; /* attempt: number of bad samples before it at this row */
     uint32_t position, epoch;
     enum np_batch_kind kind;
     char path[1024]; /* file, or shard:member */
@@ -23,21 +23,21 @@ struct np_bad_sample {
 struct np_bad;
 
 struct np_bad_options {
-    bool fail;                  /* the first one ends the run */
-    double budget;              /* share of an epoch, or of an evaluation */
+    bool fail;                  /* the first bad sample ends the run */
+    double budget;              /* max share of bad samples in an epoch or evaluation */
     uint64_t nr_train, nr_eval; /* samples */
-    uint32_t epoch;             /* in which the run begins */
-    uint64_t nr_bad;            /* bad samples of that epoch before the run resumed */
+    uint32_t epoch;             /* the first epoch of this process */
+    uint64_t nr_bad;            /* bad samples in that epoch before the run resumed */
 };
 
 int np_bad_new(const struct np_bad_options *options, struct np_bad **ret_bad, struct np_err *err);
 void np_bad_free(struct np_bad *bad);
-/* Copies a bad sample and keeps it until its batch is judged. Any thread. 0: replace it; 1: do not,
- * since the run will end at this row; -ENOMEM. */
+/* Copies a bad sample and keeps it until its batch is judged. Any thread. 0: replace it; 1: do not
+ * replace it, because the run will end at this row; -ENOMEM. */
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err);
-/* Judges a complete batch; for np_ring_judge(), with the struct np_bad as context. Call it for
- * every batch, in order. -EBADMSG: the policy is fail, the budget is spent, or no replacement of a
- * row was good. np_bad_next() then returns the batch's bad samples. */
+/* Judges a complete batch; np_ring_judge() calls it for every batch, in order, with the struct
+ * np_bad as context. After it np_bad_next() returns the bad samples of the batch. -EBADMSG: the
+ * policy is fail, the budget is spent, or all replacements of a row were bad. */
 int np_bad_judge(void *context, uint64_t seq, struct np_err *err);
 /* The next judged sample, in order of batch, row and attempt; false: none. Any thread. */
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample);

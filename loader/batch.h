@@ -1,5 +1,5 @@
-/* The layout of a batch in memory, and the origin of each row. Shared by source/ and pixels/, the
- * loader, which fills a batch, and the trainer, which takes it. */
+/* The layout of a batch in memory, and the origin of each row. source/ and pixels/ share it with
+ * the loader, which fills a batch, and the trainer, which takes it. */
 #ifndef NP_BATCH_H
 #define NP_BATCH_H
 
@@ -29,7 +29,8 @@ struct np_raw {
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
 enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
-/* Which Pillow's rule decides the pass of a resize that comes first (np_geometry_order()). */
+/* The version of Pillow whose rule decides which pass of a resize comes first
+ * (np_geometry_order()). */
 enum np_pixels_rule { NP_RULE_PILLOW_12, NP_RULE_PILLOW_13 };
 
 /* The combined geometry of a chain of augmentations, drawn before decoding: crop `box` of the
@@ -48,7 +49,6 @@ struct np_geometry {
     uint8_t down_first; /* the vertical pass of the resize comes before the horizontal one */
 };
 
-/* The origin of a row. */
 struct np_row {
     uint64_t sample;   /* index in its set; UINT64_MAX: masked */
     uint32_t position; /* in its epoch's order */
@@ -56,8 +56,8 @@ struct np_row {
     uint16_t attempts; /* samples replaced before this one was good */
     int32_t source_w, source_h;
     struct np_geometry geometry;
-    /* Offset of the source's pixels, u8 (source_h, source_w, channels), in the arena of the cache
-     * that the device has a copy of: the device makes the row. NP_NOT_RESIDENT: the row is in the
+    /* Offset of the source's pixels, u8 (source_h, source_w, channels), in the arena of the cache.
+     * The device has a copy of the arena, and makes the row. NP_NOT_RESIDENT: the row is in the
      * batch. */
     uint64_t resident;
 };
@@ -71,9 +71,9 @@ struct np_batch {
     int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0 */
     struct np_row *about; /* (rows), pinned; the origin of each row */
     enum np_batch_kind kind;
-    uint64_t seq;            /* number of the batch in the run, evaluation included */
-    uint64_t step;           /* training: steps before this one; evaluation: training steps done */
-    uint32_t part, nr_parts; /* evaluation: this batch of so many */
+    uint64_t seq;  /* number in the run, evaluations included */
+    uint64_t step; /* training: steps before this batch; evaluation: training steps done */
+    uint32_t part, nr_parts; /* evaluation: number of this batch, and of all */
     int slot;
 };
 

@@ -1,4 +1,4 @@
-/* One arena, filled from its start, and one word a sample: its place in the arena. Any reader
+/* One arena, filled from its start, and a word for each sample: its offset in the arena. Any reader
  * thread writes; storing the word publishes the sample. */
 #include "loader/cache.h"
 
@@ -13,15 +13,15 @@
 #define ENTRY_ALIGN 16
 #define EXPECTED    1024 /* bytes to prefetch: the rest of an entry is read in order */
 
-/* A sample's word: not cached; being written, or no memory was left; or the entry's offset in the
- * arena plus FIRST. */
+/* A sample's word: EMPTY: not cached; TAKEN: a thread is writing it, or the arena was full; else
+ * its entry's offset in the arena plus FIRST. */
 enum { EMPTY = 0, TAKEN = 1, FIRST = 16 };
 
 struct entry {
     uint32_t bytes;
     int32_t width, height;
     int16_t channels;
-    bool mirrored; /* np_cache_mirror()'s thread alone */
+    bool mirrored; /* only the thread of np_cache_mirror() */
     _Alignas(ENTRY_ALIGN) uint8_t data[];
 };
 
@@ -57,7 +57,7 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
         np_err_context(err, "loader.cache (give it fewer bytes, or set it to none)");
         return -ENOMEM;
     }
-    madvise(cache->arena, cap_bytes, MADV_HUGEPAGE); /* the first epoch pays for each page */
+    madvise(cache->arena, cap_bytes, MADV_HUGEPAGE); /* fewer page faults in the first epoch */
     *ret_cache = cache;
     return 0;
 }
@@ -136,7 +136,7 @@ void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct
     struct entry *entry;
 
     assert(sample < cache->nr_samples[set]);
-    /* Two readers may have the same sample (one as a replacement): one of them writes it. */
+    /* Two readers may have the same sample (one as a replacement): only one of them writes it. */
     if (!__atomic_compare_exchange_n(
             word, &expected, TAKEN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return;

@@ -16,10 +16,10 @@ struct np_cached {
 };
 
 struct np_cache;
-/* Memory that a sample of so many bytes takes in the cache. */
+/* Memory that a sample of `bytes` bytes takes in the cache. */
 uint64_t np_cache_entry_bytes(uint64_t bytes);
-/* For samples 0..nr_samples[s]-1 of each of nr_sets sets (1 or 2). Takes 8 bytes a sample, and up
- * to cap_bytes as it fills. -ENOMEM. */
+/* For samples 0..nr_samples[s]-1 of nr_sets sets (1 or 2). Takes 8 bytes a sample, and up to
+ * cap_bytes as it fills. -ENOMEM. */
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     struct np_cache **ret_cache, struct np_err *err);
 void np_cache_free(struct np_cache *cache);
@@ -30,8 +30,8 @@ bool np_cache_find(
 void np_cache_expect(const struct np_cache *cache, int set, uint64_t sample);
 /* Would np_cache_put() store these bytes? Another thread may store them first. */
 bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes);
-/* Copies a sample in, unless it is there, another thread is writing it, or the limit is reached.
- * Any thread. */
+/* Copies a sample into the cache, unless it is there, another thread is writing it, or the limit is
+ * reached. Any thread. */
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached);
 
 /* For a device that keeps a copy of the whole arena: the arena's start, its maximum size, and

@@ -1,5 +1,4 @@
-/* Starts and stops the loader: resolves `auto`, allocates, starts threads. Called by the training
- * thread. */
+/* Starts and stops the loader: resolves `auto`, allocates, starts threads. Trainer thread. */
 #include "loader/loader.h"
 
 #include <assert.h>
@@ -13,29 +12,30 @@
 
 #define MIB (1024ull * 1024)
 
-/* Records up to this size, on average, are read ahead, though the order is random. */
+/* Up to this mean size of a record the kernel reads ahead, in spite of the random order. */
 #define READ_AHEAD_BYTES (64u << 10)
 
-/* auto: a reader's reads in flight, and the prefetched batches, on average. */
+/* auto: mean bytes of all reads in flight of a reader, and of the prefetched batches. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
 
-/* cache: auto keeps pixels of pictures up to this size: of a larger one only the crop is
+/* cache: auto keeps the pixels of pictures up to this size; of a larger one only the crop is
  * decoded. */
 #define AUTO_PICTURE_BYTES (64ull * 1024)
-/* A replayed stage stores outputs of at most so many batches, and samples, over all readers. */
+/* A replayed stage stores the outputs of at most this number of batches and samples, over all
+ * readers. */
 #define REPLAY_BATCHES 2
 #define REPLAY_SAMPLES 256
-#define REPLAY_MIN     8 /* samples of a reader */
-/* With hand-over replayed: additional slots, and the ring's size, since new memory is slow until it
- * is touched. */
+#define REPLAY_MIN     8 /* samples per reader */
+/* With the batch stage replayed: additional slots, and the max size of the ring, since new memory
+ * is slow at its first use. */
 #define REPLAY_SLOTS      64
 #define REPLAY_RING_BYTES (128 * MIB)
 
-/* Readers that hang in a read or open() so long after the stop are abandoned. */
+/* After a stop, a reader that hangs in a read or open() for this time is abandoned. */
 #define HANG_NS 500000000ull
 
-#define AUTO_CACHE_EPOCHS 3 /* the first one fills it, for about 5 % of the readers' time */
+#define AUTO_CACHE_EPOCHS 3 /* the first epoch fills it, for about 5 % of the readers' time */
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high)
 {
@@ -83,7 +83,7 @@ static int nr_slots(const struct np_loader_config *config)
     return (int)clamp((int64_t)REPLAY_RING_BYTES / bytes, slots, slots + REPLAY_SLOTS);
 }
 
-/* Few enough that all readers have theirs within the first batches. */
+/* So few that each reader has stored its own within the first batches. */
 static int replay_samples(const struct np_loader_config *config, int nr_readers)
 {
     return (int)clamp(
@@ -114,7 +114,7 @@ static int open_set(
         code = np_entries_open(
             set->index, options->entries_bytes, !options->entries_fixed, &loader->entries[s], err);
     set->entries = loader->entries[s];
-    /* Read-ahead pays for whole records, but not around parts of large ones. */
+    /* Read-ahead is good for whole records, and bad around parts of large ones. */
     const bool parts = s == NP_BATCH_TRAIN && options->shuffle == NP_SHUFFLE_FULL && set->entries &&
                        np_index_mean_extent(set->index) >= READ_AHEAD_BYTES;
     if (!code)
@@ -140,7 +140,7 @@ static int open_sets(
     for (int s = 0; !code && s < 2; s++) {
         struct np_set *set = &sets[s];
 
-        if (s == NP_BATCH_EVAL && set->index == sets[0].index) { /* two parts of a split set */
+        if (s == NP_BATCH_EVAL && set->index == sets[0].index) { /* two parts of one set */
             set->files = sets[0].files;
             set->changed = sets[0].changed;
             set->entries = sets[0].entries;
@@ -172,8 +172,8 @@ enum np_cache_kind np_loader_auto_cache(
                                                                     : NP_CACHE_NONE;
 }
 
-/* Resolves `device`: a cache in host memory if the device cannot keep one or a chain does more than
- * geometry; none if there is no second epoch (one pass over a test set). */
+/* Resolves `device`: to a cache in host memory if the device cannot keep one or a chain does more
+ * than geometry; to none if there is no second epoch (one pass over a test set). */
 static enum np_cache_kind device_cache(const struct np_loader_config *config)
 {
     if (config->sampler.nr_steps == config->first_step)
@@ -184,9 +184,9 @@ static enum np_cache_kind device_cache(const struct np_loader_config *config)
     return NP_CACHE_DEVICE;
 }
 
-/* Size of a cache on the device: as configured, or up to half of the device's free memory and a
- * quarter of the host's, which holds the pictures too; at most the whole set if its pictures have
- * one size. */
+/* Size of a cache on the device: the configured size, or up to half of the device's free memory and
+ * a quarter of the host's, which keeps the pictures too; at most the whole set if all its pictures
+ * have one size. */
 static int device_bytes(const struct np_loader_config *config, uint64_t memory_bytes,
     uint64_t *ret_bytes, struct np_err *err)
 {
@@ -242,8 +242,8 @@ static int open_cache(
     return code;
 }
 
-/* Fewer than NP_READER_AHEAD where the rows of the ring are few: a reader must not hold the tickets
- * that the others could work on. */
+/* Fewer than NP_READER_AHEAD if the ring has few rows: a reader must not hold tickets on which
+ * other readers could work. */
 static int nr_ahead(const struct np_loader_config *config)
 {
     const int64_t rows = (int64_t)nr_slots(config) * config->shape.rows;
@@ -252,7 +252,7 @@ static int nr_ahead(const struct np_loader_config *config)
     return share < 1 ? 1 : share < NP_READER_AHEAD ? (int)share : NP_READER_AHEAD;
 }
 
-/* Of a set larger than the free memory only a part is read through the page cache. */
+/* If the set is larger than the free memory, reads a part of it past the page cache. */
 static void share_page_cache(struct np_loader *loader, const struct np_loader_options *options)
 {
     uint64_t kept = (uint64_t)options->page_cache, bytes = 0;
@@ -326,7 +326,7 @@ static int start_readers(struct np_loader *loader, int nr_readers, struct np_err
 {
     int code = 0;
 
-    np_files_allow(nr_readers * (loader->config.depth + 1)); /* files of a folder, and a ring */
+    np_files_allow(nr_readers * (loader->config.depth + 1));
     loader->readers = np_try_array((size_t)nr_readers, sizeof(*loader->readers), err);
     if (!loader->readers)
         return -ENOMEM;

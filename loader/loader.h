@@ -8,33 +8,32 @@
 struct np_loader_config {
     const struct np_loader_options *options;
     struct np_sampler_options sampler;
-    struct np_index *train, *eval;                 /* borrowed; CRCs may be filled in */
+    struct np_index *train, *eval;                 /* borrowed; the loader may add CRCs */
     const int32_t *train_labels, *eval_labels;     /* class of the set -> of the run; NULL: equal */
     const struct np_chain *augment, *test_augment; /* borrowed */
     struct np_batch_shape shape;
     const struct np_allocator *allocator;
     struct np_stat *stat; /* borrowed */
     uint64_t first_step;
-    bool eval_due;          /* begin with the evaluation before first_step */
-    uint64_t picture_bytes; /* of a sample's pixels, roughly; 0: not known */
-    uint64_t nr_bad;        /* in this epoch so far, from the checkpoint */
-    /* For `cache: device`: free memory of the device. 0: the cache is in host memory. Else rows
-     * whose picture is cached come without pixels (about->resident), and the caller's feed keeps a
-     * copy of the loader's resident cache on the device. */
+    bool eval_due;          /* begin with the evaluation that precedes first_step */
+    uint64_t picture_bytes; /* estimated bytes of a picture's pixels; 0: not known */
+    uint64_t nr_bad;        /* bad samples of this epoch, from the checkpoint */
+    /* For `cache: device`: bytes of free memory on the device. 0: the cache is in host memory. Else
+     * rows whose picture is cached come without pixels (about->resident), and the caller's feed
+     * keeps a copy of `resident` on the device. */
     uint64_t device_room;
 };
 
-/* A running loader. The values in use, where the config may say `auto`, are set by
- * np_loader_start(). */
+/* A running loader. np_loader_start() fills in the values that it chose for `auto`. */
 struct np_loader {
     struct np_ring *ring;
     const struct np_sampler *sampler;
-    struct np_cache *resident; /* the cache that the device keeps a copy of; NULL: none */
+    struct np_cache *resident; /* the cache of which the device keeps a copy; NULL: none */
     int nr_readers, depth;
     const char *io;    /* the backend's name */
     const char *cache; /* "none", "encoded", "decoded" or "device" */
 
-    /* of loader.c; set once */
+    /* for loader.c; set once */
     struct np_reader_config config;
     struct np_set sets[2]; /* by enum np_batch_kind */
     struct np_files *files[2];
@@ -46,28 +45,29 @@ struct np_loader {
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
-/* Chooses for `cache: auto`. Decoded pictures, if all fit in an eighth of the memory and a quarter
- * of the free memory, they are small (decoding them whole costs nothing extra), and at least two
- * later epochs profit; else none, since the page cache keeps the files. */
+/* Resolves `cache: auto`. Decoded pictures if all fit in an eighth of the memory and a quarter of
+ * the free memory, they are small (decoding them whole costs nothing extra), and at least two later
+ * epochs use them; else none, since the page cache keeps the files. */
 enum np_cache_kind np_loader_auto_cache(
     const struct np_loader_config *config, uint64_t memory_bytes, uint64_t free_bytes);
-/* The values of `auto` for these sets (either may be NULL); a number in the config wins. The depth
- * follows from the mean file size. */
+/* Resolve `auto` for these sets (either may be NULL); a number in the config wins. The depth
+ * follows from the mean size of the records. */
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval);
-/* How many files of a set (a split set counts as the training set) have changed size since they
- * were listed; they are read as they are. first: path of the first one, if any. Any thread. */
+/* Number of files of a set (a split set counts as the training set) whose size has changed since
+ * they were listed; they are read as they are. first: receives the path of the first one, if any.
+ * Any thread. */
 uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
-/* The counts so far. Any thread. */
+/* Any thread. */
 struct np_entered np_loader_entered(const struct np_loader *loader);
-/* Writes the entries of pictures that were noted since the last call, and waits for the disk. Returns
- * a sentence for the log, why some are not kept, or "". Valid until np_loader_stop(). */
+/* Writes the new entries of pictures, and waits for the disk. Returns "", or a sentence for the log
+ * that says why some entries were not kept; valid until np_loader_stop(). */
 const char *np_loader_flush(struct np_loader *loader);
-/* The next bad sample, in the order of batches and rows; false: none. Any thread. It returns those
- * of the batches taken, and of the batch at which the policy ended the run: np_ring_take() fails
- * with -EBADMSG in its place. */
+/* The next bad sample of the batches taken, in the order of batches and rows; false: none. If the
+ * policy ended the run, np_ring_take() has failed with -EBADMSG, and the bad samples of that batch
+ * come too. Any thread. */
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad);
 /* Stops the ring, joins the readers, frees everything, batches included. A reader that hangs in
  * open() or a read for half a second is abandoned: its thread and memory are lost. */

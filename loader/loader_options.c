@@ -1,5 +1,5 @@
-/* See loader_options.h. Tables, and code for the keys that a table cannot describe: sets,
- * shuffle, cache, bad_samples, normalize, chains. */
+/* Tables, and code for the keys that a table cannot describe: sets, shuffle, cache, entries,
+ * bad_samples, normalize, chains. */
 #include "loader/loader_options.h"
 
 #include <errno.h>
@@ -35,7 +35,6 @@ const struct np_option np_data_option_table[] = {
     NP_OPTIONS_END,
 };
 
-/* The file of classes, with its whole path. */
 static void resolve_classes(const struct np_node *node, const char *dir,
     struct np_data_options *options, struct np_report *report)
 {
@@ -114,9 +113,9 @@ struct np_node *np_data_options_node(const struct np_data_options *options)
 #undef AT
 #define AT(field) offsetof(struct np_loader_options, field)
 
-/* A larger batch must be a typing error. */
+/* A larger one is a typing error. */
 #define MAX_BATCH 1048576
-/* The bytes of an image's pixels fit 32 bits. */
+/* So the bytes of an image's pixels fit 32 bits. */
 #define MAX_PIXELS 1073741824
 
 const struct np_option np_loader_option_table[] = {
@@ -472,7 +471,7 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
     struct np_loader_options plain = *options;
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
 
-    /* special_node() makes these. */
+    /* special_node() makes them. */
     plain.shuffle_node = plain.bad_node = plain.cache_node = plain.entries_node = NULL;
     plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
     struct np_node *all = np_options_node(np_loader_option_table, &plain);

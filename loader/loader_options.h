@@ -1,5 +1,5 @@
-/* The sections `data:` and `loader:` of a config: tables, parsing, and the resolved form. One
- * thread. */
+/* Parses the sections `data:` and `loader:` of a config by their option tables, and prints the
+ * resolved form. One thread. */
 #ifndef NP_LOADER_OPTIONS_H
 #define NP_LOADER_OPTIONS_H
 
@@ -9,19 +9,18 @@
 #include "loader/sampler.h"
 #include "loader/source/source.h"
 
-/* `data:` of the config. */
 struct np_data_options {
     struct np_source_options train, test, val;
-    struct np_node const *train_node, *test_node, *val_node; /* while it is parsed */
+    struct np_node const *train_node, *test_node, *val_node; /* during parsing */
     bool has_test, has_val;
-    char *classes; /* a file; NULL: the classes of train, in byte order */
+    char *classes; /* path of a file; NULL: the classes of train, in byte order */
     double split;  /* share of train for validation; 0: none */
     int64_t split_seed;
     int split_by; /* enum np_split_rule */
 };
 extern const struct np_option np_data_option_table[];
-/* Parses `data:`; node NULL: the key is missing, a mistake. Relative paths are made absolute,
- * from dir, else from the working directory. -EINVAL: report has the mistakes. The caller frees
+/* Parses `data:` (node NULL: missing, which is a mistake). Relative paths are made absolute, from
+ * dir, else from the working directory. -EINVAL: report has the mistakes. The caller frees
  * *ret_options in any case. */
 int np_data_options_parse(const struct np_node *node, const char *dir,
     struct np_data_options *ret_options, struct np_report *report);
@@ -39,7 +38,7 @@ enum np_cache_kind {
 
 extern const char *const np_cache_names[]; /* by enum np_cache_kind, NULL-ended */
 
-/* `loader:` of the config. -1 stands for auto. */
+/* A number of -1 stands for auto. */
 struct np_loader_options {
     int64_t batch, readers, depth, prefetch;
     char *io;              /* auto uring pread */
@@ -52,27 +51,27 @@ struct np_loader_options {
     enum np_shuffle shuffle;
     int64_t window;
     struct np_chain *augment, *test_augment; /* owned */
-    bool bad_fail;                           /* policy: fail */
-    double bad_budget;                       /* share of an epoch */
+    bool bad_fail;
+    double bad_budget;
     float mean[4], std[4];
     int nr_mean;
     int64_t channels; /* 1 or 3 */
     int pixels;       /* enum np_pixels_rule */
     int64_t max_pixels;
-    /* Not in configs; set by measurements. Bits 1 << enum np_stage: the stage is replaced by a
-     * replay of its output (loader/row_replay.h); batch: a ring so long that readers never wait
-     * for slots. entries_fixed: none are added, so that runs after each other have the same. */
+    /* Not in configs; measurements set them. stubs: bits 1 << enum np_stage of the stages that
+     * loader/row_replay.h replays; with NP_STAGE_BATCH the ring is so long that readers never wait
+     * for slots. entries_fixed: adds no entries, so that several runs find the same ones. */
     unsigned stubs;
     bool entries_fixed;
 };
 extern const struct np_option np_loader_option_table[];
-extern const struct np_option np_bad_option_table[];       /* of bad_samples */
-extern const struct np_option np_normalize_option_table[]; /* of normalize */
+extern const struct np_option np_bad_option_table[];       /* `bad_samples:` */
+extern const struct np_option np_normalize_option_table[]; /* `normalize:` */
 extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
-/* The rule called name. -EINVAL: there is none. Any thread. */
+/* Finds a rule by name. -EINVAL: there is none. Any thread. */
 int np_pixels_find(const char *name, enum np_pixels_rule *ret_rule);
-/* Parses `loader:`; frees *ret_options (zeroed, or of an earlier call) first. -EINVAL: report
- * has the mistakes. */
+/* Parses `loader:`; first frees *ret_options, which must be zeroed or from an earlier call.
+ * -EINVAL: report has the mistakes. */
 int np_loader_options_parse(
     const struct np_node *node, struct np_loader_options *ret_options, struct np_report *report);
 /* Sets mean and std from `{mean: [...], std: [...]}` (NULL: the defaults) for options->channels.
@@ -80,8 +79,8 @@ int np_loader_options_parse(
 int np_loader_normalize_parse(
     const struct np_node *node, struct np_loader_options *options, struct np_report *report);
 void np_loader_options_fini(struct np_loader_options *options);
-/* Height and width of a row as the chains set them, 0 if they keep the images' size. -EINVAL:
- * the two chains differ; report has the mistake. */
+/* Height and width of a row as the chains set them; 0: the images keep their size. -EINVAL: the two
+ * chains differ, and report has the mistake. */
 int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
     struct np_report *report);
 /* The resolved form. The caller frees it. */

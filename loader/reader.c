@@ -1,11 +1,11 @@
 /* The reader thread. Its loop: take tickets until `depth` reads are in flight, wait for one of
- * them, make its row. It waits in two places: in np_io_reap() while reads are in flight, and in
- * np_ring_claim() while none is; so a later batch without a free slot never delays an earlier one.
+ * them, make its row. It waits for a read in np_io_reap() while any is in flight, else for a slot
+ * in np_ring_claim(); so a later batch without a free slot never delays an earlier one.
  *
  * A job is one ticket: find its sample, read it, make the row, commit it; or report the sample as
- * bad and start again with its replacement. A read that fails is retried, and then ends the run;
- * bad content goes to the bad-sample policy. The two never mix, so the samples trained on do not
- * depend on how the disk behaves. */
+ * bad and start again with its replacement. A failed read is retried, and then ends the run; bad
+ * content goes to the bad-sample policy. The two never mix, so the samples trained on do not depend
+ * on the disk. */
 #include "loader/reader.h"
 
 #include <errno.h>
@@ -23,8 +23,6 @@
 
 #define NICENESS 5 /* compute threads win */
 
-/* --- jobs --------------------------------------------------------------------------------- */
-
 static int32_t label_of(const struct np_reader *reader, const struct np_job *job)
 {
     const struct np_set *set = np_reader_set(reader, job);
@@ -34,7 +32,7 @@ static int32_t label_of(const struct np_reader *reader, const struct np_job *job
     return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
 }
 
-/* Commits a row that is written (good), or masks it. */
+/* good: the row is written; else masks it. */
 static void commit(struct np_reader *reader, struct np_job *job, bool good)
 {
     const struct np_ticket *ticket = &job->ticket;
@@ -64,8 +62,6 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     reader->free_jobs[reader->nr_free++] = job;
 }
 
-/* --- rows --------------------------------------------------------------------------------- */
-
 /* -EBADMSG: the content is bad; -ENOMEM; -EAGAIN: the record must be read whole. */
 static int make(struct np_reader *reader, struct np_job *job)
 {
@@ -74,7 +70,6 @@ static int make(struct np_reader *reader, struct np_job *job)
     return code && code != -ENOMEM && code != -EAGAIN ? -EBADMSG : code;
 }
 
-/* Reports the sample as bad. Returns as np_bad_add(). */
 static int report_bad(struct np_reader *reader, const struct np_job *job)
 {
     const struct np_index *index = np_reader_set(reader, job)->index;
@@ -104,7 +99,7 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
     return code;
 }
 
-/* A shard that was overwritten is no matter for the bad-sample policy: it ends the run. */
+/* A shard that was overwritten ends the run: it is no matter for the bad-sample policy. */
 static int check_shard(struct np_reader *reader, const struct np_job *job)
 {
     const struct np_set *set = np_reader_set(reader, job);
@@ -118,7 +113,7 @@ static int check_shard(struct np_reader *reader, const struct np_job *job)
         set->index->paths[job->record.file]);
 }
 
-/* Handles a job's outcome. 1: start the replacement; 0: the row is committed; else the run ends. */
+/* 1: start the replacement; 0: the row is committed; else the run ends. */
 static int settle(struct np_reader *reader, struct np_job *job, int outcome)
 {
     int code;
@@ -232,7 +227,7 @@ static struct np_job *next_job(struct np_reader *reader)
     return job;
 }
 
-/* NULL: no read is in flight. */
+/* NULL: none is in flight. */
 static struct np_job *oldest_read(const struct np_reader *reader)
 {
     struct np_job *oldest = NULL;
@@ -246,7 +241,6 @@ static struct np_job *oldest_read(const struct np_reader *reader)
     return oldest;
 }
 
-/* Blocks until a read is complete. */
 static struct np_job *reap(struct np_reader *reader)
 {
     struct np_io_read *read = np_io_reap(&reader->io, false);
@@ -268,7 +262,6 @@ static struct np_job *reap(struct np_reader *reader)
     return job;
 }
 
-/* Takes tickets until `depth` jobs are under way. */
 static int fill(struct np_reader *reader)
 {
     const size_t row_bytes = np_batch_row_bytes(&reader->config->row.shape);
@@ -280,7 +273,7 @@ static int fill(struct np_reader *reader)
         np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
         code = begin(reader, job);
     }
-    if (!job) /* the time it took to find no slot, or no ticket */
+    if (!job) /* the time of a search without a result */
         np_stat_pass(reader->block, NP_STAGE_BATCH);
     return code;
 }
@@ -300,7 +293,6 @@ static int read_run(struct np_reader *reader)
 
 /* --- the thread --------------------------------------------------------------------------- */
 
-/* The largest extent of both sets. */
 static size_t max_bytes(const struct np_reader_config *config)
 {
     size_t max = 1;
@@ -434,7 +426,7 @@ int np_reader_start(const struct np_reader_config *config, int number,
     reader->config = config;
     reader->number = number;
     np_reader_place_init(&reader->place);
-    /* Signals are the main thread's. */
+    /* Signals go to the main thread. */
     sigfillset(&all);
     np_ring_join(config->ring);
     pthread_sigmask(SIG_SETMASK, &all, &before);

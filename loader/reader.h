@@ -1,4 +1,4 @@
-/* A reader thread: takes tickets, keeps reads in flight, and makes rows from the bytes that arrive. */
+/* A reader thread: takes tickets, keeps reads in flight, makes rows of the bytes. */
 #ifndef NP_READER_H
 #define NP_READER_H
 

@@ -1,4 +1,3 @@
-/* See reader_buffer.h. The reader's thread. */
 #include "loader/reader_buffer.h"
 
 #include <errno.h>
@@ -7,11 +6,9 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-/* Of a buffer, at most. */
 #define BUFFER_BYTES (8u << 20)
-/* Of large records; one more may be above it. */
-#define LARGE_BYTES (128u << 20)
-/* Around a record: whole blocks are read, and decoders may read 64 bytes behind it. */
+#define LARGE_BYTES  (128u << 20) /* limit of all large records; one record may exceed it */
+/* Reads take whole blocks, and decoders may read 64 bytes behind a record. */
 #define AROUND (2 * NP_IO_BLOCK)
 
 int np_buffers_new(struct np_buffers *buffers, int nr, size_t max_bytes, struct np_err *err)

@@ -1,5 +1,5 @@
-/* The state of a reader and of its jobs, for reader.c and reader_reading.c alone. Everything here is the
- * reader's thread's, if nothing else is said. */
+/* The state of a reader and of its jobs, for reader.c and reader_reading.c. Only the reader thread
+ * uses it, unless a field says otherwise. */
 #ifndef NP_READER_PARTS_H
 #define NP_READER_PARTS_H
 
@@ -14,19 +14,19 @@
 struct np_job {
     struct np_ticket ticket;
     struct np_batch *batch;
-    int attempt; /* samples of this position that were bad */
+    int attempt; /* bad samples at this position so far */
     int nr_tries;
-    uint64_t tried_ns;  /* when its read was last submitted */
-    uint64_t submit_ns; /* how long opening and submitting took, as np_stat_pass() */
-    int own_fd;         /* the sample's own file, or -1 */
+    uint64_t tried_ns;  /* the last submission */
+    uint64_t submit_ns; /* time of opening and submitting: np_stat_pass() */
+    int own_fd;         /* the file of this sample alone; -1: none */
     bool in_flight;
     bool direct;                /* read past the page cache: np_io_widen() */
-    uint8_t front[NP_IO_BLOCK]; /* bytes that np_io_widen() will overwrite */
+    uint8_t front[NP_IO_BLOCK]; /* saved bytes that the widened read overwrites */
     struct np_buffer buffer;
     struct np_extent extent;
     struct np_record record;
     struct np_row_entries *entries;
-    struct np_making making; /* the sample and its row */
+    struct np_making making;
     struct np_io_read read;
 };
 
@@ -35,7 +35,7 @@ struct np_reader {
     pthread_t thread;
     int number;
 
-    struct np_reader_place place; /* has its own lock */
+    struct np_reader_place place;
 
     /* reader thread only */
     struct np_io io;
@@ -43,7 +43,7 @@ struct np_reader {
     struct np_row_replay *replay; /* NULL: no stage is replayed */
     struct np_block *block;
     struct np_job *jobs;
-    struct np_job **free_jobs; /* a stack */
+    struct np_job **free_jobs;
     int nr_free;
     struct np_buffers buffers;
     bool ended;
@@ -58,15 +58,14 @@ static inline const struct np_set *np_reader_set(
     return &reader->config->row.sets[job->ticket.kind];
 }
 
-/* Begins to read the sample of job->making. 1: its read is in flight; 0: it needs none; else the
- * cause is in reader->why: -EBADMSG: it is bad; -EIO; -ENOMEM. */
+/* Begins to read the sample of job->making. 1: its read is in flight; 0: it needs none; else
+ * reader->why has the cause: -EBADMSG: the sample is bad; -EIO; -ENOMEM. */
 int np_reading_start(struct np_reader *reader, struct np_job *job);
-/* After np_io_reap() gave the job's read. 1: in flight again; 0: all bytes are there; else as
+/* Checks the read that np_io_reap() returned. 1: in flight again; 0: all bytes are there; else as
  * np_reading_start(). */
 int np_reading_check(struct np_reader *reader, struct np_job *job);
-/* Reads all of a record of which a part was not enough. As np_reading_start(), but never 0. */
+/* Reads a whole record, after a part was not enough. As np_reading_start(), but never 0. */
 int np_reading_whole(struct np_reader *reader, struct np_job *job);
-/* Closes the sample's own file. */
 void np_reading_close(struct np_job *job);
 
 #endif

@@ -1,5 +1,5 @@
-/* The reading of a job's sample: its own file is opened, or its shard's is used; the bytes that the
- * row needs are read, past the page cache where that pays, and again where it failed. */
+/* Reads a job's sample: opens its own file or uses its shard's, reads the bytes that the row needs,
+ * past the page cache where that is faster, and retries failed reads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "loader/base/clock.h"
 #include "loader/reader_parts.h"
 
-/* Before each retry of a read that failed. */
+/* the pauses before retries */
 static const int backoff_ms[] = {10, 100, 1000};
 enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
 
@@ -19,8 +19,8 @@ void np_reading_close(struct np_job *job)
     job->own_fd = -1;
 }
 
-/* Sleeps until `milliseconds` after the read was last submitted, or until the ring is stopped.
- * Where many reads failed at once, the sleep of the first serves them all. */
+/* Sleeps until `milliseconds` after the last submission, or until the ring is stopped. If many
+ * reads failed at once, all of them share the sleep of the first. */
 static void back_off(struct np_reader *reader, const struct np_job *job, int milliseconds)
 {
     const uint64_t end_ns = job->tried_ns + (uint64_t)milliseconds * 1000000;
@@ -32,7 +32,7 @@ static void back_off(struct np_reader *reader, const struct np_job *job, int mil
     np_stat_done(reader->block);
 }
 
-/* Gives the record its place in memory. -EBADMSG: no image has such a size; -ENOMEM. */
+/* Gives the record a buffer. -EBADMSG: no image has such a size; -ENOMEM. */
 static int take_place(struct np_reader *reader, struct np_job *job)
 {
     if (job->record.bytes == 0)
@@ -45,9 +45,9 @@ static int take_place(struct np_reader *reader, struct np_job *job)
         job->direct ? job->record.offset : 0, job->record.bytes, &job->buffer, &reader->why);
 }
 
-/* Takes the sample's own file, as it is now. fd: what np_io_reap() gave, or -EINPROGRESS: nothing
- * yet. 0; -EINPROGRESS: submit its opening; 1: it is no image or memory is out, and `why` is set; or
- * the storage's -errno. */
+/* Opens the sample's own file and takes its current size. fd: the result of np_io_reap(), or
+ * -EINPROGRESS: not opened yet. 0; -EINPROGRESS: submit the open; 1: the file is no image or memory
+ * is out, and `why` is set; or the storage's -errno. */
 static int open_own(struct np_reader *reader, struct np_job *job, int fd)
 {
     const struct np_set *set = np_reader_set(reader, job);
@@ -60,7 +60,7 @@ static int open_own(struct np_reader *reader, struct np_job *job, int fd)
         fd = job->own_fd = np_extent_opened(fd, &job->record, &job->making.mtime_ns);
     np_reader_place_move(&reader->place, NP_READER_WORKS);
     np_stat_called(reader->block);
-    if (fd == -EINVAL && job->direct) { /* as tmpfs and others say that they have no O_DIRECT */
+    if (fd == -EINVAL && job->direct) { /* tmpfs, for example, has no O_DIRECT */
         job->direct = false;
         return -EINPROGRESS;
     }
@@ -93,7 +93,7 @@ static int submit(struct np_reader *reader, struct np_job *job)
         return code;
     if (np_row_plan(reader->maker, &job->making, job->buffer.data, &reader->why))
         return 1;
-    if (job->making.is_part && job->own_fd >= 0) /* no page before or after it */
+    if (job->making.is_part && job->own_fd >= 0) /* the kernel reads no page around it */
         posix_fadvise(job->own_fd, 0, 0, POSIX_FADV_RANDOM);
     job->read = (struct np_io_read){
         .fd = job->own_fd >= 0 ? job->own_fd
@@ -112,8 +112,8 @@ static int submit(struct np_reader *reader, struct np_job *job)
     return np_io_submit(&reader->io, &job->read);
 }
 
-/* Submits the read, or the opening, with retries. code: how the last attempt failed, or 0. Returns 1
- * if it is in flight; else -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
+/* Submits the read or the open, with retries. code: the last failure, or 0. 1: in flight; else
+ * -EBADMSG, -ENOMEM or -EIO, and `why` is set. */
 static int submit_again(struct np_reader *reader, struct np_job *job, int code)
 {
     for (;;) {
@@ -169,8 +169,8 @@ int np_reading_whole(struct np_reader *reader, struct np_job *job)
     return submit_again(reader, job, 0);
 }
 
-/* After a read past the page cache: true if it has all that was wanted. Its result is then that of
- * a usual one. */
+/* After a read past the page cache. True: it has all the wanted bytes, and its result now looks
+ * like that of a plain read. */
 static bool check_direct(struct np_job *job)
 {
     const uint32_t before = (uint32_t)(job->record.offset + job->making.from - job->read.offset);

@@ -1,7 +1,7 @@
-/* See ring.h. Batch seq always lies in slot (seq - first) % nr_slots, so a slot's counters are its
- * whole state: `open` is the batch that may be written into it, `rows_left` the number of missing
- * rows, `ready` the batch that is complete. ring_wait.c holds the lock that threads sleep under,
- * ring_gauge.c what the ring measures. */
+/* Batch seq always lies in slot (seq - first) % nr_slots, so a slot's counters are its whole state:
+ * `open` is the batch that may be written into it, `rows_left` the number of missing rows, `ready`
+ * the batch that is complete. ring_wait.c holds the lock under which threads sleep, ring_gauge.c
+ * the measurements. */
 #include "loader/ring.h"
 
 #include <assert.h>
@@ -12,10 +12,10 @@
 #include "loader/ring_wait.h"
 
 struct slot {
-    _Alignas(NP_ALIGN) _Atomic uint64_t open; /* batch that may be claimed */
+    _Alignas(NP_ALIGN) _Atomic uint64_t open;
     _Atomic int rows_left;
-    _Atomic uint64_t ready; /* batch that may be taken, plus 1 */
-    struct np_batch batch;  /* set once except seq; kind, step, part: by the reader of row 0 */
+    _Atomic uint64_t ready; /* the batch that may be taken, plus 1 */
+    struct np_batch batch;  /* set once except seq; the reader of row 0 sets kind, step, part */
 };
 
 struct np_ring {
@@ -30,7 +30,7 @@ struct np_ring {
     int (*judge)(void *context, uint64_t seq, struct np_err *err);
     void *judge_context;
 
-    uint64_t next_seq; /* trainer thread only: the batch to take next */
+    uint64_t next_seq; /* trainer thread only */
     struct np_ring_gauge *gauge;
     struct np_ring_wait wait;
 };

@@ -1,4 +1,3 @@
-/* See ring_gauge.h. */
 #include "loader/ring_gauge.h"
 
 #include <pthread.h>
@@ -11,9 +10,9 @@ struct np_ring_gauge {
     pthread_mutex_t lock;
     /* under lock */
     int nr_ready;
-    uint64_t ready_ns, since_ns; /* batches x time, up to since_ns */
-    uint64_t awaited, wait_ns;   /* the batch that the trainer waits for, plus 1; since when */
-    uint64_t late;               /* the batch of late_ns, plus 1 */
+    uint64_t ready_ns, since_ns; /* batches x time, until since_ns */
+    uint64_t awaited, wait_ns;   /* the batch that is waited for, plus 1; since when */
+    uint64_t late;               /* the batch that late_ns describes, plus 1 */
     uint64_t late_ns[NP_NR_STAGES];
 };
 
@@ -34,7 +33,7 @@ void np_ring_gauge_free(struct np_ring_gauge *gauge)
     np_free(gauge);
 }
 
-/* Under the lock. Returns the time. */
+/* Under the lock. Returns the current time. */
 static uint64_t count_until_now(struct np_ring_gauge *gauge)
 {
     const uint64_t now_ns = np_now_ns();

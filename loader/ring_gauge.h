@@ -9,12 +9,12 @@
 struct np_ring_gauge;
 struct np_ring_gauge *np_ring_gauge_new(struct np_err *err); /* NULL: no memory */
 void np_ring_gauge_free(struct np_ring_gauge *gauge);
-/* Call when the trainer begins to wait for a batch. */
+/* The trainer begins to wait for a batch. */
 void np_ring_gauge_wait(struct np_ring_gauge *gauge, uint64_t seq);
-/* The reader of the batch's last row calls this before it marks the batch ready. block: may be
+/* The reader of the last row of a batch calls this before it marks the batch ready. block: may be
  * NULL. */
 void np_ring_gauge_ready(struct np_ring_gauge *gauge, uint64_t seq, const struct np_block *block);
-/* Call when the trainer has taken a batch. */
+/* The trainer has taken a batch. */
 void np_ring_gauge_take(struct np_ring_gauge *gauge);
 /* As np_ring_full(), np_ring_ready_ns(), np_ring_late(). */
 int np_ring_gauge_full(struct np_ring_gauge *gauge);

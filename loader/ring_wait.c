@@ -1,4 +1,3 @@
-/* See ring_wait.h. */
 #include "loader/ring_wait.h"
 
 #include <assert.h>
@@ -31,7 +30,7 @@ static bool has_come(const struct np_ring_sleeper *sleeper)
     return sleeper->holds(sleeper->slot, sleeper->seq);
 }
 
-/* Under the lock: wakes all of a side, or those whose batch has come. */
+/* Under the lock: wakes all sleepers of a side, or those whose batch has come. */
 static void wake_some(struct np_ring_wait *wait, enum np_ring_side side, bool all)
 {
     struct np_ring_sleeper *sleeper = wait->sides[side].first;
@@ -51,7 +50,7 @@ static void stop(struct np_ring_wait *wait, const struct np_err *err)
     wake_some(wait, NP_RING_TRAINER, true);
 }
 
-/* Under the lock, when a thread goes to sleep or leaves: stops the ring if it is in deadlock. */
+/* Under the lock, when a thread starts to sleep or leaves: stops the ring if it is in deadlock. */
 static void check_stuck(struct np_ring_wait *wait)
 {
     const struct np_ring_sleeper *trainer = wait->sides[NP_RING_TRAINER].first;

@@ -1,14 +1,14 @@
-/* The ring's waits: readers sleep until a slot is free, the trainer until a batch is ready. For
- * ring.c, which alone knows what a counter means.
+/* The ring's waits, for ring.c, which knows the counters: readers sleep until a slot is free, the
+ * trainer until a batch is ready.
  *
  * No wake-up is lost: a waker changes a counter and then reads the number of sleepers; a sleeper
- * counts itself and then reads the counter. All four accesses are sequentially consistent, so one
- * of the two sees the other. Each sleeper has its own condition variable, and only those whose
- * batch has come are woken.
+ * counts itself and then reads the counter. All four accesses are sequentially consistent, so at
+ * least one thread sees the change of the other. Each sleeper has its own condition variable, and
+ * only those whose batch has come are woken.
  *
  * Deadlock: the trainer sleeps, its batch is not ready, and every reader has left or sleeps for a
- * slot that the trainer holds. The thread that causes it finds it, under the lock, and stops the
- * ring with an error: it is a bug of ours. */
+ * slot that the trainer holds. The thread that causes the deadlock finds it, under the lock, and
+ * stops the ring with an error: it is a bug of ours. */
 #ifndef NP_RING_WAIT_H
 #define NP_RING_WAIT_H
 
@@ -22,7 +22,7 @@
 
 enum np_ring_side { NP_RING_READERS, NP_RING_TRAINER, NP_RING_SIDES };
 
-/* Can the sleeper continue? Reads the slot's counter, sequentially consistent. */
+/* True: the sleeper can continue. Reads the counter of the slot, sequentially consistent. */
 typedef bool np_ring_holds_fn(const void *slot, uint64_t seq);
 
 struct np_ring_sleeper;
@@ -36,24 +36,24 @@ struct np_ring_wait {
     _Atomic bool interrupted; /* the trainer may not wait */
     pthread_mutex_t lock;
     struct np_err stop_err;    /* under lock */
-    int nr_joined, nr_working; /* under lock: readers that joined; of those, not left yet */
+    int nr_joined, nr_working; /* under lock: readers that joined; those that have not left */
 };
 
 void np_ring_wait_init(
     struct np_ring_wait *wait, np_ring_holds_fn *is_open, np_ring_holds_fn *is_ready);
 void np_ring_wait_fini(struct np_ring_wait *wait);
-/* Sleeps until the slot's counter holds for seq, the ring is stopped, or (the trainer)
+/* Sleeps until holds() is true for the slot and seq, the ring is stopped, or (trainer)
  * interrupted. */
 void np_ring_wait_sleep(
     struct np_ring_wait *wait, enum np_ring_side side, const void *slot, uint64_t seq);
-/* Call after a counter changed: wakes the sleepers of a side whose batch has come. */
+/* Call it after a counter changed: wakes the sleepers of a side whose batch has come. */
 void np_ring_wait_wake(struct np_ring_wait *wait, enum np_ring_side side);
 /* As np_ring_stop(), np_ring_interrupt(), np_ring_join(), np_ring_leave(). */
 void np_ring_wait_stop(struct np_ring_wait *wait, const struct np_err *err);
 void np_ring_wait_interrupt(struct np_ring_wait *wait);
 void np_ring_wait_join(struct np_ring_wait *wait);
 void np_ring_wait_leave(struct np_ring_wait *wait);
-/* The error that the ring was stopped with; false: it was not stopped. */
+/* The error with which the ring was stopped; false: it was not stopped. */
 bool np_ring_wait_why(struct np_ring_wait *wait, struct np_err *ret_err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Bytes -> row. The bytes come from the cache or from a read. Runs in the reader's thread, and
- * counts time in its block. */
+/* Bytes -> row. The bytes come from the cache or from a read. Counts time in the block of the
+ * reader thread, which runs it. */
 #include "loader/row.h"
 
 #include <errno.h>
@@ -14,19 +14,19 @@
 #include "loader/row_entries.h"
 
 #define BEHIND     64   /* bytes behind a buffer that decoders may read */
-#define PART_SAVES 4096 /* bytes: a part of a record is read only if it saves as much */
+#define PART_SAVES 4096 /* bytes: a part of a record is read only if this saves at least so many */
 
 struct np_row_maker {
     struct np_row_options options;      /* set once */
     const struct np_row_stages *stages; /* set once */
-    void *context;                      /* of the stages */
+    void *context;
     struct np_decoder *decoder;
     struct np_resizer *resizer;
 
     struct np_unzstd *unzstd;
-    uint8_t *frame; /* the frame unpacked last */
+    uint8_t *frame; /* content of the last unpacked frame */
     size_t frame_cap, frame_bytes;
-    const struct np_index *frame_index; /* the set of `frame`; NULL: none */
+    const struct np_index *frame_index; /* the set that `frame` belongs to; NULL: no frame */
     uint64_t frame_offset;
     uint32_t frame_file;
 
@@ -126,7 +126,7 @@ static bool find(void *context, struct np_making *making)
         making->checked = true;
         return true;
     }
-    if (set->index->raw.kind == NP_RAW_SYNTH) { /* its bytes are its number */
+    if (set->index->raw.kind == NP_RAW_SYNTH) { /* such a sample is drawn from its number */
         making->bytes = (const uint8_t *)&making->record->offset;
         making->nr_bytes = making->record->inner_bytes;
         return true;
@@ -156,8 +156,8 @@ bool np_row_find(struct np_row_maker *maker, struct np_making *making)
 
 /* --- decompress ----------------------------------------------------------------------------- */
 
-/* Checks the bytes against the index's checksum, once. Without one, computes it for keep(): but not
- * for a picture in a file of its own, which may be edited on purpose. */
+/* Compares the bytes with the index's checksum, once. If the index has none, computes it for
+ * keep(), but not for a picture in a file of its own, which may be edited on purpose. */
 static int check_crc(const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
     const struct np_record *record = making->record;
@@ -262,7 +262,7 @@ static void count_entered(
         __atomic_fetch_add(is_entered ? &sum->entered : &sum->missed, 1, __ATOMIC_RELAXED);
 }
 
-/* Decodes the open picture, all of whose bytes are in memory: from its entries if there are any. */
+/* Decodes the open picture, all of whose bytes are in memory; uses its entries if there are any. */
 static int decode_open(const struct np_row_maker *maker, struct np_making *making,
     const struct np_geometry *geometry, struct np_err *err)
 {
@@ -284,7 +284,7 @@ static int decode_open(const struct np_row_maker *maker, struct np_making *makin
     return np_row_entries_keep(making->entries, &picture, jpeg, err);
 }
 
-/* Decodes from a part of the picture's bytes; libjpeg-turbo would need all. -EAGAIN; -ENOMEM. */
+/* Decodes from a part of the picture's bytes. libjpeg-turbo would need all: -EAGAIN. -ENOMEM. */
 static int decode_part(
     const struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
@@ -335,7 +335,7 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
     return decode_open(maker, making, &geometry, err);
 }
 
-/* Can the row be made from a part of its record? Draws its geometry to see which. */
+/* True: a part of the record is enough for the row. Draws the geometry. */
 static bool plan_part(const struct np_row_maker *maker, struct np_making *making, uint8_t *buffer)
 {
     const uint32_t bytes = making->record->bytes;
@@ -378,7 +378,7 @@ int np_row_plan(
     return 0;
 }
 
-/* Puts a picture that was decoded whole into the cache. */
+/* Puts a picture into the cache if it was decoded whole. */
 static int keep_pixels(
     struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
 {
@@ -402,7 +402,7 @@ static int keep_pixels(
     return 0;
 }
 
-/* After a sample decoded: stores its CRC in the index and the sample in the cache. */
+/* After a sample was decoded: stores its CRC in the index and the sample in the cache. */
 static int keep(struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
 {
     const struct np_set *set = set_of(maker, making);
@@ -444,12 +444,10 @@ static bool is_resident(const struct np_row_maker *maker, const struct np_making
     if (!options->resident ||
         !np_cache_find(options->cache, set_of(maker, making)->cache_set, making->sample, &cached) ||
         cached.width != about->source_w || cached.height != about->source_h)
-        return false; /* with replayed stages, another reader may have put another picture there */
+        return false; /* if stages are replayed, another reader may have cached another picture */
     about->resident = (uint64_t)(cached.data - np_cache_arena(options->cache));
     return true;
 }
-
-/* --- the row -------------------------------------------------------------------------------- */
 
 const struct np_row_stages np_row_stages = {find, decompress, decode, augment};
 

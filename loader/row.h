@@ -1,5 +1,5 @@
-/* Makes a row of a batch from a sample's bytes: decompress, check, decode, augment. Each reader
- * thread has one maker. It allocates at the start; codecs allocate when they are first needed. */
+/* Makes a row of a batch from the bytes of a sample: decompress, check, decode, augment. Each
+ * reader thread has one maker. It allocates at the start, and a codec when it is first used. */
 #ifndef NP_ROW_H
 #define NP_ROW_H
 
@@ -9,22 +9,22 @@
 #include "loader/sampler.h"
 #include "loader/source/index.h"
 
-/* A larger sample, or frame, is not read as an image. */
+/* A larger sample or frame is not read as an image. */
 #define NP_MAX_SAMPLE_BYTES (256u << 20)
 
-/* A set of the run. Borrowed; immutable except for CRCs. */
+/* A set of the run. Borrowed; only CRCs are added. */
 struct np_set {
     struct np_index *index;
     const struct np_chain *chain;
-    const int32_t *labels; /* class of the set -> class of the run; NULL: equal */
+    const int32_t *labels; /* class of the set -> of the run; NULL: equal */
     const struct np_files *files;
-    struct np_changed *changed; /* only if each sample is a file of its own */
-    struct np_entries *entries; /* NULL: none are kept */
+    struct np_changed *changed; /* NULL: samples are in shards */
+    struct np_entries *entries; /* NULL: off */
     int cache_set;
 };
 
-/* JPEGs that entries are kept of, but for small ones: how many were decoded from an entry, and how
- * many had none yet. Atomic. */
+/* Number of JPEGs decoded from an entry, and of those that had none yet, without small ones.
+ * Atomic. */
 struct np_entered {
     uint64_t entered, missed;
 };
@@ -38,49 +38,49 @@ struct np_row_options {
     struct np_cache *cache; /* NULL: none */
     bool cache_decoded;
     struct np_entered *entered; /* NULL: not counted */
-    bool resident; /* the device makes rows from cached pictures; about->resident locates each */
-    struct np_block *block; /* the calling thread's */
+    bool resident; /* the device makes rows of cached pictures, which about->resident locates */
+    struct np_block *block;
 };
 
 /* A row in the making. The caller sets the first part; each stage sets what the next one reads. */
 struct np_making {
     const struct np_ticket *ticket;
-    uint64_t sample;                /* the ticket's, or its replacement */
-    const struct np_record *record; /* the sample's, with the current size of its file */
-    uint64_t mtime_ns;              /* of its own file; 0: not known, or it is in a shard */
-    struct np_row_entries *entries; /* of this row; its contents are the stages' */
-    bool whole;                     /* its record must be read whole */
+    uint64_t sample;                /* the ticket's sample, or its replacement */
+    const struct np_record *record; /* of the sample, with the current size of its file */
+    uint64_t mtime_ns; /* of the file of this sample alone; 0: in a shard, or not known */
+    struct np_row_entries *entries; /* the caller allocates it; the stages fill it */
+    bool whole;                     /* the whole record must be read */
     uint8_t *out;                   /* the row's pixels */
     struct np_row *about;           /* receives source size, geometry and residence */
 
-    uint64_t source;         /* by find: the sample that record and extent belong to */
+    uint64_t source;         /* by find: the sample whose record and extent these are */
     struct np_cached cached; /* by find: the cache's entry; data NULL: none */
     uint32_t from, to;       /* by np_row_plan(): the bytes of the record to read */
-    bool is_part, is_loaded; /* these are not all; the entries are the picture's */
+    bool is_part;            /* from..to is not all of it */
+    bool is_loaded;          /* entries are of this picture */
     const uint8_t *extent;   /* by the caller, if find returned false: the record; read from..to */
     const uint8_t *bytes;    /* by decompress: the encoded sample */
     uint32_t nr_bytes;
-    bool checked, has_crc; /* bytes need no further check; crc is their CRC */
+    bool checked, has_crc; /* checked: bytes need no further check; has_crc: crc is theirs */
     uint32_t crc;
     struct np_pixels pixels; /* by decode */
 };
 
 struct np_row_maker;
 /* The stages of a row. `context` is the maker, or the context given to np_row_wrap(). Errors:
- * -ENOMEM, or bad content, whose err->text says what is wrong without naming the sample. */
+ * -ENOMEM, or bad content; err->text then has the cause without the name of the sample. */
 struct np_row_stages {
-    /* True if the row can be made without reading: from the cache, or the frame unpacked last. */
+    /* True: the row needs no read: its data is in the cache, or in the last unpacked frame. */
     bool (*find)(void *context, struct np_making *making);
-    /* extent -> bytes; only for a packed sample. */
+    /* Only for packed samples. */
     int (*decompress)(void *context, struct np_making *making, struct np_err *err);
-    /* bytes -> pixels; draws the geometry. */
+    /* Draws the geometry. */
     int (*decode)(void *context, struct np_making *making, struct np_err *err);
-    /* pixels -> out. */
     int (*augment)(void *context, struct np_making *making, struct np_err *err);
 };
 extern const struct np_row_stages np_row_stages;
 
-/* Borrows what the options point to. */
+/* Borrows what the options point to. -ENOMEM. */
 int np_row_maker_new(
     const struct np_row_options *options, struct np_row_maker **ret_maker, struct np_err *err);
 void np_row_maker_free(struct np_row_maker *maker);
@@ -88,19 +88,19 @@ const struct np_row_options *np_row_options(const struct np_row_maker *maker);
 /* Makes the maker call these stages instead; they may call np_row_stages with the maker. */
 void np_row_wrap(struct np_row_maker *maker, const struct np_row_stages *stages, void *context);
 
-/* A hint: the ticket's row will be made soon. Fetches the record, and the start of what the cache
- * has, into the processor's caches. */
+/* A hint: the ticket's row will be made soon. Fetches the record and the start of the cached data
+ * into the processor's caches. */
 void np_row_expect(const struct np_row_maker *maker, const struct np_ticket *ticket);
-/* Runs the first stage. If false, the caller plans and reads the record's extent, and sets
- * making->extent. */
+/* Runs the first stage. If it returns false, the caller plans and reads the extent of the record,
+ * and sets making->extent. */
 bool np_row_find(struct np_row_maker *maker, struct np_making *making);
-/* Sets which bytes of the record must be read: all, or from its entries those that the row needs.
- * buffer: of record->bytes, into which the caller reads them at their place in the record; it then
- * has what else of the record is needed. -ENOMEM. */
+/* Sets which bytes of the record the caller must read: all, or, with entries, those that the row
+ * needs. buffer: of record->bytes; the caller reads each byte to its place in the record, and
+ * np_row_plan() fills in what else is needed. -ENOMEM. */
 int np_row_plan(
     struct np_row_maker *maker, struct np_making *making, uint8_t *buffer, struct np_err *err);
-/* Runs all later stages. Errors: those of the stages; -EAGAIN: a part of the record was not enough;
- * the caller sets making->whole, and plans and reads it again. */
+/* Runs all later stages. Errors: those of the stages; -EAGAIN: a part of the record was not enough,
+ * so the caller sets making->whole, and plans and reads it again. */
 int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* See row_entries.h. The store holds the entries of the rows of MCUs that were passed so far: to
- * its coding (entries_code.h), a picture of so many rows. */
+/* The store holds the entries of those rows of MCUs that were passed so far: its coding
+ * (entries_code.h) sees a picture of that many rows. */
 #include "loader/row_entries.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@ struct np_row_entries {
     uint8_t *coded;
     size_t coded_room;
     struct np_picture_entries picture;
-    int nr_rows; /* that have entries */
+    int nr_rows; /* rows with entries */
 
-    struct np_jpeg_entry *at; /* as the decoder has them */
+    struct np_jpeg_entry *at; /* in the form of the decoder */
     size_t at_bytes;
 };
 
@@ -97,7 +97,7 @@ bool np_row_entries_span(const struct np_row_entries *entries, const struct np_j
     return true;
 }
 
-/* Are these the bytes that parts first..last were noted for? */
+/* True: parts first..last were noted for these bytes. */
 static bool are_of(
     const struct np_picture_entries *entries, const uint8_t *file, int first, int last)
 {
@@ -135,8 +135,6 @@ int np_row_entries_give(struct np_row_entries *entries, const struct np_row_pict
     *ret_given = true;
     return np_jpeg_set_entries(jpeg, entries->at, entries->nr_rows, err);
 }
-
-/* --- to the store --------------------------------------------------------------------------- */
 
 static int take(struct np_row_entries *entries, const struct np_row_picture *picture,
     const struct np_jpeg *jpeg, struct np_err *err)

@@ -1,5 +1,5 @@
-/* See row_replay.h. A store keeps the outputs of the first samples: their order is shuffled, so
- * they represent the set. It allocates while it fills; when memory is out it counts as full. */
+/* A store keeps the outputs of the first samples, which represent the set because the order is
+ * shuffled. It allocates while it fills; if memory is out it counts as full. */
 #include "loader/row_replay.h"
 
 #include <errno.h>
@@ -8,10 +8,10 @@
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
 
-#define BEHIND       64           /* zeros behind an output, which decoders and resizers may read */
-#define SAMPLE_BYTES (256u << 10) /* maximum of an output, on average */
+#define BEHIND       64           /* zeros behind an output: decoders and resizers may read them */
+#define SAMPLE_BYTES (256u << 10) /* max mean of the outputs */
 
-/* A stage's output for a sample. */
+/* An output of a stage. */
 struct output {
     uint64_t sample;
     uint8_t *data;
@@ -28,7 +28,6 @@ struct store {
     bool full;
 };
 
-/* A frame of a packed set. */
 struct frame {
     const struct np_index *index; /* NULL: none */
     uint64_t offset;
@@ -39,15 +38,15 @@ struct np_row_replay {
     struct np_row_maker *maker;
     struct store stores[NP_NR_STAGES];
     int nr_made;                 /* training rows, until the stores close */
-    struct np_record record;     /* of the extent returned last */
+    struct np_record record;     /* of the last returned extent */
     struct frame kept;           /* whose extent was stored last */
-    struct frame read, unpacked; /* whose extent, or contents, were replaced last */
+    struct frame read, unpacked; /* whose extent, or content, was replaced last */
     struct output *read_output;  /* the replacement for `read` */
 };
 
 /* --- stores ------------------------------------------------------------------------------- */
 
-/* The output to return instead of the stage's work; NULL: do the work. */
+/* The output that replaces the work of the stage; NULL: do the work. */
 static struct output *next_output(
     struct np_row_replay *replay, enum np_stage stage, const struct np_making *making)
 {
@@ -59,7 +58,7 @@ static struct output *next_output(
     return &store->outputs[store->next];
 }
 
-/* A new output of `bytes` bytes; NULL: do not store it. */
+/* NULL: do not store it. */
 static struct output *add_output(
     struct np_row_replay *replay, enum np_stage stage, const struct np_making *making, size_t bytes)
 {
@@ -109,7 +108,7 @@ static void keep_pixels(struct np_row_replay *replay, const struct np_making *ma
     output->about = *making->about;
 }
 
-/* Closes the stores after enough rows: in a packed set one read serves many rows. */
+/* Closes the stores after enough rows, since one read in a packed set serves many rows. */
 static void count_row(struct np_row_replay *replay, const struct np_making *making)
 {
     const int enough = 2 * replay->stores[NP_STAGE_READ].max_outputs;
@@ -136,7 +135,7 @@ static bool same_frame(const struct frame *a, const struct frame *b)
     return a->index == b->index && a->offset == b->offset && a->file == b->file;
 }
 
-/* Samples of one frame get the same extent, as without replay. */
+/* As without replay, samples of one frame get the same extent. */
 static bool find(void *context, struct np_making *making)
 {
     struct np_row_replay *replay = context;
@@ -177,7 +176,7 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
     return code;
 }
 
-/* Stores an extent, unless another read of the same frame did. */
+/* Stores an extent, unless an earlier read of the same frame was stored. */
 static void keep_extent(struct np_row_replay *replay, const struct np_making *making)
 {
     const struct frame frame = frame_of(replay, making);

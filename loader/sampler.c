@@ -1,9 +1,9 @@
-/* (seq, row) -> ticket. All of it is arithmetic on the options, so that a run resumes at any
- * position without replaying what came before.
+/* (seq, row) -> ticket, by arithmetic on the options alone, so that a run resumes at any position
+ * without a replay of the earlier ones.
  *
- * The run is a sequence of blocks: the training steps of one evaluation period, then the
- * evaluation's batches. Block e starts with training step point(e); the last one ends with
- * the run's last step. Any reader thread; the one counter is taken with one atomic add. */
+ * The run is a sequence of blocks: the training steps of one evaluation period, then the batches of
+ * the evaluation. Block e starts with training step point(e); the last block ends with the run's
+ * last step. Any reader thread; they share one counter, which an atomic add advances. */
 #include "loader/sampler.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@
 /* Keeps the permutation's key apart from those of replacement attempts. */
 #define WINDOW_BLOCKS 0x80000000u
 
-/* Training steps done when evaluation e - 1 is due: where block e starts. A tolerance far below
- * one sample keeps 0.1 epochs x 10 from being a step late. */
+/* The training step at which block e starts. A tolerance far below one sample prevents that 0.1
+ * epochs x 10 is a step late. */
 static uint64_t point(const struct np_sampler *sampler, uint64_t e)
 {
     if (e >= sampler->nr_evals)
@@ -25,7 +25,7 @@ static uint64_t point(const struct np_sampler *sampler, uint64_t e)
     return (uint64_t)ceil((double)e * sampler->period - 1e-6);
 }
 
-/* Blocks that start at or before `step`, the first one (step 0) not counted; step < nr_steps. */
+/* Number of blocks that start at or before `step` (< nr_steps), without the first one. */
 static uint64_t blocks_before(const struct np_sampler *sampler, uint64_t step)
 {
     uint64_t e = (uint64_t)((double)step / sampler->period);
@@ -77,7 +77,7 @@ int np_sampler_new(
     sampler->nr_parts =
         (options->nr_eval + (uint64_t)options->batch - 1) / (uint64_t)options->batch;
     sampler->period = eval_period(options);
-    sampler->nr_evals = UINT64_MAX; /* unclipped for the next line */
+    sampler->nr_evals = UINT64_MAX; /* no limit, for the next line */
     sampler->nr_evals = options->nr_steps ? blocks_before(sampler, options->nr_steps - 1) + 1
                                           : sampler->nr_parts != 0;
     sampler->nr_batches = options->nr_steps + sampler->nr_evals * sampler->nr_parts;
@@ -120,7 +120,6 @@ void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due)
     __atomic_store_n(&sampler->next, 0, __ATOMIC_RELAXED);
 }
 
-/* Sequence number of the first training step of block e. */
 static uint64_t block_seq(const struct np_sampler *sampler, uint64_t e)
 {
     return point(sampler, e) + e * sampler->nr_parts;
@@ -144,8 +143,8 @@ static void locate(const struct np_sampler *sampler, uint64_t seq, struct np_tic
     ticket->nr_parts = offset < length ? 0 : (uint32_t)sampler->nr_parts;
 }
 
-/* Blocks of `window` samples in shuffled order, each shuffled within. The set is turned by a
- * random amount each epoch, so that what falls into the short last block differs. */
+/* Blocks of `window` samples in shuffled order, each shuffled within. Each epoch rotates the set by
+ * a random amount, so that other samples fall into the short last block. */
 static uint64_t windowed(const struct np_sampler *sampler, uint32_t epoch, uint64_t position)
 {
     const struct np_sampler_options *o = &sampler->options;
@@ -166,7 +165,7 @@ static uint64_t windowed(const struct np_sampler *sampler, uint32_t epoch, uint6
            n;
 }
 
-/* Sample of a training position, before the split. */
+/* The sample at a training position, before the split. */
 static uint64_t ordered(const struct np_sampler *sampler, uint32_t epoch, uint64_t position)
 {
     const struct np_sampler_options *o = &sampler->options;
@@ -225,7 +224,7 @@ void np_sampler_ticket(
 int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, int max)
 {
     const uint64_t batch = (uint64_t)sampler->options.batch;
-    /* Relaxed: the number alone is shared; everything else was set before the threads began. */
+    /* Relaxed: threads share only this number; all else was set before they began. */
     const uint64_t first = __atomic_fetch_add(&sampler->next, (uint64_t)max, __ATOMIC_RELAXED);
 
     for (int i = 0; i < max; i++) {

@@ -1,6 +1,6 @@
-/* The sampler: batch number and row -> a ticket, which fixes everything about the row before any
- * thread starts. All functions but np_sampler_next() are pure functions of the options. To resume,
- * a run starts at another position.
+/* Maps batch number and row to a ticket, which fixes everything about the row before any thread
+ * starts. All functions but np_sampler_next() are pure functions of the options. A resumed run
+ * starts at another position.
  *
  *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs.
  *   evaluation: the whole set in order, after each step that ends an evaluation period and after
@@ -18,12 +18,12 @@ struct np_sampler_options {
     uint64_t nr_train, nr_eval; /* samples; nr_eval 0: no evaluation */
     int batch;                  /* rows */
     uint64_t nr_steps;          /* of the whole run */
-    uint64_t eval_steps;        /* evaluate after every so many steps; 0: by epochs */
-    double eval_epochs;         /* after every so many epochs; 0: only at the end */
+    uint64_t eval_steps;        /* training steps between evaluations; 0: by epochs */
+    double eval_epochs;         /* epochs between evaluations; 0: only at the end */
     enum np_shuffle shuffle;
-    uint64_t window; /* positions, for NP_SHUFFLE_WINDOW */
-    /* data.split: (nr_eval + nr_train) samples of the one set, those of the evaluation first
-     * (struct np_split). Borrowed. NULL: training and evaluation read sets of their own. */
+    uint64_t window;
+    /* data.split: (nr_eval + nr_train) samples of one set, those of the evaluation first (struct
+     * np_split). Borrowed. NULL: training and evaluation have sets of their own. */
     const uint32_t *split;
 };
 
@@ -31,37 +31,37 @@ struct np_ticket {
     enum np_batch_kind kind;
     uint64_t seq, step;
     int row;
-    bool masked;              /* past the end of the evaluation set */
-    uint32_t epoch, position; /* position in the epoch */
-    uint64_t sample;          /* index in its set */
+    bool masked; /* past the end of the evaluation set */
+    uint32_t epoch, position;
+    uint64_t sample;
     uint32_t part, nr_parts;
 };
 
 struct np_sampler {
-    uint64_t first_seq;  /* of np_sampler_start() */
+    uint64_t first_seq;  /* set by np_sampler_start() */
     uint64_t nr_batches; /* of the whole run, both kinds */
 
-    /* of sampler.c */
+    /* for sampler.c */
     struct np_sampler_options options;
-    double period;     /* training steps from evaluation to evaluation, >= 1 */
+    double period;     /* training steps between evaluations, >= 1 */
     uint64_t nr_evals; /* of the whole run */
     uint64_t nr_parts; /* batches of an evaluation; 0: none */
-    uint64_t next;     /* atomic: tickets handed out; all else is set before readers start */
+    uint64_t next;     /* atomic: number of tickets taken; all else is set before readers start */
 };
 
 int np_sampler_new(
     const struct np_sampler_options *options, struct np_sampler **ret_sampler, struct np_err *err);
 void np_sampler_free(struct np_sampler *sampler);
-/* The run begins at training step `step`, or if eval_due at the evaluation that precedes it. Call
- * it before any reader starts. */
+/* Lets the run begin at training step `step`, or with eval_due at the evaluation that precedes it.
+ * Call it before any reader starts. */
 void np_sampler_start(struct np_sampler *sampler, uint64_t step, bool eval_due);
 bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_done);
-/* The next `max` tickets; returns how many there are, fewer only at the end of the run. Any reader
- * thread; one atomic add. */
+/* Takes the next `max` tickets; returns their number, which is smaller only at the end of the run.
+ * Any reader thread; one atomic add. */
 int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, int max);
 void np_sampler_ticket(
     const struct np_sampler *sampler, uint64_t seq, int row, struct np_ticket *ret_ticket);
-/* The sample that replaces the ticket's own when `attempt` samples (>= 1) at this position were
+/* The replacement for the ticket's sample after `attempt` samples (>= 1) at this position were
  * bad. */
 uint64_t np_sampler_replacement(
     const struct np_sampler *sampler, const struct np_ticket *ticket, int attempt);
