@@ -1,7 +1,7 @@
-/* A cgroup's limit holds for all groups below it, so each is read from the process's own group up
- * to the top. In a container the path of /proc/self/cgroup may not exist below /sys/fs/cgroup (the
- * container's group is mounted there as the top): its parents are still tried. A missing or strange
- * file limits nothing. */
+/* A cgroup's limit holds for all groups below it, so each is read, from the process's own group up
+ * to the top. In a container the path of /proc/self/cgroup may not exist below /sys/fs/cgroup,
+ * because the container's group is mounted there as the top; its parents are still tried. A file
+ * that is missing or cannot be parsed sets no limit. */
 #include "loader/base/box.h"
 
 #include <limits.h>
@@ -28,7 +28,7 @@ static bool read_line(const char *path, char line[MAX_LINE])
     return good;
 }
 
-/* The number in a file; false for "max", "-1" and no number. */
+/* Reads the number in a file; false for "max", "-1" and no number. */
 static bool read_number(const char *folder, const char *name, uint64_t *ret_number)
 {
     char path[PATH_MAX + 64], line[MAX_LINE];
@@ -78,7 +78,7 @@ static void read_v2(struct np_box *box, const char *folder)
 
     snprintf(path, sizeof(path), "%s/cpu.max", folder);
     if (read_line(path, line) && sscanf(line, "%llu %llu", &quota_us, &period_us) == 2)
-        limit_time(box, quota_us, period_us); /* "max 100000" has no quota */
+        limit_time(box, quota_us, period_us); /* "max 100000": no quota */
     limit_cpuset(box, folder, "cpuset.cpus.effective");
     if (read_number(folder, "memory.max", &bytes))
         limit_memory(box, bytes);
@@ -98,14 +98,13 @@ static void read_v1(struct np_box *box, const char *folder)
         limit_memory(box, bytes);
 }
 
-/* Calls read() for mount/group and its parents up to mount. */
 static void climb(struct np_box *box, const char *mount, const char *group,
     void (*read)(struct np_box *box, const char *folder))
 {
     char folder[PATH_MAX];
     size_t top = strlen(mount);
 
-    if (strstr(group, "..")) /* outside of this namespace: only its top is visible */
+    if (strstr(group, "..")) /* outside of this namespace, in which only the top is visible */
         group = "";
     if (snprintf(folder, sizeof(folder), "%s%s", mount, group) >= (int)sizeof(folder))
         return;
@@ -185,7 +184,7 @@ void np_box_read_under(const char *root, int nr_affine, struct np_box *ret_box)
     *ret_box = box;
 }
 
-/* sched_getaffinity() needs a set for all CPUs that the kernel supports, a number that nothing
+/* sched_getaffinity() needs a set for all CPUs that the kernel supports, a number that no call
  * reports. */
 static int count_affinity(void)
 {

@@ -1,4 +1,3 @@
-/* See clock.h. */
 #include "loader/base/clock.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ double np_cpu_seconds(void)
            (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
-/* The file has nanoseconds on a core, nanoseconds on a run queue, and slices. */
+/* schedstat has three numbers: ns on a core, ns on a run queue, and slices. */
 bool np_sched_read(int tid, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns)
 {
     unsigned long long cpu_ns, delay_ns;

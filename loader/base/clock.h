@@ -6,11 +6,11 @@
 #include <stdint.h>
 
 uint64_t np_now_ns(void); /* CLOCK_MONOTONIC */
-/* Blocks until np_now_ns() has reached time_ns; signals do not end the sleep. */
+/* Blocks until np_now_ns() has reached time_ns; a signal does not end the sleep. */
 void np_sleep_until_ns(uint64_t time_ns);
-double np_cpu_seconds(void); /* user and system, of the process so far */
-/* Reads how long a thread of this process was on a core, and ready without a core, since it began.
- * False: it has ended, or the kernel has no schedstat. Allocates nothing. */
+double np_cpu_seconds(void); /* user and system time of the process */
+/* Reads how long a thread of this process has been on a core, and ready without a core. False: the
+ * thread has ended, or the kernel has no schedstat. Allocates nothing. */
 bool np_sched_read(int tid, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns);
 
 #endif

@@ -1,4 +1,3 @@
-/* See config_file.h. */
 #include "loader/base/config_file.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@
 #include "loader/base/path.h"
 #include "loader/base/yaml.h"
 
-#define MAX_READ (16u << 20) /* np_yaml_parse() says how many bytes are too many, up to here */
+#define MAX_READ (16u << 20) /* above the limit of np_yaml_parse(), whose error has the size */
 
 /* --- merging --------------------------------------------------------------------------------- */
 
@@ -25,7 +24,7 @@ static int find(const struct np_node *map, const char *key)
     return -1;
 }
 
-/* Mappings that a nearer file replaces whole. */
+/* True: the nearer file replaces this mapping whole. */
 static bool is_choice(const char *path, const struct np_node *base, const struct np_node *own)
 {
     static const char *const choices[] = {
@@ -42,7 +41,7 @@ static bool is_choice(const char *path, const struct np_node *base, const struct
     return false;
 }
 
-/* Removes keys of the base that exclude a key of own. */
+/* Removes keys of the base that a key of own excludes. */
 static void drop_excluded(const char *path, struct np_node *base, const struct np_node *own)
 {
     static const struct {
@@ -64,7 +63,7 @@ static void drop_excluded(const char *path, struct np_node *base, const struct n
     }
 }
 
-/* Merges own into base, both mappings, and frees own. path: of both; "": the top level. */
+/* Merges own into base, and frees own. path: of both mappings; "": the top level. */
 static void merge(struct np_node *base, struct np_node *own, const char *path)
 {
     char below[256];
@@ -92,7 +91,6 @@ static void merge(struct np_node *base, struct np_node *own, const char *path)
     np_node_free(own);
 }
 
-/* Does node contain `use: name`? */
 static bool uses(const struct np_node *node, const char *name)
 {
     if (node->key && strcmp(node->key, "use") == 0 && np_node_is(node, name))
@@ -111,7 +109,8 @@ static bool is_used(const struct np_node *model, const struct np_node *blocks, c
     return uses(model, name);
 }
 
-/* Removes the blocks of a base that only the replaced model used: an unused block is a mistake. */
+/* Removes the blocks of a base that only the replaced model used, since an unused block is a
+ * mistake. */
 static void drop_blocks(struct np_node *root)
 {
     const struct np_node *model = np_node_get(root, "model");
@@ -126,15 +125,14 @@ static void drop_blocks(struct np_node *root)
         if (block->line / NP_LINE_FILE > model->line / NP_LINE_FILE &&
             !is_used(model, blocks, block->key)) {
             np_node_remove(blocks, i);
-            i = -1; /* this block may have been the only user of another */
+            i = -1; /* only this block may have used an earlier block */
         }
     }
     if (blocks->nr_items == 0)
         np_node_remove(root, at);
 }
 
-/* --- places and paths of a base
- * ---------------------------------------------------------------------------- */
+/* --- places and paths of a base -------------------------------------------------------------- */
 
 static void add_to_lines(struct np_node *node, int more)
 {
@@ -144,7 +142,7 @@ static void add_to_lines(struct np_node *node, int more)
         add_to_lines(node->items[i], more);
 }
 
-/* A path that cannot be resolved stays: it is a mistake only if the nearer files keep it. */
+/* A path that cannot be resolved stays: it is a mistake only if no nearer file replaces it. */
 static int resolve(struct np_node *map, const char *key, const char *folder, struct np_err *err)
 {
     const int at = map && map->kind == NP_NODE_MAP ? find(map, key) : -1;
@@ -203,8 +201,8 @@ char *np_config_folder(const char *path, struct np_err *err)
     return np_try_strdup(whole, err);
 }
 
-/* The name for messages: beside the file with the `base`, if that leads to the opened file, else
- * absolute. */
+/* The name for messages: relative to the file with the `base`, if that leads to the opened file,
+ * else absolute. */
 static char *name_of(const char *from, const char *text, const char *opened, struct np_err *err)
 {
     const char *slash = strrchr(from, '/');
@@ -230,7 +228,7 @@ static int no_memory(struct chain *chain, const struct np_err *err)
     return -ENOMEM;
 }
 
-/* Parses the text of the next base, with its places and paths. */
+/* Parses the text of the next base, and resolves its places and paths. */
 static int parse_base(struct chain *chain, const char *text, size_t bytes)
 {
     const int n = chain->nr;
@@ -252,7 +250,7 @@ static int parse_base(struct chain *chain, const char *text, size_t bytes)
     return code < 0 ? no_memory(chain, &err) : 0;
 }
 
-/* Reads the base that the last file names at `at`. path: the name of that file. */
+/* Reads the base that the last file names at `at`. path: of the last file. */
 static int open_base(struct chain *chain, const struct np_node *at, const char *path)
 {
     const int n = chain->nr;
@@ -283,7 +281,7 @@ static int open_base(struct chain *chain, const struct np_node *at, const char *
     return code;
 }
 
-/* Reads the base of the last file. 1: read; 0: the last file has no base. */
+/* 1: the base of the last file was read; 0: it has none. */
 static int follow(struct chain *chain, const char *path)
 {
     struct np_node *root = chain->roots[chain->nr - 1];

@@ -1,4 +1,3 @@
-/* CRC-32C, reflected polynomial 0x82f63b78. Any thread. */
 #include "loader/base/crc32c.h"
 
 #include <string.h>
@@ -11,7 +10,7 @@
 #define SSE42  __attribute__((target("sse4.2,pclmul")))
 #define STREAM 512 /* bytes */
 
-/* x^(8 n - 33) mod P for n = STREAM and n = 2 STREAM, bits reflected. */
+/* x^(8 n - 33) mod P for n = STREAM and n = 2 STREAM, bits reflected. P: 0x82f63b78, reflected. */
 #define PAST_ONE 0xdd7e3b0cu
 #define PAST_TWO 0x170076fau
 
@@ -23,16 +22,16 @@ SSE42 static uint64_t load(const uint8_t *bytes)
     return word;
 }
 
-/* The word that has the effect, at the end of the bytes, of `crc` that many bytes before. The
- * product lacks a factor of x^33: the instruction brings x^32, the reflected product x. */
+/* Moves `crc` to the end of the bytes that `past` stands for. The product lacks a factor of x^33:
+ * the instruction adds x^32, the reflected product x. */
 SSE42 static uint64_t carry(uint64_t crc, uint32_t past)
 {
     return (uint64_t)_mm_cvtsi128_si64(
         _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)crc), _mm_cvtsi64_si128(past), 0));
 }
 
-/* The instruction takes three cycles, but one starts in each: three streams at once. The next bytes
- * are prefetched, since pages are not one after another in memory. */
+/* The instruction takes three cycles, but one starts in each, so three streams run at once. The
+ * next bytes are prefetched, because consecutive pages are not adjacent in memory. */
 SSE42 static uint64_t crc_streams(uint64_t crc, const uint8_t *bytes)
 {
     uint64_t second = 0, third = 0;
@@ -80,15 +79,15 @@ AVX512 static __m512i both(const uint64_t past[2])
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)past));
 }
 
-/* Carries the lanes of sum, and adds them to those of next. */
+/* Carries the lanes of sum past their bytes, and adds next. */
 AVX512 static __m512i fold(__m512i sum, __m512i past, __m512i next)
 {
     return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, past, 0x00),
         _mm512_clmulepi64_epi128(sum, past, 0x11), next, 0x96); /* XOR of the three */
 }
 
-/* Each lane of a block is carried over the next block and added to its lane. At the end all are
- * carried to the last lane, whose CRC is that of the bytes. n: at least a block. */
+/* Carries each lane of a block over the next block and adds it to its lane; at the end carries all
+ * lanes to the last one, whose CRC is that of the bytes. n: at least a block. */
 AVX512 static uint32_t crc_blocks(uint32_t crc, const uint8_t *bytes, size_t n)
 {
     const __m512i past = both(past_block);
@@ -127,7 +126,7 @@ static uint32_t crc_avx512(uint32_t crc, const uint8_t *bytes, size_t n)
 }
 #endif
 
-/* The change of the register by each value of four bits. */
+/* Changes of the register, by four bits. */
 static const uint32_t nibbles[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc,
     0x5125dad3, 0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4,
     0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};

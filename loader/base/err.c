@@ -1,4 +1,3 @@
-/* See err.h. Any thread; an err or report belongs to one thread at a time. */
 #include "loader/base/err.h"
 
 #include <errno.h>
@@ -9,7 +8,7 @@
 
 #define MAX_REPORTED 100
 
-/* The letter of two or three bytes of UTF-8 at `at`; 0: another one, or not UTF-8. */
+/* The code point of a letter of two or three bytes of UTF-8; 0: no such letter. */
 static unsigned letter_at(const unsigned char *at)
 {
     if ((at[0] & 0xe0) == 0xc0 && (at[1] & 0xc0) == 0x80)
@@ -19,7 +18,7 @@ static unsigned letter_at(const unsigned char *at)
     return 0;
 }
 
-/* Bytes of the control character at text; 0: none. */
+/* Number of bytes of the control character at text; 0: none. */
 static size_t control_at(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -32,7 +31,7 @@ static size_t control_at(const char *text)
     return (letter >= 0x202a && letter <= 0x202e) || (letter >= 0x2066 && letter <= 0x2069) ? 3 : 0;
 }
 
-/* Bytes of the letter at text; 1: not UTF-8. */
+/* Number of bytes of the letter at text; 1: not UTF-8. */
 static size_t letter_bytes(const char *text)
 {
     const unsigned char first = (unsigned char)*text;
@@ -65,7 +64,7 @@ void np_text_clean(char *text)
         memset(text + (at - text), '?', bytes);
 }
 
-/* Bytes of a truncated letter at the end. */
+/* Number of bytes of a truncated letter at the end. */
 static size_t cut_off(const char *bytes, size_t nr)
 {
     for (size_t back = 1; back <= 3 && back <= nr; back++) {
@@ -151,7 +150,7 @@ void np_report_init(struct np_report *report, const char *file)
     report->file = file;
 }
 
-/* NULL: no space, counted as dropped. */
+/* NULL: the report is full, and the error is counted as dropped. */
 static struct np_err *next_err(struct np_report *report)
 {
     struct np_err *errs = report->nr_errs < MAX_REPORTED
@@ -203,7 +202,7 @@ static int compare_places(const char *own, const struct np_err *a, const struct 
     return a->line != b->line ? a->line - b->line : a->column - b->column;
 }
 
-/* Stable: qsort is not, and mistakes at one place should stay in the order found. */
+/* qsort() is not stable, and mistakes at one place should keep their order. */
 void np_report_sort(struct np_report *report)
 {
     for (int i = 1; i < report->nr_errs; i++) {

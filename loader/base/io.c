@@ -1,4 +1,4 @@
-/* Reads through the table of backends: from the page cache, else from the backend. */
+/* Reads from the page cache if it has the bytes, else through the backend. */
 #include "loader/base/io.h"
 
 #include <assert.h>
@@ -29,16 +29,16 @@ bool np_io_advance(struct np_io_read *read, int64_t returned)
     return true;
 }
 
-/* Reads from the page cache, without waiting. True: the read is complete. */
+/* True: the page cache completed the read. Does not wait. */
 static bool probe_cache(struct np_io *io, struct np_io_read *read)
 {
     struct iovec part = {read->buffer, read->bytes};
     ssize_t got = preadv2(read->fd, &part, 1, (off_t)read->offset, RWF_NOWAIT);
 
-    /* EOPNOTSUPP: io_uring's own attempt to read without waiting would wait. */
+    /* EOPNOTSUPP: io_uring's own non-blocking attempt would block. */
     io->blocks = read->blocks = got < 0 && errno == EOPNOTSUPP;
-    /* 0 may be the file's end, or a file system that does not know: the backend will find out, as
-     * with an error (EAGAIN: not there). */
+    /* 0 may be the end of the file, or a file system that does not know. The backend decides, as
+     * for an error (EAGAIN: not in the page cache). */
     return got > 0 && np_io_advance(read, got);
 }
 
@@ -86,7 +86,8 @@ int np_io_open_now(const struct np_io *io, const char *path, bool direct)
     if (io->opens) {
         struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_CACHED};
 
-        /* An error may be a filter's, that of a path only in part in the cache, or real. */
+        /* An error may come from a filter, from a path that is only partly in the cache, or be
+         * real. */
         fd = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
         return fd < 0 ? -EINPROGRESS : fd;
     }

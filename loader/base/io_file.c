@@ -1,5 +1,5 @@
-/* Files as wholes: durable writing through the write table (a new file beside, fsync, rename,
- * fsync of the folder), and reading one into memory. Blocks; any thread that owns its np_io. */
+/* Whole files: durable writing through the write table (new file, fsync, rename, fsync of the
+ * folder), and reading into memory. Blocks; the thread that owns the np_io. */
 #include "loader/base/io.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 /* --- the POSIX write table --------------------------------------------------------------- */
 
-/* Does path still name the open file? Not after its owner has renamed it. */
+/* True: path still names the open file; false after its owner has renamed it. */
 static bool is_at(int fd, const char *path)
 {
     struct stat opened, named;
@@ -25,7 +25,7 @@ static bool is_at(int fd, const char *path)
            opened.st_dev == named.st_dev;
 }
 
-/* The file is emptied under its lock, so that two processes never write into one file. */
+/* Truncates the file under its lock, so that two processes never write into one file. */
 static int posix_create(struct np_io *io, const char *path)
 {
     for (;;) {
@@ -35,7 +35,7 @@ static int posix_create(struct np_io *io, const char *path)
             continue;
         if (fd < 0)
             return -errno;
-        /* Some network file systems have no locks; then there is none. */
+        /* Some network file systems have no locks; then none is taken. */
         while (flock(fd, LOCK_EX) < 0 && errno == EINTR)
             ;
         if (is_at(fd, path)) {
@@ -96,8 +96,6 @@ static int posix_sync_dir(struct np_io *io, const char *path)
 const struct np_io_write_ops np_io_posix_write = {
     posix_create, posix_append, posix_sync, posix_close, posix_rename, posix_sync_dir};
 
-/* --- errors ------------------------------------------------------------------------------ */
-
 static const struct np_io_write_ops *writer(const struct np_io *io)
 {
     return io && io->ops->write ? io->ops->write : &np_io_posix_write;
@@ -112,8 +110,8 @@ static void folder_of(const char *path, char folder[PATH_MAX])
     snprintf(folder, PATH_MAX, "%.*s", slash ? (int)length : 1, slash ? path : ".");
 }
 
-/* Fills err: "DOING PATH: cause", for a full disk with its free space. bytes: of the write; 0:
- * none. Returns status. */
+/* Fills err: "DOING PATH: cause", and for a full disk its free space. bytes: of the write; 0: none.
+ * Returns status. */
 static int failed(
     struct np_err *err, int status, const char *doing, const char *path, uint64_t bytes)
 {
@@ -133,7 +131,7 @@ static int failed(
         path, (unsigned long long)bytes, (unsigned long long)disk.f_bavail * disk.f_frsize);
 }
 
-/* The path with which fd was opened, for messages. */
+/* The path of an open file, for messages. */
 static void path_of(int fd, char path[PATH_MAX])
 {
     char link[40];
@@ -197,7 +195,7 @@ int np_io_sync_dir(struct np_io *io, const char *path, struct np_err *err)
     return status ? failed(err, status, "cannot sync the folder", path, 0) : 0;
 }
 
-/* The new file stays locked until it has its name: a second writer that waits for the lock then
+/* The new file stays locked until it has its name. A second writer that waited for the lock then
  * finds that `path.new` is gone, and creates its own. */
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err)
@@ -223,7 +221,7 @@ int np_io_replace(
     status = np_io_rename(io, beside, path, err);
 out:
     if (status)
-        unlink(beside); /* while locked, so that it is ours */
+        unlink(beside); /* while it is locked, so it is ours */
     ops->close(io, fd);
     return status ? status : np_io_sync_dir(io, folder, err);
 }
@@ -268,7 +266,7 @@ static int read_all(int fd, uint64_t max_bytes, char **data, uint64_t *ret_bytes
     if (S_ISREG(info.st_mode) && (uint64_t)info.st_size > max_bytes)
         return -EFBIG;
     if (S_ISREG(info.st_mode) && info.st_size > 0)
-        room = (size_t)info.st_size + 2; /* one for the NUL, one to see the end */
+        room = (size_t)info.st_size + 2; /* one byte for the NUL, one to find the end */
     if (!(*data = np_try_alloc(room, NULL)))
         return -ENOMEM;
     for (;;) {
@@ -343,7 +341,7 @@ int np_make_dirs(const char *path, struct np_err *err)
         if (was != '/' && was != '\0')
             continue;
         *at = '\0';
-        /* Only the last error counts: a parent may exist where we may not create one. */
+        /* Only the last error counts: an upper folder may exist where we may not create one. */
         status = mkdir(part, 0777) == 0 ? 0 : -errno;
         *at = was;
         if (was == '\0')

@@ -1,4 +1,3 @@
-/* Opens an np_io: the backends by name. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +11,7 @@
 
 static const struct np_io_ops *const backends[] = {&np_io_uring, &np_io_pread};
 
-/* RESOLVE_CACHED came with Linux 5.12, io_uring's opens with 5.6; a filter may refuse the call. */
+/* RESOLVE_CACHED needs Linux 5.12, io_uring's opens 5.6; a filter may refuse the call. */
 static bool kernel_opens(void)
 {
     struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED};
@@ -45,8 +44,8 @@ int np_io_open(struct np_io *io, const char *name, int depth, struct np_err *err
 {
     assert(depth >= 1);
     if (strcmp(name, "auto") == 0) {
-        /* io_uring may be refused by an old or emulated kernel, a seccomp profile, a sysctl, a
-         * small RLIMIT_MEMLOCK, or for want of a descriptor; pread() works in all these cases. */
+        /* An old or emulated kernel, a seccomp profile, a sysctl, a small RLIMIT_MEMLOCK or a lack
+         * of descriptors may refuse io_uring; pread() works in all these cases. */
         if (open_backend(io, &np_io_uring, depth, NULL) == 0)
             return 0;
         return open_backend(io, &np_io_pread, depth, err);

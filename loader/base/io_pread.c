@@ -1,6 +1,6 @@
 /* The backend for machines that refuse io_uring. submit() announces the read to the kernel, so that
- * the disk works on all reads in flight, and never blocks; reap() reads the oldest one with
- * pread(). */
+ * the disk works on all reads in flight, and never blocks; reap() calls pread() for the oldest
+ * read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/uio.h>
@@ -25,7 +25,7 @@ static int submit(struct np_io *io, struct np_io_read *read)
 {
     struct queue *queue = io->state;
 
-    /* If the hint has no effect (a pipe, some file systems), reap() waits longer. */
+    /* Without an effect of the hint (a pipe, some file systems) reap() waits longer. */
     posix_fadvise(read->fd, (off_t)(read->offset + read->done_bytes),
         (off_t)(read->bytes - read->done_bytes), POSIX_FADV_WILLNEED);
     queue->reads[(queue->first + queue->n++) % io->depth] = read;
@@ -48,7 +48,7 @@ static struct np_io_read *reap(struct np_io *io, bool wait)
 
         got = preadv2(read->fd, &rest, 1, offset, wait ? 0 : RWF_NOWAIT);
         got = got < 0 ? -errno : got;
-        /* Without wait only a blocking read decides about the end of the file. */
+        /* Only a blocking read finds out whether this is the end of the file. */
         if (!wait && (got == 0 || got == -EAGAIN || got == -EOPNOTSUPP))
             return NULL;
     } while (!np_io_advance(read, got));

@@ -1,7 +1,7 @@
 /* The io_uring backend: one ring per thread, with an entry for each read in flight. Each read is
  * submitted at once, so that the disk works while the thread decodes; short reads continue until
- * they are complete. Opens, and reads of file systems that only block (NFS, FUSE), wait in threads
- * of the kernel. The ring allows only reads and opens (IORING_RESTRICTION): an attacker in this
+ * they are complete. Threads of the kernel wait for opens, and for reads of file systems that only
+ * block (NFS, FUSE). The ring allows only reads and opens (IORING_RESTRICTION): an attacker in this
  * process cannot use it to write or to connect. */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,9 +14,9 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define BUSY_NS 200000 /* pause when the kernel has no memory for requests */
+#define BUSY_NS 200000 /* pause while the kernel has no memory for requests */
 
-/* liburing 2.3 declares these two and does not export them. */
+/* liburing 2.3 declares these two but does not export them. */
 static int register_ring(struct io_uring *ring, unsigned op, void *arg, unsigned n)
 {
     return syscall(__NR_io_uring_register, ring->ring_fd, op, arg, n) < 0 ? -errno : 0;
@@ -36,8 +36,8 @@ static int restrict_ring(struct io_uring *ring)
     return status ? status : register_ring(ring, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
 }
 
-/* Opens the best ring of this kernel: without interrupts of a thread that decodes (5.19), for one
- * thread only (6.0), restricted (5.10); or a plain one. */
+/* Opens the best ring that this kernel has: it does not interrupt a thread that decodes (5.19), is
+ * for one thread only (6.0), is restricted (5.10); or a plain ring. */
 static int open_ring(struct io_uring *ring, unsigned nr_entries)
 {
     static const unsigned flags[] = {
@@ -61,7 +61,7 @@ static int open_ring(struct io_uring *ring, unsigned nr_entries)
     return status;
 }
 
-/* An empty call, because a filter may refuse io_uring_enter() alone. */
+/* An empty call: a filter may refuse io_uring_enter() alone. */
 static int try_enter(const struct io_uring *ring)
 {
     return syscall(__NR_io_uring_enter, ring->ring_fd, 0, 0, 0, NULL, 0) < 0 ? -errno : 0;
@@ -85,8 +85,8 @@ static int open_state(struct np_io *io, int depth, struct np_err *err)
     return 0;
 }
 
-/* Gives the queued reads to the kernel. Reads for which it has no memory stay queued for the next
- * call; the wait for them names the file. */
+/* Submits the queued reads. Reads for which the kernel has no memory stay queued for the next call;
+ * the wait for them names the file. */
 static void flush(struct io_uring *ring)
 {
     while (io_uring_submit(ring) == -EINTR)
@@ -98,7 +98,7 @@ static int submit(struct np_io *io, struct np_io_read *read)
     struct io_uring *ring = io->state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 
-    /* The ring is full only if the kernel could not take earlier reads: a flush makes space. */
+    /* The ring is full only if the kernel could not take earlier reads; a flush makes space. */
     while (!sqe) {
         const struct timespec pause = {0, BUSY_NS};
 

@@ -1,4 +1,4 @@
-/* See json.h. Writing appends text; reading uses jansson. */
+/* Writing appends text; reading uses jansson. */
 #include "loader/base/json.h"
 
 #include <errno.h>
@@ -161,7 +161,7 @@ void np_json_line(struct np_json *json)
     json->line = true;
 }
 
-/* A number as JSON's grammar has it: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */
+/* JSON's grammar: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? */
 static bool is_number(const char *text)
 {
     text += *text == '-';
@@ -272,7 +272,6 @@ static struct np_node *scalar_of(const json_t *value, struct np_err *err)
     return node;
 }
 
-/* NULL: err says why. */
 static struct np_node *node_of(json_t *value, int depth, struct np_err *err)
 {
     const bool list = json_is_array(value);

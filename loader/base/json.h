@@ -1,5 +1,5 @@
-/* JSON for `--json`, metrics.jsonl and a checkpoint's facts: a writer of one object per line, and
- * conversion between JSON and node trees. */
+/* JSON for `--json`, metrics.jsonl and the facts of a checkpoint: a writer of one object per line,
+ * and conversion between JSON and node trees. */
 #ifndef NP_JSON_H
 #define NP_JSON_H
 
@@ -9,7 +9,8 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-/* An open object. Reused for the next line, so that the steady state allocates nothing. */
+/* An object that is being written. Reused for the next line, so that the steady state allocates
+ * nothing. */
 struct np_json {
     char *text; /* NUL-ended after np_json_end() */
     size_t used, room;
@@ -20,14 +21,14 @@ struct np_json {
 void np_json_fini(struct np_json *json);
 /* Starts an object with "event": event (NULL: without). In a list, the key of an item is NULL. */
 void np_json_begin(struct np_json *json, const char *event);
-/* In a list the key is NULL. Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
+/* Bytes that are not UTF-8 become U+FFFD. text NULL: null. */
 void np_json_text(struct np_json *json, const char *key, const char *text);
 void np_json_int(struct np_json *json, const char *key, int64_t value);
 void np_json_real(struct np_json *json, const char *key, double value); /* not finite: null */
 void np_json_bool(struct np_json *json, const char *key, bool value);
 void np_json_null(struct np_json *json, const char *key);
-/* Plain scalars that look like JSON numbers or true, false are written bare, an empty one as null.
- * node NULL: null. */
+/* Plain scalars that look like JSON numbers or true, false are written without quotes, an empty one
+ * as null. node NULL: null. */
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
 /* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
@@ -35,17 +36,17 @@ void np_json_ints(struct np_json *json, const char *key, const int *values, int 
 void np_json_open(struct np_json *json, const char *key, char bracket);
 void np_json_close(struct np_json *json, char bracket);
 void np_json_line(struct np_json *json); /* the next key begins a new line */
-/* Closes the object; the text is one line with its newline, or NULL when it failed. */
+/* Closes the object. Returns its line with the newline, or NULL if the writer failed. */
 const char *np_json_end(struct np_json *json);
-/* The same, and the text is the caller's (np_free), json is empty. NULL: -ENOMEM. */
+/* The same; the caller owns the text (np_free), and json is empty. NULL: -ENOMEM. */
 char *np_json_take(struct np_json *json, struct np_err *err);
 void np_json_print(
-    struct np_json *json, FILE *out); /* np_json_end() to out; nothing if it failed */
+    struct np_json *json, FILE *out); /* writes np_json_end() to out; nothing if it failed */
 
 /* Parses JSON into a node tree; strings become quoted scalars. -EBADMSG: not JSON, or nested too
- * deep. */
+ * deeply. */
 int np_json_parse(const char *text, size_t bytes, struct np_node **ret_node, struct np_err *err);
-/* Number under key of a mapping, or fallback. */
+/* The number under key of a mapping; fallback: there is none. */
 double np_node_number(const struct np_node *map, const char *key, double fallback);
 
 #endif

@@ -1,4 +1,3 @@
-/* See ledger.h. */
 #include "loader/base/ledger.h"
 
 #include <stdatomic.h>
@@ -10,7 +9,7 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-/* Pairs with take(): a thread that takes a value sees all earlier stores. */
+/* Pairs with take(): a thread that loads a value sees all earlier stores. */
 static void put(_Atomic uint64_t *counter, uint64_t n)
 {
     atomic_store_explicit(counter, n, memory_order_release);
@@ -21,7 +20,7 @@ static uint64_t take(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_acquire);
 }
 
-/* A reader that sees one of these stores also sees the odd version before it. */
+/* A thread that loads one of these values also sees the odd version before it. */
 static void turn(struct np_ledger *ledger, uint64_t state, uint64_t in_flight, uint64_t now_ns)
 {
     const uint64_t version = get(&ledger->version), before = get(&ledger->state);
@@ -62,7 +61,7 @@ int np_ledger_state(const struct np_ledger *ledger)
     return (int)take(&ledger->state);
 }
 
-/* Pairs with the stores in turn(): if the version is unchanged, all values are of one moment. */
+/* Pairs with the stores in turn(): with an unchanged version, all values belong to one moment. */
 void np_ledger_add(
     const struct np_ledger *ledger, uint64_t state_ns[NP_LEDGER_STATES], uint64_t *in_flight_ns)
 {

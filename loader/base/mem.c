@@ -1,4 +1,3 @@
-/* Aligned blocks, and pages for the ring. Any thread. */
 #include "loader/base/mem.h"
 
 #include <errno.h>
@@ -19,7 +18,7 @@ static void *page_alloc(void *context, size_t bytes)
     if (memory == MAP_FAILED)
         return NULL;
     if (bytes >= HUGE_PAGE)
-        madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint */
+        madvise(memory, bytes, MADV_HUGEPAGE);
     return memory;
 }
 
@@ -36,7 +35,7 @@ static int no_memory(struct np_err *err, size_t bytes)
     return np_err_set(err, -ENOMEM, "out of memory: %zu bytes asked for", bytes);
 }
 
-/* The only place where a process ends because it has no memory. */
+/* Only here a process ends for lack of memory. */
 static void *must(void *memory, size_t bytes)
 {
     if (!memory) {
@@ -46,7 +45,7 @@ static void *must(void *memory, size_t bytes)
     return memory;
 }
 
-/* Zeroed from byte `from` on. */
+/* Zeroes the bytes from `from` on. */
 static void *aligned(size_t bytes, size_t from)
 {
     uint8_t *memory;
@@ -132,7 +131,7 @@ char *np_try_format(struct np_err *err, const char *format, ...)
 
 int np_try_grow(void *array, size_t *room, size_t n, size_t item_bytes, struct np_err *err)
 {
-    const size_t held = *room * item_bytes; /* allocated, so this does not overflow */
+    const size_t held = *room * item_bytes; /* cannot overflow: it is allocated */
     size_t more = *room ? *room : 8;
     void *old, *larger;
 

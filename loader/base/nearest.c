@@ -1,4 +1,3 @@
-/* See nearest.h. */
 #include "loader/base/nearest.h"
 
 #include <ctype.h>
@@ -10,13 +9,13 @@
 
 /* --- words of torch, Keras and other trainers ------------------------------------------------ */
 
-/* Words are compared without case, '-' and '_'. A word may stand in several rows. The name ""
- * means: the words are known, and nnpipe has nothing like them. */
+/* Case, '-' and '_' do not count. A word may stand in several rows. The name "" means: the words
+ * are known, and nnpipe has nothing like them. */
 struct alias {
     const char *name, *words;
 };
 
-/* Keys of a config, by their whole path. */
+/* Keys of a config, with their whole path. */
 static const struct alias key_aliases[] = {
     {"loader.batch", "batch batchsize bs"},
     {"loader.readers", "numworkers workers readers"},
@@ -94,7 +93,7 @@ static const struct alias other_aliases[] = {
     {NULL, NULL},
 };
 
-/* Is the word among plain, in lower case and separated by spaces? */
+/* plain: words in lower case, separated by spaces. */
 static bool has_word(const char *plain, const char *word)
 {
     for (; *plain; plain += strspn(plain, " ")) {
@@ -109,7 +108,7 @@ static bool has_word(const char *plain, const char *word)
     return false;
 }
 
-/* The index-th name of the word in a table; index goes down by those before it. */
+/* The name of the word with this index in a table; NULL: *index is reduced by the names seen. */
 static const char *find(const struct alias *aliases, const char *word, int *index)
 {
     for (const struct alias *row = aliases; row->name; row++)
@@ -132,15 +131,13 @@ const char *np_alias_key(const char *word)
     return key && *key ? key : NULL;
 }
 
-/* --- the nearest word ------------------------------------------------------------------------ */
-
 static int least(int a, int b)
 {
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, substitutions and swaps of neighbours that make b of a (optimal string
- * alignment); words up to MAX_WORD. */
+/* Number of insertions, deletions, substitutions and swaps of neighbours that turn a into b
+ * (optimal string alignment); for words up to MAX_WORD. */
 static int edit_distance(const char *a, const char *b)
 {
     int rows[3][MAX_WORD + 1], n = (int)strlen(b);
@@ -167,7 +164,7 @@ static int edit_distance(const char *a, const char *b)
 const char *np_nearest(const char *word, const char *const *words)
 {
     const char *nearest = NULL;
-    const int far = (int)strlen(word) / 3 + 1; /* one edit in three letters, and one at least */
+    const int far = (int)strlen(word) / 3 + 1; /* one edit for three letters, at least one */
     int best = far < 2 ? 2 : far;
 
     for (; *words; words++) {
@@ -189,8 +186,8 @@ bool np_is_among(const char *word, const char *const *words)
     return false;
 }
 
-/* What the word is called here: one of `words`, else a name that says where it belongs: a whole
- * path or a flag. *ret_known: another trainer has the word, so it is no typing mistake. */
+/* The name of the word here: one of `words`, else a name that shows where it belongs: a whole path
+ * or a flag. *ret_known: another trainer has the word, so it is no typing mistake. */
 static const char *alias_among(const char *word, const char *const *words, bool *ret_known)
 {
     const char *name, *elsewhere = NULL;

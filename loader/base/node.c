@@ -1,4 +1,3 @@
-/* See node.h. */
 #include "loader/base/node.h"
 
 #include <errno.h>
@@ -14,7 +13,7 @@ static struct np_node *fill(struct np_node *node, enum np_node_kind kind, int li
     return node;
 }
 
-/* Takes key. There is space for the item. */
+/* Takes key. items has space for the child. */
 static void append(struct np_node *node, char *key, struct np_node *child)
 {
     if (key) {
@@ -40,7 +39,7 @@ struct np_node *np_node_scalar(const char *text, int line, int column)
 void np_node_add(struct np_node *node, const char *key, struct np_node *child)
 {
     np_grow(&node->items, &node->room, (size_t)node->nr_items + 1, sizeof(*node->items));
-    append(node, np_strdup(key), child); /* key may be child's own */
+    append(node, np_strdup(key), child); /* key may be the child's own key */
 }
 
 struct np_node *np_node_try(

@@ -1,4 +1,3 @@
-/* See option.h. */
 #include "loader/base/option.h"
 
 #include <ctype.h>
@@ -21,7 +20,6 @@ static const char *const type_names[] = {"true or false", "a whole number",
 
 /* --- words -------------------------------------------------------------------------------- */
 
-/* Index of text among "a|b|c", or -1. */
 static int word_index(const char *words, const char *text)
 {
     size_t length = strlen(text);
@@ -135,7 +133,7 @@ static bool in_range(const struct np_option *option, double value)
     return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);
 }
 
-/* A number, or one of its words: the first word is -1, the next -2. */
+/* Parses a number, or one of its words: the first word is -1, the next -2. */
 static void parse_number(const struct np_option *option, const struct np_node *node, void *object,
     struct np_report *report)
 {
@@ -172,7 +170,7 @@ static void parse_number(const struct np_option *option, const struct np_node *n
     }
 }
 
-/* "io: expected one of uring, pread, not 'pred'; did you mean 'pread'?" word NULL: node is no
+/* "io: expected one of uring, pread, not 'pred'; did you mean 'pread'?" word NULL: node is not a
  * single name. */
 static void wrong_word(const char *what, const struct np_node *node, const char *word,
     const char *const *words, struct np_report *report)
@@ -263,7 +261,7 @@ static void parse_value(const struct np_option *option, const struct np_node *no
     }
 }
 
-/* Parses the default, as it would be in the file; "[1, 2]" for FLOATS. */
+/* Parses the default, written as in a file: "[1, 2]" for FLOATS. */
 static void set_fallback(const struct np_option *option, void *object, struct np_report *report)
 {
     struct np_node *node;
@@ -427,7 +425,7 @@ const struct np_choice *np_choice_named(const struct np_choice *choices, const c
     return NULL;
 }
 
-/* "optimizer: 'lr' is a key of sgd: optimizer: {sgd: {lr: ...}}": the name in the middle is
+/* "optimizer: 'lr' is a key of sgd: optimizer: {sgd: {lr: ...}}": the name of the choice is
  * missing. */
 static bool report_key(const struct np_choice *choices, const struct np_node *node,
     const char *what, struct np_report *report)

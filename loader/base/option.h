@@ -1,5 +1,5 @@
 /* Option tables: a module describes its keys once, beside the code that uses them. Parsing,
- * defaults, error messages, `nnpipe show` and docs/CONFIG.md come from the table. One thread. */
+ * defaults, error messages, `nnpipe show` and docs/CONFIG.md use the table. One thread. */
 #ifndef NP_OPTION_H
 #define NP_OPTION_H
 
@@ -19,7 +19,7 @@ enum np_option_type {
     NP_OPT_STRING, /* char *, owned by the struct */
     NP_OPT_WORD,   /* int: index of the word in `words` */
     NP_OPT_FLOATS, /* struct np_floats, owned */
-    NP_OPT_NODE,   /* const struct np_node *, borrowed: the module parses it itself */
+    NP_OPT_NODE,   /* const struct np_node *, borrowed; the module parses it */
 };
 
 struct np_floats {
@@ -31,13 +31,12 @@ struct np_option {
     const char *key;
     enum np_option_type type;
     size_t offset; /* of the field in the module's struct */
-    const char
-        *fallback;   /* default, as it would be written; NULL: the key is required. Of a NODE for
-                             the manual alone: absent gives NULL */
-    double min, max; /* numbers; both 0: any */
-    const char
-        *words;       /* WORD: "uring|pread"; INT, FLOAT, SHARE: words that stand for -1, -2, ... */
-    const char *help; /* one sentence for docs/CONFIG.md */
+    /* Default, written as in a file; NULL: the key is required. Of a NODE for the manual only: a
+     * missing key gives NULL. */
+    const char *fallback;
+    double min, max;   /* numbers; both 0: any */
+    const char *words; /* WORD: "uring|pread"; INT, FLOAT, SHARE: words for -1, -2, ... */
+    const char *help;  /* one sentence for docs/CONFIG.md */
 };
 
 /* A table's last row. */
@@ -46,36 +45,35 @@ struct np_option {
         NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL                                               \
     }
 
-/* Fills *object (zeroed by the caller) from a mapping (NULL: all defaults), with an
- * entry in report for each mistake: unknown key (nearest one suggested), wrong type,
- * out of range, missing. `what` names the mapping in messages ("loader"). The table
- * ends with a row whose key is NULL. Keys in `others` (NULL-ended, may be NULL)
- * belong to another table and are skipped. Returns 0 or -EINVAL. */
+/* Fills *object (zeroed by the caller) from a mapping (NULL: all defaults). report gets an entry
+ * for each mistake: unknown key (with the nearest one), wrong type, out of range, missing. `what`
+ * names the mapping in messages ("loader"). The table ends with a row whose key is NULL. Keys in
+ * `others` (NULL-ended, may be NULL) belong to another table and are skipped. Returns 0 or
+ * -EINVAL. */
 int np_options_parse(const struct np_option *table, const struct np_node *map, const char *what,
     const char *const *others, void *object, struct np_report *report);
 /* Frees what the table's STRING and FLOATS fields own. */
 void np_options_fini(const struct np_option *table, void *object);
-/* The object in normal form: a mapping with every key, in table order. Caller frees. */
+/* The resolved form: a mapping with every key, in table order. The caller frees it. */
 struct np_node *np_options_node(const struct np_option *table, const void *object);
 
-/* One of several named things, each with an option table of its own: `optimizer: sgd`,
- * `optimizer: {sgd: {lr: 0.1}}`. An array of them ends with a NULL name. */
+/* A choice among named things, each with an option table of its own: `optimizer: sgd`, `optimizer:
+ * {sgd: {lr: 0.1}}`. An array of them ends with a NULL name. */
 struct np_choice {
     const char *name;
     const struct np_option *table;
     const char *help; /* one sentence for docs/CONFIG.md */
 };
 
-/* The choice of this name, or NULL. */
 const struct np_choice *np_choice_named(const struct np_choice *choices, const char *name);
 /* Returns the index of the choice that node names (node NULL: of fallback), with its options in
- * *ret_args (NULL: none), or -EINVAL with the mistake in report. `what` is the key in messages. */
+ * *ret_args (NULL: none); -EINVAL: report has the mistake. `what`: the key, for messages. */
 int np_choice_find(const struct np_choice *choices, const struct np_node *node, const char *what,
     const char *fallback, const struct np_node **ret_args, struct np_report *report);
-/* {name: {every option}}. Caller frees. */
+/* {name: {every option}}. The caller frees it. */
 struct np_node *np_choice_node(const struct np_choice *choice, const void *object);
 
-/* Reads a number of bytes: "64M", "2.5GiB", "100". False: not one. */
+/* Reads a number of bytes: "64M", "2.5GiB", "100". False: text is no such number. */
 bool np_option_bytes(const char *text, int64_t *ret_value);
 
 #endif

@@ -1,4 +1,3 @@
-/* See path.h. */
 #include "loader/base/path.h"
 
 #include <ctype.h>
@@ -13,7 +12,7 @@
 
 #include "loader/base/mem.h"
 
-/* Returns text with n more bytes, and frees text. NULL stays NULL. */
+/* Returns text with n bytes of `more` added, and frees text. text NULL: NULL. */
 static char *append(char *text, const char *more, size_t n, struct np_err *err)
 {
     char *longer = text ? np_try_format(err, "%s%.*s", text, (int)n, more) : NULL;
@@ -22,7 +21,7 @@ static char *append(char *text, const char *more, size_t n, struct np_err *err)
     return longer;
 }
 
-/* Appends the variable at "${"; *ret_after: after its '}'. */
+/* Appends the value of the variable at "${"; *ret_after: behind its '}'. */
 static char *append_variable(
     char *text, const char *at, const char **ret_after, const char *whole, struct np_err *err)
 {
@@ -85,7 +84,7 @@ static bool matches_some(const char *pattern)
     return some;
 }
 
-/* The absolute path in the working directory. Frees path. */
+/* Makes path absolute from the working directory, and frees path. */
 static char *from_here(char *path, struct np_err *err)
 {
     char folder[PATH_MAX], *whole;

@@ -1,4 +1,3 @@
-/* See rng.h. */
 #include "loader/base/rng.h"
 
 #include <assert.h>
@@ -29,7 +28,7 @@ void np_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_wo
     ret_words[3] = c3;
 }
 
-/* The key of (seed, stream) is a Philox block, so that nearby seeds share nothing. */
+/* The key of (seed, stream) is a Philox block, so that similar seeds share nothing. */
 static void mix_key(uint64_t seed, enum np_stream stream, uint32_t ret_key[2])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -89,19 +88,19 @@ double np_draw_normal(struct np_draws *draws)
     return sqrt(-2 * log(u)) * cos(angle);
 }
 
-/* A Feistel network on the fewest bits that hold n values, in two halves:
- * each round changes one half by a keyed function of the other. Luby and Rackoff, "How to construct
- * pseudorandom permutations from pseudorandom functions", SIAM J. Comput. 17, 1988; walking
- * on from values beyond n: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002. */
+/* A Feistel network in two halves, on the fewest bits that hold n values: each round changes one
+ * half by a keyed function of the other. Luby and Rackoff, "How to construct pseudorandom
+ * permutations from pseudorandom functions", SIAM J. Comput. 17, 1988; repeated for values beyond
+ * n: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002. */
 
-/* Over a few bits a round changes little, and eight of them favour some orders of few things:
- * measured over all orders of 2 to 6, 32 do not. */
+/* With few bits a round changes little, and eight rounds favour some orders of few things; 32 do
+ * not (measured over all orders of 2 to 6). */
 static int nr_rounds(unsigned bits)
 {
     return bits < 8 ? 32 : 8;
 }
 
-/* Two multiplications: after one, the result would still show how two halves differ. */
+/* One multiplication would leave the difference of two halves visible in the result. */
 static inline uint32_t round_function(uint32_t half, uint64_t key)
 {
     uint64_t x = (half ^ key) * 0x9E3779B97F4A7C15ull;

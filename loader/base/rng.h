@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* The use of a draw; part of the key, with the seed. */
+/* The use of a draw; part of the key, like the seed. */
 enum np_stream {
     NP_STREAM_ORDER,
     NP_STREAM_AUGMENT,
@@ -19,7 +19,7 @@ enum np_stream {
 
 void np_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_words[4]);
 
-/* The draws of one operation on one sample. Copy it freely. */
+/* The draws of one operation on one sample. May be copied. */
 struct np_draws {
     uint32_t key[2];     /* mixed from (seed, stream) */
     uint32_t counter[4]; /* epoch, position, op, draw */
@@ -35,8 +35,8 @@ double np_draw_uniform(struct np_draws *draws);             /* [0, 1), 32 bits *
 double np_draw_normal(struct np_draws *draws);              /* Box-Muller, mean 0, variance 1 */
 
 /* Position i of a keyed permutation of 0..n-1 (1 <= n <= 2^32, i < n): a Feistel network on the
- * next power of two, walked until the value falls below n. Pure; 40 to 90 ns at 2.4 GHz, 200 below
- * n = 128. */
+ * next power of two, repeated until the value is below n. Pure; 40 to 90 ns at 2.4 GHz, 200 below n
+ * = 128. */
 uint64_t np_permute(
     uint64_t n, uint64_t seed, enum np_stream stream, uint32_t epoch, uint32_t attempt, uint64_t i);
 

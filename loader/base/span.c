@@ -1,5 +1,5 @@
-/* One ring a track: head is the writer's, tail the drain's, each on its own cache line; the writer
- * looks at tail only when its last look says that the ring is full. */
+/* One ring a track: the writer owns head, the drain owns tail, each on its own cache line. The
+ * writer reads tail only when the ring was full by the last value it read. */
 #include "loader/base/span.h"
 
 #include <stdatomic.h>
@@ -49,15 +49,14 @@ struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int 
     return spans;
 }
 
-/* --- the writer ----------------------------------------------------------------------------------
- * */
+/* --- the writer ------------------------------------------------------------------------------ */
 
 static void put(struct np_spans *spans, const struct np_span *span)
 {
     const uint64_t head = atomic_load_explicit(&spans->head, memory_order_relaxed);
 
     if (head - spans->seen_tail == NP_SPAN_SLOTS) {
-        /* Pairs with the release in np_spans_take(): the slots are read. */
+        /* Pairs with the release in np_spans_take(): the slots are free. */
         spans->seen_tail = atomic_load_explicit(&spans->tail, memory_order_acquire);
         if (head - spans->seen_tail == NP_SPAN_SLOTS) {
             atomic_store_explicit(&spans->dropped,
@@ -113,8 +112,7 @@ void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64
         put_between(spans, kind, start_ns, end_ns, batch, NP_SPAN_NO_ROW, bytes);
 }
 
-/* --- the drain -----------------------------------------------------------------------------------
- * */
+/* --- the drain ------------------------------------------------------------------------------- */
 
 /* Pairs with the release in np_tracks_join(). */
 struct np_spans *np_tracks_newest(const struct np_tracks *tracks)

@@ -1,7 +1,6 @@
 /* Spans for a trace: the work of a thread or of a device's stream, each with start and length. Each
- * track has one ring: one thread writes it, one other (the drain) reads it. A writer never waits:
- * if the ring is full the span is dropped and counted. Nothing here runs in a run without a trace.
- * */
+ * track has one ring: one thread writes it, another (the drain) reads it. A writer never waits: if
+ * the ring is full the span is dropped and counted. A run without a trace runs none of this. */
 #ifndef NP_SPAN_H
 #define NP_SPAN_H
 
@@ -11,7 +10,7 @@
 
 #include "loader/base/err.h"
 
-/* Of a ring: half a MiB, and a quarter of a second at 60 000 spans a second. */
+/* Of a ring: half a MiB, or a quarter of a second at 60,000 spans a second. */
 #define NP_SPAN_SLOTS    16384
 #define NP_SPAN_NO_BATCH ((1ull << 40) - 1)
 #define NP_SPAN_NO_ROW   ((1u << 24) - 1)
@@ -19,17 +18,16 @@
 struct np_span {
     uint64_t start_ns; /* np_now_ns() */
     uint64_t ns : 56, kind : 8;
-    uint64_t batch : 40, row : 24; /* NP_SPAN_NO_BATCH, NP_SPAN_NO_ROW: of none */
+    uint64_t batch : 40, row : 24; /* or NP_SPAN_NO_BATCH, NP_SPAN_NO_ROW */
     uint64_t bytes;
 };
 
 struct np_tracks; /* of one run */
 
-/* One track. */
 struct np_spans {
     /* writer only */
     _Alignas(NP_ALIGN) _Atomic uint64_t head; /* spans written */
-    uint64_t seen_tail;                       /* tail, when last looked at */
+    uint64_t seen_tail;                       /* the value of tail read last */
     uint64_t end_ns;                          /* of the last span */
     uint64_t batch, row;
     _Atomic uint64_t dropped;
@@ -39,35 +37,33 @@ struct np_spans {
 
     /* set once */
     _Alignas(NP_ALIGN) char name[32];
-    int tid, number;        /* number: 0, 1, ... in the order in which tracks joined */
+    int tid, number;        /* number: 0, 1, ... in the order of joining */
     struct np_spans *older; /* the track that joined before; NULL: none */
     struct np_span slots[NP_SPAN_SLOTS];
 };
 
 struct np_tracks *np_tracks_new(struct np_err *err); /* NULL: out of memory */
-void np_tracks_free(struct np_tracks *tracks);       /* no thread writes or reads any more */
-/* A new track, the calling thread's to write; `name` (at most 31 bytes) is copied. tid 0: a stream
- * of the device. Any thread. NULL: no memory; the calls below take a NULL ring and do nothing. */
+void np_tracks_free(struct np_tracks *tracks);       /* call it when no thread uses a track */
+/* A new track for the calling thread to write; `name` (at most 31 bytes) is copied. tid 0: a stream
+ * of the device. Any thread. NULL: no memory; the calls below accept NULL and do nothing. */
 struct np_spans *np_tracks_join(struct np_tracks *tracks, const char *name, int tid);
 
-/* --- the writer ----------------------------------------------------------------------------------
- * */
+/* --- the writer ------------------------------------------------------------------------------ */
 
-/* The batch and row of the spans from now on; row -1: the whole batch. */
+/* Sets batch and row of the next spans; row -1: the whole batch. */
 void np_spans_about(struct np_spans *spans, uint64_t batch, int row);
 /* Writes a span of ns that ends at end_ns, with the batch and row of np_spans_about(). Spans of a
- * track do not overlap: a span begins at the earliest at the end of the one before. */
+ * track do not overlap: a span begins no earlier than the end of the previous one. */
 void np_spans_put(struct np_spans *spans, int kind, uint64_t bytes, uint64_t ns, uint64_t end_ns);
-/* Writes a span that ended earlier; calls come in the order of the ends. */
+/* Writes a span of the past; the calls come in the order of the ends. */
 void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64_t end_ns,
     uint64_t batch, uint64_t bytes);
 
-/* --- the drain -----------------------------------------------------------------------------------
- * */
+/* --- the drain ------------------------------------------------------------------------------- */
 
-/* The newest track, which leads to the older ones; NULL: none. */
+/* The newest track, which links to the older ones; NULL: none. */
 struct np_spans *np_tracks_newest(const struct np_tracks *tracks);
-/* Takes up to `room` spans out of the ring, the oldest first; returns their number. */
+/* Takes up to `room` spans from the ring, the oldest first; returns their number. */
 int np_spans_take(struct np_spans *spans, struct np_span *out, int room);
 uint64_t np_spans_dropped(const struct np_spans *spans); /* so far */
 

@@ -1,7 +1,7 @@
-/* Single-writer counters. The owner adds with a plain load and store, relaxed: no other thread
- * writes, so no locked instruction is needed; readers see each number whole and soon, not all
- * of one instant. Blocks are only ever added, to a list whose head is an atomic.
- * The time in each state is in the thread's ledger (loader/base/ledger.h). */
+/* Single-writer counters. The owner adds with a relaxed load and store: no other thread writes, so
+ * no locked instruction is needed. Readers see each number whole and soon, but not all numbers of
+ * one instant. Blocks are only added, to a list whose head is atomic. The time in each state is in
+ * the thread's ledger (loader/base/ledger.h). */
 #include "loader/base/stat.h"
 
 #include <sched.h>
@@ -20,7 +20,7 @@
 #define SUB_BITS 4 /* 16 buckets an octave */
 #define MAX_NAME 32
 
-/* A build that counts nothing, to measure what counting costs (tests/bench/bench_counters.sh). */
+/* A build without counting, to measure its cost (tests/bench/bench_counters.sh). */
 #ifdef NP_NO_STAT
 #define OFF 1
 #else
@@ -44,16 +44,16 @@ struct doing {
     int stage;
 };
 
-#define COPYING (1ull << 63) /* of since_ns */
+#define COPYING (1ull << 63) /* bit of since_ns */
 
-/* The wait that a thread is in. Its words are borrowed from the thread: a reader marks the wait
- * with COPYING while it copies them, and the end of the wait waits for that copy alone. */
+/* The current wait of a thread. Its strings belong to the thread: a reader sets COPYING while it
+ * copies them, and the end of the wait waits for that copy alone. */
 struct wait {
     _Atomic uint64_t since_ns; /* 0: no wait */
     _Atomic(const char *) what;
     _Atomic(const char *) where; /* or NULL */
     _Atomic uint64_t detail;
-    /* Under COPYING: the begin of the wait that was reported last, and how often it was. */
+    /* Under COPYING: the start of the last reported wait, and its number of reports. */
     _Atomic uint64_t reported_ns, nr_reports;
 };
 
@@ -61,14 +61,14 @@ struct np_block {
     _Alignas(NP_ALIGN) struct stage stages[NP_NR_STAGES];
     _Alignas(NP_ALIGN) struct np_ledger ledger;
     _Atomic uint64_t blame_ns[NP_NR_STAGES];
-    _Atomic uint64_t cpu_ns, delay_ns; /* of a thread that has left */
+    _Atomic uint64_t cpu_ns, delay_ns; /* set when the thread leaves */
     struct wait wait;
 
     /* the block's own thread only */
     struct np_tick tick;
-    uint64_t lap_ns;    /* the last lap or pass, moved on by the waits since */
-    uint64_t now_ns;    /* the clock, when last looked at */
-    uint64_t waited_ns; /* when the wait began */
+    uint64_t lap_ns;    /* the last lap or pass, plus the waits since */
+    uint64_t now_ns;    /* the last reading of the clock */
+    uint64_t waited_ns; /* start of the wait */
     uint64_t nr_doings;
     struct doing doings[NP_STAT_RECENT];
 
@@ -140,7 +140,7 @@ void np_stat_about(struct np_block *block, uint64_t batch, int row)
         np_spans_about(block->spans, batch, row);
 }
 
-/* Pairs with the release in np_stat_join(): name and link of every block are there. */
+/* Pairs with the release in np_stat_join(): name and link of each block are set. */
 static struct np_block *first(const struct np_stat *stat)
 {
     return atomic_load_explicit(&((struct np_stat *)stat)->newest, memory_order_acquire);
@@ -214,7 +214,7 @@ static void begin_wait(
     atomic_store_explicit(&wait->since_ns, since_ns, memory_order_release);
 }
 
-/* The waiting thread, or a thread that has abandoned it. No wait: nothing. */
+/* Called by the waiting thread, or by a thread that has abandoned it. */
 static void end_wait(struct wait *wait)
 {
     uint64_t since = get(&wait->since_ns);
@@ -226,11 +226,11 @@ static void end_wait(struct wait *wait)
                 &wait->since_ns, &since, 0, memory_order_acquire, memory_order_relaxed))
             return;
         if (since & COPYING)
-            sched_yield(); /* another thread prints a line */
+            sched_yield(); /* another thread copies the strings */
     }
 }
 
-/* Under COPYING: has the wait lasted min_ns once more since it was last reported? */
+/* Under COPYING. True: the wait has lasted another min_ns since its last report. */
 static bool is_due(struct wait *wait, uint64_t since, uint64_t lasted_ns, uint64_t min_ns)
 {
     const uint64_t nr_reports = get(&wait->reported_ns) == since ? get(&wait->nr_reports) : 0;
@@ -242,7 +242,7 @@ static bool is_due(struct wait *wait, uint64_t since, uint64_t lasted_ns, uint64
     return true;
 }
 
-/* Has the wait lasted min_ns, or that once more since its last report? Then writes text, "THREAD:
+/* True: the wait has lasted min_ns, or another min_ns since its last report. Then text is "THREAD:
  * WHAT: WHERE DETAIL, for 5.2 s". Any thread. */
 static bool report_wait(
     struct wait *wait, const char *thread, uint64_t min_ns, char *text, size_t bytes)
@@ -250,8 +250,7 @@ static bool report_wait(
     uint64_t since = get(&wait->since_ns);
     const uint64_t now = np_now_ns();
 
-    /* COPYING: another thread is at this wait and reports it. The exchange fails where it has
-     * ended. */
+    /* COPYING: another thread reports this wait. The exchange fails if the wait has ended. */
     if (since == 0 || since & COPYING || now < since || now - since < min_ns ||
         !atomic_compare_exchange_strong_explicit(
             &wait->since_ns, &since, since | COPYING, memory_order_acquire, memory_order_relaxed))
@@ -268,8 +267,7 @@ static bool report_wait(
     return due;
 }
 
-/* --- the thread's time
- * ---------------------------------------------------------------------------- */
+/* --- the thread's time ----------------------------------------------------------------------- */
 
 static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
 {
@@ -277,7 +275,7 @@ static void remember(struct np_block *block, enum np_stage stage, uint64_t ns)
         (struct doing){.end_ns = block->now_ns, .ns = ns, .stage = (int)stage};
 }
 
-/* The counter of laps may be some microseconds ahead of the clock, or behind. */
+/* The clock of laps may be some microseconds ahead of this one, or behind. */
 static void look(struct np_block *block, uint64_t now_ns)
 {
     if (now_ns > block->now_ns)
@@ -362,8 +360,7 @@ void np_stat_leave(struct np_block *block)
         return;
     uint64_t cpu_ns, delay_ns;
     look(block, np_now_ns());
-    if (np_sched_read(
-            block->tid, &cpu_ns, &delay_ns)) { /* before the ledger says that it has left */
+    if (np_sched_read(block->tid, &cpu_ns, &delay_ns)) { /* before the ledger has NP_LEDGER_LEFT */
         put(&block->cpu_ns, cpu_ns);
         put(&block->delay_ns, delay_ns);
     }
@@ -401,8 +398,7 @@ void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns)
         add(&block->blame_ns[stage], ns);
 }
 
-/* --- reading -------------------------------------------------------------------------------------
- * */
+/* --- reading --------------------------------------------------------------------------------- */
 
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum)
 {

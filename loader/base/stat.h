@@ -1,4 +1,4 @@
-/* Counters, for the live line, the profiler and /metrics. Every thread owns one block and is its
+/* Counters, for the live line, the profiler and /metrics. Each thread owns one block and is its
  * only writer; any thread may read at any time. Times are nanoseconds of np_now_ns(). See
  * docs/ARCHITECTURE.md. */
 #ifndef NP_STAT_H
@@ -34,22 +34,21 @@ struct np_spans;
 
 struct np_stat *np_stat_new(struct np_err *err); /* NULL: out of memory */
 void np_stat_free(struct np_stat *stat);
-/* The calling thread's block; `thread` ("reader 0", at most 31 bytes) is copied. Owned by stat.
+/* The calling thread's block; `thread` ("reader 0", at most 31 bytes) is copied. stat owns it.
  * NULL: out of memory, or stat is NULL; the calls below accept a NULL block and count nothing. */
 struct np_block *np_stat_join(struct np_stat *stat, const char *thread, struct np_err *err);
-/* Threads that join from now on write spans too: of each item (kind: its stage; the feed writes
- * copies on the device's own track) and of each state (kind: NP_SPAN_STATE + state). tracks is
- * borrowed. */
+/* Threads that join later write spans too: of each item (kind: its stage; the feed writes copies on
+ * the device's own track) and of each state (kind: NP_SPAN_STATE + state). tracks is borrowed. */
 void np_stat_trace(struct np_stat *stat, struct np_tracks *tracks);
 
 /* Only the block's own thread makes the calls from here to np_stat_blame(). */
 
-/* Adds a second track that the thread writes, see loader/base/span.h. NULL: there is no trace. */
+/* Adds a second track for the thread to write (loader/base/span.h). NULL: there is no trace. */
 struct np_spans *np_stat_track(struct np_block *block, const char *name);
-/* The batch and row of the spans from now on; row -1: the whole batch. */
+/* Sets batch and row of the next spans; row -1: the whole batch. */
 void np_stat_about(struct np_block *block, uint64_t batch, int row);
-/* Kinds of spans beside the stages: states, a device's computation, and a stage's work on an item
- * that has not finished the stage (np_stat_pass()). */
+/* Kinds of spans besides the stages: states, a device's computation, and a stage's work on an item
+ * that the stage has not finished (np_stat_pass()). */
 enum {
     NP_SPAN_STATE = NP_NR_STAGES,
     NP_SPAN_COMPUTE = NP_SPAN_STATE + NP_NR_STATES,
@@ -57,37 +56,37 @@ enum {
     NP_NR_SPANS = NP_SPAN_PART + NP_NR_STAGES
 };
 
-/* Counts an item with a time from any clock, such as a device's. */
+/* Counts an item with a time from any clock, for example a device's. */
 void np_stat_item(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t work_ns);
 /* Counts an item, with the time since the last lap or pass (at first: since the thread joined),
- * without waits. So all work of a thread belongs to a stage. earlier_ns: the result of
+ * without waits. So all work of a thread belongs to a stage. earlier_ns: the results of
  * np_stat_pass() for the same item. */
 void np_stat_lap(struct np_block *block, enum np_stage stage, uint64_t bytes, uint64_t earlier_ns);
-/* The same for an item that has not finished the stage; returns the time. */
+/* The same for an item that the stage has not finished; returns the time. */
 uint64_t np_stat_pass(struct np_block *block, enum np_stage stage);
 /* Begins a wait in this state; np_stat_done() ends it. `what` and `where` name it for
  * np_stat_waits() and must outlive it: "np_io_reap", "FILE at byte", 512 gives "reader 0:
- * np_io_reap: FILE at byte 512, for 5.2 s". Between np_stat_join() and np_stat_leave() all time
- * outside of waits is WORK. */
+ * np_io_reap: FILE at byte 512, for 5.2 s". All time outside of waits, from np_stat_join() to
+ * np_stat_leave(), is WORK. */
 void np_stat_wait(struct np_block *block, enum np_state state, const char *what, const char *where,
     uint64_t detail);
 void np_stat_done(struct np_block *block);
-/* Begins a call that may hang, such as open(), outside of a wait. It counts as work, but is
- * reported as a wait is, until np_stat_called(). A thread that abandons this one may call
+/* Begins a call that may hang, such as open(), outside of a wait; np_stat_called() ends it. It
+ * counts as work, but is reported like a wait. A thread that abandons this one may call
  * np_stat_called() for it, also to end a wait. */
 void np_stat_call(struct np_block *block, const char *what, const char *where, uint64_t detail);
 void np_stat_called(struct np_block *block);
-/* Ends the thread's time, and reads its scheduler's times. */
+/* Ends the thread's time, and reads its times from the scheduler. */
 void np_stat_leave(struct np_block *block);
 /* Sets the number of reads in flight. */
 void np_stat_in_flight(struct np_block *block, int nr_reads);
 /* The thread's time between since_ns and now_ns by stage: laps and passes; waits for the disk count
- * as `read`; waits for a free slot, and the time since the last of these, as `batch`. Covers only
- * the last NP_STAT_RECENT laps, passes and waits. */
+ * as `read`; waits for a free slot, and the time after the last lap, pass or wait, as `batch`.
+ * Covers only the last NP_STAT_RECENT laps, passes and waits. */
 #define NP_STAT_RECENT 64
 void np_stat_recent(const struct np_block *block, uint64_t since_ns, uint64_t now_ns,
     uint64_t ret_ns[NP_NR_STAGES]);
-/* Adds ns of a stall that this stage caused. */
+/* Adds the time of a stall that this stage caused. */
 void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns);
 
 /* Any thread makes the calls from here on. */
@@ -103,14 +102,14 @@ struct np_stat_sum {
     int nr_threads;
 };
 /* Sums over all threads whose name starts with prefix (NULL: all), up to this moment. Unfinished
- * work is in the states, but not yet in its stage. */
+ * work counts in the states, but not yet in its stage. */
 void np_stat_read(const struct np_stat *stat, const char *prefix, struct np_stat_sum *ret_sum);
-/* Sums of np_sched_read() over these threads; of threads that have left, up to that moment. */
+/* Sums of np_sched_read() over these threads; for a thread that has left, up to that moment. */
 void np_stat_sched(
     const struct np_stat *stat, const char *prefix, uint64_t *ret_cpu_ns, uint64_t *ret_delay_ns);
-/* Duration of a stage at quantile q (0..1) over all threads, ns; 0: no items. */
+/* Quantile q (0..1) of the durations of a stage over all threads, ns; 0: no items. */
 uint64_t np_stat_quantile(const struct np_stat *stat, enum np_stage stage, double q);
-/* Calls report() with a line for each wait that has lasted min_ns, and again after each further
+/* Calls report() with a line for each wait that has lasted min_ns, and again after every further
  * min_ns. */
 void np_stat_waits(struct np_stat *stat, uint64_t min_ns,
     void (*report)(void *context, const char *text), void *context);

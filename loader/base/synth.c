@@ -1,6 +1,6 @@
-/* See synth.h. Each shape is a distance function in its own coordinates (1: its radius); the
- * coverage of a pixel is its distance to the outline, which gives soft edges with one evaluation
- * per pixel. */
+/* Each shape is a distance function in its own coordinates (1: its radius). The coverage of a pixel
+ * follows from its distance to the outline, which gives soft edges with one evaluation per
+ * pixel. */
 #include "loader/base/synth.h"
 
 #include <math.h>
@@ -10,13 +10,13 @@
 const char *const np_synth_names[NP_SYNTH_CLASSES] = {
     "circle", "cross", "moon", "ring", "rod", "square", "star", "triangle"};
 
-/* The draws of one picture, made before the first pixel. */
+/* Drawn before the first pixel. */
 struct scene {
     int label;
     double x, y, radius;                            /* pixels */
     double turn_x, turn_y;                          /* cosine and sine */
     double ink[3], paper[3];                        /* 0..255 */
-    double wave_x[2], wave_y[2], phase[2], wave[2]; /* stripes of the ground, and their height */
+    double wave_x[2], wave_y[2], phase[2], wave[2]; /* stripes behind it, and their height */
     double noise;
 };
 
@@ -32,7 +32,7 @@ static double distance_to(int label, double x, double y)
     case 3: return fabs(length - 0.76) - 0.22;
     case 4: return fmax(along - 1.1, across - 0.3);
     case 5: return fmax(along, across) - 0.82;
-    case 6: { /* five points: one wedge of 36 degrees, a straight edge from tip to notch */
+    case 6: { /* a star: one wedge of 36 degrees, a straight edge from tip to notch */
         const double wedge = 2 * M_PI / 5, angle = atan2(y, x);
         const double folded = fabs(angle - wedge * floor(angle / wedge + 0.5));
         const double px = length * cos(folded), py = length * sin(folded);
@@ -41,7 +41,7 @@ static double distance_to(int label, double x, double y)
 
         return ((px - 1.1) * ey - py * ex) / edge;
     }
-    default: /* three half-planes, their corners at 1.1 */
+    default: /* a triangle: three half-planes, their corners at 1.1 */
         return fmax(-x, fmax(0.5 * x + 0.8660254037844386 * y, 0.5 * x - 0.8660254037844386 * y)) -
                0.55;
     }
@@ -65,7 +65,7 @@ static double between(struct np_draws *draws, double low, double high)
     return low + (high - low) * np_draw_uniform(draws);
 }
 
-/* Draws two colours that differ enough in brightness. */
+/* Draws two colours of sufficiently different brightness. */
 static void draw_colours(struct np_draws *draws, struct scene *scene)
 {
     const double gap = between(draws, 70, 140), low = between(draws, 30, 225 - gap);
@@ -113,7 +113,7 @@ static void draw_pixel(
                                 dy * scene->turn_x - dx * scene->turn_y) *
                             scene->radius;
     const double cover = distance < -0.5 ? 1 : distance > 0.5 ? 0 : 0.5 - distance;
-    const uint32_t bits = np_draw_u32(draws); /* noise: three sums of evenly spread bytes */
+    const uint32_t bits = np_draw_u32(draws); /* noise: three sums of uniform bytes */
     double ground = 0;
 
     for (int w = 0; w < 2; w++)

@@ -1,4 +1,3 @@
-/* See text.h. */
 #include "loader/base/text.h"
 
 #include <ctype.h>
@@ -42,7 +41,7 @@ const char *np_text_real_end(const char *text, double *ret_value)
     digits += *digits == '.';
     if (!isdigit((unsigned char)*digits))
         return NULL;
-    /* glibc gives the same static object each time. */
+    /* glibc returns the same static object each time. */
     value = strtod_l(text, &end, newlocale(LC_ALL_MASK, "C", (locale_t)0));
     if (!isfinite(value) || memchr(text, 'x', (size_t)(end - text)) ||
         memchr(text, 'X', (size_t)(end - text)))

@@ -7,11 +7,11 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-#define PERIOD    (1ull << 27) /* ticks: some 50 ms; times a scale below 2^32 it fits 64 bits */
-#define LEAST     (1ull << 24) /* apart, for a scale good to some 1e-5 */
+#define PERIOD    (1ull << 27) /* ticks: about 50 ms; times a scale below 2^32 it fits 64 bits */
+#define LEAST     (1ull << 24) /* ticks between readings, for a scale accurate to about 1e-5 */
 #define CLOSE     2000         /* ticks */
 #define NR_TRIES  3
-#define MAX_DRIFT 0.01 /* of the scale; above it the counter is not used */
+#define MAX_DRIFT 0.01 /* of the scale; above it the clock is used */
 
 static int is_invariant(void)
 {

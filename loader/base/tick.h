@@ -1,7 +1,7 @@
-/* The time of np_now_ns() from the processor's own counter, which is cheaper to read several times
- * per row. The clock sets it twenty times a second; in between it differs by some microseconds. If
- * the counter is not invariant or drifts, and on other processors, it is the clock itself. One
- * thread. */
+/* The time of np_now_ns() from the processor's counter, which is cheaper to read several times per
+ * row. The clock sets it twenty times a second; in between it differs by some microseconds. Without
+ * an invariant counter, with one that drifts, and on other processors, every call reads the clock.
+ * One thread. */
 #ifndef NP_TICK_H
 #define NP_TICK_H
 
@@ -13,7 +13,7 @@
 #include "loader/base/clock.h"
 
 struct np_tick {
-    uint64_t ticks, ns; /* read together, last */
+    uint64_t ticks, ns; /* the last pair of readings */
     uint64_t period;    /* ticks until the next such reading; 0: use the clock */
     uint64_t scale;     /* ns a tick, times 2^32 */
     int off;

@@ -1,7 +1,6 @@
 /* YAML text -> node tree, by libyaml's events, and back. Strict on purpose: one document, no
- * anchors, aliases or tags, no key twice, at most 1 MiB and 64 levels (libyaml 0.2.5 takes
- * quadratic time for deep nesting). The message for an unquoted `${`, `*` or `%` advises to quote
- * it. */
+ * anchors, aliases or tags, no key twice, at most 1 MiB and 64 levels (libyaml 0.2.5 needs
+ * quadratic time for deep nesting). The message for an unquoted `${`, `*` or `%` advises quotes. */
 #include "loader/base/yaml.h"
 
 #include <errno.h>
@@ -12,12 +11,12 @@
 #include "loader/base/mem.h"
 
 #define MAX_DEPTH 64
-#define MAX_KEYS  4096 /* of one mapping; each new key is compared with all */
+#define MAX_KEYS  4096 /* of one mapping; each new key is compared with all others */
 
 #define MAX_COLUMN 116
 #define MAX_FLOW   2 /* levels of lists and mappings on one line */
 
-/* The place of a mark, for np_report_add(). */
+/* Report and place of a mark, for np_report_add(). */
 #define AT(reader, mark) (reader)->report, (int)(mark).line + 1, (int)(mark).column + 1
 
 struct reader {
@@ -67,7 +66,7 @@ static int unquoted_dollar(const char *line)
     return 0;
 }
 
-/* libyaml often notices a mistake behind its place: "seed:1", an open quote or bracket. */
+/* libyaml often finds a mistake behind its place: "seed:1", an open quote or bracket. */
 static int add_mistake(struct reader *reader, int line, int column)
 {
     const yaml_parser_t *parser = &reader->parser;
@@ -102,7 +101,7 @@ static int add_trap(struct reader *reader, int line, int column, char c)
     return add_mistake(reader, line, column);
 }
 
-/* Bytes that are not UTF-8: libyaml gives an offset only. */
+/* For bytes that are not UTF-8 libyaml gives only an offset. */
 static int report_bytes(struct reader *reader)
 {
     int line = 1, column = 1;
@@ -134,13 +133,13 @@ static int report_problem(struct reader *reader)
     if (dollar)
         return np_report_add(reader->report, (int)at.line + 1, dollar,
             "${ inside braces or brackets must be quoted: \"${...}\"");
-    /* An alias or anchor without a name is noticed one character late. */
+    /* libyaml finds an alias or anchor without a name one character late, */
     if (strstr(context, "alias") || strstr(context, "anchor")) {
         at = parser->context_mark;
         copy_line(reader, (int)at.line + 1, text, sizeof(text));
     }
     const char c = at.column < strlen(text) ? text[at.column] : 0;
-    /* "did not find expected ..." is reported on the line after. */
+    /* "did not find expected ..." has the line after the mistake. */
     return add_trap(
         reader, (int)at.line + 1, (int)at.column + 1, at.column == 0 && c == 0 ? '\n' : c);
 }
@@ -172,7 +171,6 @@ static int refuse_alias(struct reader *reader, const yaml_event_t *event)
 
 static int read_node(struct reader *reader, const yaml_event_t *event, struct np_node **ret_node);
 
-/* Checks the key event of a mapping. */
 static int check_key(struct reader *reader, const struct np_node *map, const yaml_event_t *event)
 {
     const char *key = (const char *)event->data.scalar.value;
@@ -187,14 +185,14 @@ static int check_key(struct reader *reader, const struct np_node *map, const yam
     if (strlen(key) != event->data.scalar.length)
         return np_report_add(AT(reader, event->start_mark), "a key must not hold a NUL byte");
     const struct np_node *twice = np_node_get(map, key);
-    if (twice) /* a mistake, after which parsing continues */
+    if (twice) /* report has it, and parsing continues */
         np_report_add(AT(reader, event->start_mark),
             "%.80s: this key stands here twice, first in line %d", key, twice->key_line);
     return refuse_extras(reader, event, event->data.scalar.anchor, event->data.scalar.tag);
 }
 
-/* Adds the value to node, under the key of its event in a mapping; the second value of a key is
- * freed. */
+/* Adds the value to node, in a mapping under the key of its event; frees the second value of a
+ * key. */
 static int add_item(struct np_node *node, const yaml_event_t *key, struct np_node *child)
 {
     const char *name = key->type ? (const char *)key->data.scalar.value : NULL;
@@ -338,7 +336,7 @@ int np_yaml_parse(
     yaml_parser_delete(&reader.parser);
     if (code == -ENOMEM)
         np_report_add(report, 0, 0, "out of memory");
-    /* A key given twice leaves a usable tree: the caller can go on and find more. */
+    /* A key given twice leaves a usable tree, in which the caller can find more mistakes. */
     *ret_node = root;
     if (code == -ENOMEM)
         return code;
@@ -347,7 +345,7 @@ int np_yaml_parse(
 
 /* --- nodes -> text --------------------------------------------------------------------------- */
 
-/* Words that mean the same with and without quotes, wherever they stand. */
+/* True: the words mean the same with and without quotes, wherever they stand. */
 static bool plain(const struct np_node *node)
 {
     static const char first[] =
@@ -432,7 +430,7 @@ static int levels(const struct np_node *node)
     return node->kind == NP_NODE_SCALAR ? 0 : deepest + 1;
 }
 
-/* The node on one line, if it has few levels and fits behind column; caller frees. */
+/* The node on one line, if it has few levels and fits behind column. The caller frees it. */
 static char *flow_text(const struct np_node *node, int column)
 {
     char *text = NULL;
@@ -454,7 +452,7 @@ static char *flow_text(const struct np_node *node, int column)
 
 static void print_block(FILE *out, const struct np_node *node, int indent, bool inline_first);
 
-/* Behind "key:" or "-". */
+/* Prints behind "key:" or "-". */
 static void print_value(FILE *out, const struct np_node *node, int indent, int column)
 {
     char *text = flow_text(node, column);
@@ -479,7 +477,7 @@ static void print_block(FILE *out, const struct np_node *node, int indent, bool 
         fprintf(out, "%*s", i == 0 && inline_first ? 0 : indent, "");
         if (node->kind == NP_NODE_LIST) {
             fputc('-', out);
-            /* A named thing reads better as `- conv: {...}` than in braces of its own. */
+            /* A named thing is easier to read as `- conv: {...}` than in braces of its own. */
             if (item->kind == NP_NODE_MAP && item->nr_items == 1) {
                 fputc(' ', out);
                 print_block(out, item, indent + 2, true);
