@@ -22,7 +22,7 @@ struct np_device_options {
     bool makes_rows;
 };
 
-/* An event. Its owner reuses it and zeroes it before the first use; `mark` and `state` belong to
+/* The caller zeroes an event before its first use and may reuse it; `mark` and `state` belong to
  * the device. */
 struct np_event {
     uint64_t mark;
@@ -30,7 +30,7 @@ struct np_event {
     uint64_t passed_ns; /* when it passed, in np_now_ns() time; set by done() */
 };
 
-/* Rows to be made on the device: byte for byte what loader/pixels/resize.h makes on the host. */
+/* Rows that the device makes, byte for byte as loader/pixels/resize.h makes them on the host. */
 struct np_residents {
     const struct np_row *rows; /* (shape.rows), device */
     const uint8_t *arena;      /* device; a row's picture lies at arena + row.resident */
@@ -90,7 +90,7 @@ struct np_plan_ops {
      * gradients. */
     int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, bool accumulate, struct np_err *err);
-    /* Gradients -> weights. optim.c has the formulas. */
+    /* Updates the weights from the gradients; optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
     /* Optional: NULL means step(), then update(). Queues both as one, for a batch without
      * accumulation. */
@@ -124,8 +124,8 @@ struct np_device {
     struct np_allocator pinned; /* for the ring's slots */
     enum np_dtype auto_precision;
     char fault[256]; /* why a call without an error text failed; "": none did */
-    /* When `auto` took the CPU although there seems to be an NVIDIA GPU: why, and what to do,
-     * one sentence for the user. Otherwise "". */
+    /* Why `auto` took the CPU although the machine seems to have an NVIDIA GPU, and what to do: one
+     * sentence for the user. Otherwise "". */
     char passed_over[1024];
     /* Optional: receives notes for the user that are not errors. Set by the code that opened the
      * device. Text is borrowed for the call. Trainer thread. */
@@ -140,19 +140,19 @@ int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);
 void np_device_close(struct np_device *device);
 
-/* What can be known about a device without opening it. */
 struct np_library { /* a library that the device computes with */
     char name[16], version[96];
     char path[512]; /* where it was found; "": linked into the program */
 };
 #define NP_MAX_LIBRARIES 8
+/* Facts about a device that is not open. */
 struct np_device_info {
     char name[32], kind[16]; /* "cuda:0", "cuda" */
     char reason[2048];       /* why it is not usable; "": it is */
     char gpu[256], arch[16]; /* "NVIDIA H100", "sm_90"; "": no GPU that the driver reports */
     uint64_t memory_bytes;   /* of the GPU */
-    char seen[64];           /* kind cuda with gpu "": the sign that there is a GPU anyway */
-    struct np_library libraries[NP_MAX_LIBRARIES]; /* what rounding depends on */
+    char seen[64];           /* kind cuda with gpu "": evidence that there is a GPU */
+    struct np_library libraries[NP_MAX_LIBRARIES]; /* rounding depends on these */
     int nr_libraries;
 };
 /* info is borrowed for the call. */
@@ -164,7 +164,7 @@ void np_device_describe(const char *name, struct np_device_info *ret_info);
 /* Adds a library; version "": nothing is added. */
 void np_device_add_library(
     struct np_device_info *info, const char *name, const char *version, const char *path);
-/* Brings a device's name as users write it ("GPU", "cuda0") into the canonical form: auto, cpu,
+/* Converts a device's name as users write it ("GPU", "cuda0") into the canonical form: auto, cpu,
  * sim, cuda (any GPU; here the first), cuda:1. False: not a device's name. */
 #define NP_DEVICE_NAME  16
 #define NP_DEVICE_NAMES "auto, cpu, gpu, cuda:N"
@@ -199,8 +199,8 @@ extern const struct np_device_ops np_device_cpu, np_device_sim;
 extern const struct np_plan_ops np_plan_cpu, np_plan_sim;
 void np_cpu_describe(struct np_device_info *info);
 
-/* What the streams of a sim device have done so far; idle: the time between its first and last
- * step in which compute had nothing to do. Trainer thread. */
+/* Totals of a sim device's streams; idle_ns: time between the first and the last step in which
+ * compute had no work. Trainer thread. */
 struct np_sim_times {
     uint64_t busy_ns, idle_ns, copy_ns;
     uint64_t nr_steps, nr_copies, copy_bytes;

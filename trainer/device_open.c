@@ -157,7 +157,7 @@ static bool has_entry(const char *path)
     return found;
 }
 
-/* A driver that has been started must stay loaded: it may have threads. */
+/* A started driver must stay loaded: it may have threads. */
 static int count_by_driver(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -177,10 +177,10 @@ static int count_by_driver(void)
     return n;
 }
 
-/* Does this machine seem to have an NVIDIA GPU? Called when no GPU can be opened, so that `device:
- * auto` does not take the CPU of a GPU machine without a warning. The kernel module's files come
- * first; where they are missing, as on WSL, the driver's library counts. True: text names the sign
- * ("/dev/nvidia0 is there"). */
+/* True: this machine seems to have an NVIDIA GPU; text names the evidence ("/dev/nvidia0 is
+ * there"). Called when no GPU can be opened, so that `device: auto` does not take the CPU of a GPU
+ * machine without a warning. The kernel module's files come first; without them, as on WSL, the
+ * driver's library counts. */
 static bool gpu_sign(char *text, size_t text_bytes)
 {
     int n = 0;

@@ -14,7 +14,7 @@
 #include "trainer/device.h"
 
 #define SIM_FRONT  4096
-#define MAX_COPIES 64 /* at once; a feed has a handful */
+#define MAX_COPIES 64 /* at once; a feed queues a few */
 
 struct copy {
     void *dst;
@@ -266,7 +266,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     return 0;
 }
 
-/* Part of the step's time. */
+/* step() includes its time. */
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     return 0;

@@ -1,9 +1,9 @@
-/* Ring slot -> device -> slot back. Trainer thread only.
+/* Ring slot -> device -> slot released. Trainer thread only.
  *
  * A device with its own memory has three buffers: the running step reads one, the step queued
- * behind it will read another, the third is being filled. A slot goes back when its copy has
- * passed, a buffer when the calls that read it have. A device that reads the host's memory (alloc
- * NULL) gets the slot itself, which goes back at np_feed_release().
+ * behind it will read another, the third is being filled. The feed releases a slot when its copy
+ * has passed, and reuses a buffer when the calls that read it have passed. A device that reads the
+ * host's memory (alloc NULL) gets the slot itself, which np_feed_release() releases.
  *
  * If the device keeps a copy of the cache's pictures, only the draws are copied for a row whose
  * picture is there, and the device makes the row after the copies and before `copied`. */
@@ -65,7 +65,7 @@ static int wait_for(struct staging *staging, int piece)
     return passed < 0 ? passed : 0;
 }
 
-/* The next piece, empty. */
+/* Turns to the next piece and waits until it is empty. */
 static int turn(struct staging *staging)
 {
     staging->device->ops->record(
@@ -180,7 +180,7 @@ static int copy_first_pixels(struct np_feed *feed, struct buffer *buffer, const 
     return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, images) : 0;
 }
 
-/* what: the purpose of the memory, and what the user may change; goes into the error. */
+/* what: the purpose of the memory, and the user's remedy; goes into the error. */
 static void *device_alloc(struct np_feed *feed, size_t bytes, const char *what, struct np_err *err)
 {
     void *memory = feed->device->ops->alloc(feed->device, bytes);
@@ -400,7 +400,7 @@ static void count_stall(struct np_feed *feed, struct np_account_wait *wait)
         int passed = feed->device->ops->done(feed->device, &feed->last_compute, false);
 
         if (passed == 0)
-            return; /* it had work all the time */
+            return; /* the device had work all the time */
         if (passed < 0)
             feed->failed = passed;
         else if (feed->last_compute.passed_ns > wait->start_ns)

@@ -1,4 +1,4 @@
-/* See feed_account.h. Every nanosecond of stall is charged to one stage. */
+/* Charges every nanosecond of stall to one stage. */
 #include "trainer/feed_account.h"
 
 #include "loader/base/span.h"

@@ -34,7 +34,7 @@ struct np_account {
     /* The part that a longer ring would have prevented: with 1, 2, 4, 8, 16 more slots, had they
      * been full at each wait for readers. */
     uint64_t bridged_ns[NP_FEED_BRIDGES];
-    struct np_spans *copies, *computes; /* of a trace; NULL: there is none */
+    struct np_spans *copies, *computes; /* of a trace; NULL: no trace */
 };
 
 /* Records that the device waited for a batch that readers had not finished. batch_ns: the

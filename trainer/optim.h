@@ -20,7 +20,8 @@ int np_optim_parse(
 struct np_node *np_optim_node(const struct np_optim_options *options);
 /* Returns the number of state arrays: sgd 1 (0 without momentum), adamw 2. */
 int np_optim_states(const struct np_optim_options *options);
-/* The parameters of update number `update` (from 0); factor: the schedule's, on the peak rate. */
+/* Fills the parameters of update number `update` (from 0); factor: the schedule's, on the peak
+ * rate. */
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper);
 

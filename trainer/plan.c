@@ -31,7 +31,7 @@ static bool in_arena(const struct np_tensor *tensor)
     return tensor->role == NP_ROLE_ACTIVATION || tensor->role == NP_ROLE_SAVED;
 }
 
-/* May output 0 take the place of this operand? */
+/* True: output 0 may take the place of this operand. */
 static bool in_place(const struct np_op_node *node, int in)
 {
     switch (node->op) {

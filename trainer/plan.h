@@ -23,13 +23,13 @@ void np_memory_plan(const struct np_graph *graph, const int *when, struct np_mem
 void np_memory_fini(struct np_memory *memory);
 
 struct np_plan_options {
-    int lanes;      /* of the batch; 0: as many as threads */
-    int threads;    /* compute threads */
+    int lanes; /* of the batch; 0: as many as threads */
+    int threads;
     bool reference; /* kernels_ref only */
     bool deterministic;
     bool tf32;         /* a GPU's f32 products may round their factors to 10 bits */
-    bool losses;       /* plan_ops->losses() will be called */
-    const char *state; /* what plan_ops->state() gave at a checkpoint; NULL: none */
+    bool losses;       /* the caller calls plan_ops->losses() */
+    const char *state; /* text of plan_ops->state() in a checkpoint; NULL: none */
     /* Optional. Receives lines for the log from prepare(): kernels that are not used. */
     void (*note)(void *context, const char *text);
     void *note_context;

@@ -19,7 +19,7 @@ struct loop {
     double before_lr;         /* of the step before the newest step */
     uint64_t seq, before_seq; /* the ring's numbers of the newest batch and of the previous one */
     uint64_t whole;           /* step of the last update: the last boundary */
-    bool no_batch;            /* the next batch did not come */
+    bool no_batch;            /* there is no next batch */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -135,7 +135,6 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     return code == 0 && updates ? ops->update(config->plan, &hyper, err) : code;
 }
 
-/* One training batch. */
 static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -237,8 +236,8 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
     return code;
 }
 
-/* The next batch does not come: the training so far can be saved. Weights are those of the last
- * update, whatever has been accumulated since. */
+/* There is no next batch: the training so far can be saved. Weights are those of the last update,
+ * whatever has been accumulated since. */
 static void rescue(struct loop *loop, bool eval_due, int why)
 {
     const struct np_trainer_hooks *hooks = &loop->config->hooks;

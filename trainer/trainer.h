@@ -14,7 +14,7 @@ struct np_step_report {
     double loss, lr; /* mean over the step's rows; the rate of its update, or of the next one */
     double loss_sum; /* over the rows */
     double grad_norm;
-    const float *losses; /* (batch), of the rows; NULL: not asked for. Valid during the hook */
+    const float *losses; /* (batch), of the rows; NULL: not wanted. Valid during the hook */
     uint64_t rows, correct;
     double seconds, stall_seconds; /* of this step */
 };
@@ -32,22 +32,22 @@ struct np_trainer_hooks {
     int (*eval)(void *context, const struct np_eval_report *report);
     /* Optional. A batch of an evaluation is queued: the plan's logits belong to it. */
     int (*evaluated)(void *context, const struct np_batch *batch);
-    /* Does an evaluation come after this number of steps? Must agree with the sampler. */
+    /* True: an evaluation follows this number of steps. Must agree with the sampler. */
     bool (*eval_follows)(void *context, uint64_t step);
-    /* Must the loop end at the next boundary? Called after each batch. */
+    /* True: the loop must end at the next boundary. Called after each batch. */
     bool (*stopping)(void *context);
-    /* Optional: NULL means always. Would boundary() write or end the run after this step?
-     * boundary() is called only then, after all steps are reported; otherwise a step's numbers
-     * are read while the next step runs. */
+    /* Optional: NULL means always. True: boundary() would write or end the run after this step.
+     * Only then is boundary() called, after all steps are reported; otherwise a step's numbers are
+     * read while the next step runs. */
     bool (*boundary_follows)(void *context, uint64_t step);
     /* Called after an update and its evaluation, when weights and optimizer agree. Writes a
      * checkpoint if one is due; must return negative when stopping() was true. eval_due: the
      * evaluation after this step is still to be made, or was cut short. */
     int (*boundary)(void *context, uint64_t step, bool eval_due);
-    /* Optional. The next batch does not come: it cannot be read (-EIO), its samples are too bad
-     * (-EBADMSG), or a stop came while it was waited for (-EINTR). Last chance to save; the loop
-     * then ends with `why`. step: of the last update; batches accumulated since have moved only
-     * the buffers. */
+    /* Optional. There is no next batch: it cannot be read (-EIO), too many samples are bad
+     * (-EBADMSG), or a stop came while the loop waited for it (-EINTR). Last chance to save; the
+     * loop then ends with `why`. step: of the last update; batches accumulated since have changed
+     * only the buffers. */
     void (*rescue)(void *context, uint64_t step, bool eval_due, int why);
     void *context;
 };

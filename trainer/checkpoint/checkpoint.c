@@ -20,7 +20,7 @@
 
 /* --- writing ------------------------------------------------------------------------------- */
 
-/* A list of tensors to write; owns their names. */
+/* Tensors to write; owns the names. */
 struct list {
     struct np_st_tensor *tensors;
     int n;
@@ -162,8 +162,8 @@ static int put_in_place(
     return code;
 }
 
-/* Weights that are not finite would push good checkpoints out of the folder, and no run can
- * resume from them: an update can make them while the loss before it was still finite. */
+/* Weights that are not finite would evict good checkpoints from the folder, and no run can resume
+ * from them. An update can produce them while the loss before it was finite. */
 static int check_numbers(const struct np_checkpoint *checkpoint, struct np_err *err)
 {
     const struct np_graph *graph = checkpoint->graph;
@@ -201,7 +201,7 @@ int np_checkpoint_write(
     if (code < 0)
         return code;
     if (snprintf(folder, sizeof(folder), "%s/.step-%" PRIu64 ".tmp", dir, step) >=
-        PATH_MAX - 32) /* and room for the names within */
+        PATH_MAX - 32) /* leaves space for the files' names */
         return np_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     snprintf(final, sizeof(final), "%s/step-%" PRIu64, dir, step);
     snprintf(old, sizeof(old), "%s/.step-%" PRIu64 ".old", dir, step);
@@ -227,7 +227,6 @@ int np_checkpoint_write(
 
 /* --- reading ------------------------------------------------------------------------------- */
 
-/* Opens one of the files and checks it against the manifest. */
 static int open_file(const char *folder, int which, const struct np_manifest *manifest,
     struct np_st_file **ret_file, struct np_err *err)
 {
@@ -259,7 +258,7 @@ static int open_file(const char *folder, int which, const struct np_manifest *ma
     return code;
 }
 
-/* Finds the stored tensor for a tensor of the graph. prefix: "" or "state0." */
+/* prefix: "" or "state0." */
 static int find_tensor(const struct np_st_file *file, const char *prefix,
     const struct np_tensor *tensor, const struct np_st_tensor **ret_stored, struct np_err *err)
 {
@@ -276,7 +275,7 @@ static int find_tensor(const struct np_st_file *file, const char *prefix,
     return code;
 }
 
-/* Reads all tensors of one role from a file; array NULL: only checks that they exist and fit. */
+/* array NULL: only checks that the tensors exist and fit. */
 static int read_role(const struct np_st_file *file, const char *prefix,
     const struct np_graph *graph, enum np_role role, float *array, int *nr_seen, struct np_err *err)
 {
@@ -296,7 +295,6 @@ static int read_role(const struct np_st_file *file, const char *prefix,
     return 0;
 }
 
-/* Checks that the file holds only the network's tensors and batch counts. */
 static int check_unexpected(const struct np_st_file *file, int nr_seen, struct np_err *err)
 {
     for (int i = 0; i < file->n; i++)
@@ -335,8 +333,7 @@ static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     return code;
 }
 
-/* Opens and verifies all files of a checkpoint; close_all(), also after an error. *ret_facts_json:
- * free(). */
+/* Call close_all(), also after an error. *ret_facts_json: free(). */
 static int open_all(const char *path, struct np_manifest *ret_manifest, char **ret_facts_json,
     struct np_st_file *files[NP_NR_FILES], struct np_err *err)
 {

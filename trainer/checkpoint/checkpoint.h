@@ -20,18 +20,18 @@ struct np_checkpoint {
     const char *facts_json; /* class names, test chain ...: an object, stored unchanged */
 };
 
-/* Writes dir/step-N whole or not at all and replaces one of the same step; a failed write leaves
- * nothing behind. Blocks until it is on the disk. -EDOM: a weight is not finite; nothing was
- * touched. */
+/* Writes dir/step-N whole or not at all and replaces an existing one of that step; a failed write
+ * leaves nothing behind. Blocks until it is on the disk. -EDOM: a weight is not finite; nothing was
+ * changed. */
 int np_checkpoint_write(
     struct np_io *io, const char *dir, const struct np_checkpoint *checkpoint, struct np_err *err);
-/* Loads and verifies one (sizes, XXH3, names, shapes) into allocated arrays. They are untouched
- * on failure, unless a read fails after all files were verified.
- * *ret_facts_json: np_free. */
+/* Loads and verifies a checkpoint (sizes, XXH3, names, shapes) into allocated arrays. After a
+ * failure they are unchanged, unless a read failed after all files were verified. *ret_facts_json:
+ * np_free. */
 int np_checkpoint_read(
     const char *path, struct np_checkpoint *checkpoint, char **ret_facts_json, struct np_err *err);
-/* Checks sizes and XXH3 of its files against its manifest; loads nothing. -ENODATA: its weights
- * are whole, but its optimizer's state was removed; np_checkpoint_read() fails likewise. */
+/* Checks sizes and XXH3 of a checkpoint's files against its manifest; loads nothing. -ENODATA: the
+ * weights are whole, but the optimizer's state was removed; np_checkpoint_read() returns it too. */
 int np_checkpoint_check(const char *path, struct np_err *err);
 
 #endif

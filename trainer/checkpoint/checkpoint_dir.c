@@ -1,4 +1,3 @@
-/* See checkpoint_dir.h. */
 #include "trainer/checkpoint/checkpoint_dir.h"
 
 #include <errno.h>
@@ -24,8 +23,8 @@ static int no_whole_one(const char *dir, int nr_damaged, int nr_dropped, struct 
     return np_err_set(err, -ENOENT, "%s: no checkpoint", dir);
 }
 
-/* Reads the newest whole checkpoint of dir. checkpoint NULL: only checks, and one without its
- * optimizer's state is whole. *ret_path: np_free. */
+/* checkpoint NULL: loads nothing, and a checkpoint without its optimizer's state counts as whole.
+ * *ret_path: np_free. */
 static int find_newest(const char *dir, struct np_checkpoint *checkpoint, char **ret_facts_json,
     char **ret_path, np_damaged_fn damaged, void *context, struct np_err *err)
 {
@@ -106,7 +105,7 @@ int np_checkpoint_name_best(
     return code == 0 ? np_io_sync_dir(io, dir, err) : code;
 }
 
-/* Renames the checkpoint before removing its files, so that it is never seen in pieces. */
+/* Renames the checkpoint before removing its files, so that no reader finds only some of them. */
 static int remove_one(const char *dir, const struct np_checkpoint_name *name, struct np_err *err)
 {
     char path[PATH_MAX], torn[PATH_MAX];

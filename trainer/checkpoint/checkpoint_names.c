@@ -1,4 +1,3 @@
-/* See checkpoint_names.h. */
 #include "trainer/checkpoint/checkpoint_names.h"
 
 #include <dirent.h>
@@ -42,7 +41,7 @@ static int newer_first(const void *a, const void *b)
     return (int)x->kind - (int)y->kind;
 }
 
-/* 0, or a negative errno, -ENOMEM with err filled. */
+/* Fills err only for -ENOMEM. */
 static int read_names(DIR *folder, struct np_checkpoint_name **names, int *n, struct np_err *err)
 {
     struct np_checkpoint_name name;

@@ -1,5 +1,5 @@
-/* manifest.json <-> struct np_manifest. The file holds an XXH3 of its own compact form with
- * sorted keys, so that no flipped bit goes unseen. Any thread. */
+/* manifest.json <-> struct np_manifest. The file holds an XXH3 of its own compact form with sorted
+ * keys, which detects every flipped bit. Any thread. */
 #include "trainer/checkpoint/manifest.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static json_t *files_json(const struct np_manifest *manifest)
     return object;
 }
 
-/* json NULL: there was no memory for it. Returns NULL when there is no memory. free(). */
+/* json NULL: out of memory. Returns NULL when out of memory. free(). */
 static char *print(const json_t *json, size_t flags, struct np_err *err)
 {
     char *text = json_dumps(json, flags | JSON_REAL_PRECISION(17)); /* doubles come back exact */

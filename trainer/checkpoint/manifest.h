@@ -18,8 +18,8 @@ struct np_position {
     bool eval_due;              /* the evaluation after that step has not been made */
     uint64_t ticket_hash;       /* running XXH3 of all sample indices so far */
     uint64_t nr_bad, bad_epoch; /* bad samples of that epoch */
-    uint64_t log_bytes, metrics_bytes, bad_bytes, history_bytes; /* logs are cut back to these */
-    uint64_t losses_bytes;                                       /* the same */
+    /* A resumed run truncates its logs to these. */
+    uint64_t log_bytes, metrics_bytes, bad_bytes, history_bytes, losses_bytes;
     double best_accuracy;
     uint64_t best_step;
     double train_seconds; /* so far */

@@ -19,7 +19,7 @@
 #define MAX_READ   (1u << 30) /* bytes per system call */
 #define HASH_PIECE (1u << 20) /* bytes */
 
-/* --- other files of weights -------------------------------------------------------------------- */
+/* --- other files of weights ------------------------------------------------------------------- */
 
 #define KIND_BYTES 128 /* at a file's start, enough to identify it */
 
@@ -70,7 +70,7 @@ static bool is_torch(const char *name, const uint8_t *start, size_t bytes)
            (bytes >= sizeof(magic) - 1 && memcmp(start, magic, sizeof(magic) - 1) == 0);
 }
 
-/* Kinds that the first bytes alone do not identify; NULL: unknown. */
+/* NULL: unknown. Some kinds need the file's name as well. */
 static const char *kind_of(const char *name, const uint8_t *start, size_t bytes)
 {
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
@@ -108,7 +108,7 @@ bool np_weights_kind(
     return kind != NULL;
 }
 
-/* --- safetensors ------------------------------------------------------------------------------- */
+/* --- one tensor's entry ----------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -124,8 +124,6 @@ uint64_t np_st_dtype_bytes(const char *dtype)
             return (uint64_t)dtypes[i].bytes;
     return 0;
 }
-
-/* --- one tensor's entry -------------------------------------------------------------------- */
 
 static bool read_count(const json_t *value, uint64_t *ret_count)
 {
@@ -270,7 +268,6 @@ static int parse_entries(struct np_st_file *file, uint64_t data_start, struct np
 
 /* --- bytes --------------------------------------------------------------------------------- */
 
-/* Bytes [from, from + bytes) of the file. */
 static int read_at(
     const struct np_st_file *file, uint64_t from, void *out, uint64_t bytes, struct np_err *err)
 {

@@ -26,15 +26,15 @@ struct np_st_file {
     int *by_name;                 /* (n) */
     int n;
 };
-/* Opens a file and reads its header; its tensors live until close.
- * Nothing is mapped: a failing disk, or a file truncated meanwhile, is an error of the call that
- * reads. Checked: the header's length and JSON, known dtypes, shapes against sizes, no gaps, no
- * overlaps, nothing after the last tensor. */
+/* Opens a file and reads its header; its tensors live until close. Nothing is mapped: if the disk
+ * fails or the file is truncated later, the call that reads returns the error. Checked: the
+ * header's length and JSON, known dtypes, shapes against sizes, no gaps, no overlaps, nothing after
+ * the last tensor. */
 int np_st_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
 void np_st_close(struct np_st_file *file);
 const struct np_st_tensor *np_st_find(
     const struct np_st_file *file, const char *name); /* or NULL */
-/* Bytes [from, from + bytes) of a tensor. Reads them. -EBADMSG: the file has become shorter. */
+/* Reads bytes [from, from + bytes) of a tensor. -EBADMSG: the file has become shorter. */
 int np_st_read(const struct np_st_file *file, const struct np_st_tensor *tensor, uint64_t from,
     void *out, uint64_t bytes, struct np_err *err);
 /* XXH3-64 of the whole file, read once from end to end. Errors as np_st_read(). */

@@ -51,14 +51,13 @@ static float f32_from_f16(uint16_t half)
     return value;
 }
 
-/* A dtype that weights can be loaded from. */
 static bool is_float(const char *dtype)
 {
     return strcmp(dtype, "F32") == 0 || strcmp(dtype, "F64") == 0 || strcmp(dtype, "F16") == 0 ||
            strcmp(dtype, "BF16") == 0;
 }
 
-/* Converts n elements of F64, F16 or BF16 to f32. */
+/* dtype: F64, F16 or BF16. */
 static void convert(float *out, const uint8_t *data, uint64_t n, const char *dtype)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -78,7 +77,7 @@ static void convert(float *out, const uint8_t *data, uint64_t n, const char *dty
     }
 }
 
-/* Reads a tensor of a dtype that is_float() as f32. */
+/* Only for a dtype that is_float(). */
 static int read_f32(const struct np_st_file *file, const struct np_st_tensor *tensor, float *out,
     struct np_err *err)
 {
@@ -110,7 +109,7 @@ static void list_kind(struct listing *listing)
     listing->nr_here = 0;
 }
 
-/* True: the list has space for one more name. Writes the separator before it. */
+/* Writes the separator before the next name; false: the list is full. */
 static bool list_next(struct listing *listing, const char *kind)
 {
     if (listing->nr_here == 0)
@@ -131,7 +130,7 @@ static void print_dims(FILE *out, const struct np_st_tensor *stored, const struc
     fprintf(out, ")");
 }
 
-/* Loads tensors that fit; lists those that are missing or do not fit. */
+/* Lists the tensors that are missing or do not fit. */
 static int load_all(const struct np_st_file *file, const struct np_graph *graph, float *params,
     float *buffers, struct listing *listing, int *ret_nr_loaded, struct np_err *err)
 {
@@ -169,7 +168,7 @@ static int compare_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Lists names in the file that the network does not have, but for batch counts. */
+/* Batch counts are not listed. */
 static void list_unexpected(
     const struct np_st_file *file, const struct np_graph *graph, struct listing *listing)
 {
@@ -191,9 +190,8 @@ static void list_unexpected(
     np_free(names);
 }
 
-/* Finds a prefix that all names in the file have before the network's, as
- * DistributedDataParallel's "module.". Returns where it ends in a name of the file; NULL: there
- * is none. */
+/* Finds a prefix of all names in the file, such as DistributedDataParallel's "module.". Returns a
+ * name that has it, and its length; NULL: there is none. */
 static const char *prefixed(
     const struct np_st_file *file, const struct np_graph *graph, size_t *ret)
 {

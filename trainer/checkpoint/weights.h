@@ -1,5 +1,5 @@
-/* Shared by checkpoints and other programs' files: which tensors are weights, and which stored
- * tensors fit. */
+/* Weights in files of checkpoints and of other programs: which tensors are weights, and which
+ * stored tensors fit. */
 #ifndef NP_WEIGHTS_H
 #define NP_WEIGHTS_H
 

@@ -61,8 +61,8 @@ const struct np_device_ops np_device_cpu = {
 enum { TRAIN, EVAL, NR_SIDES };
 enum { NR_ARRAYS = NP_ARRAY_GRADS + 1 };
 
-struct side {               /* NULL: the plan has no such graph */
-    struct np_graph *graph; /* fused copy */
+struct side { /* NULL: the plan has no such graph */
+    struct np_graph *graph;
     struct np_program *program;
 };
 
@@ -73,14 +73,14 @@ struct np_plan {
     void *arena;                /* shared: only one program runs at a time */
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
-    float *sum;                /* of gradients over an accumulation; NULL: none yet */
-    bool summing;              /* sum holds batches that have not been applied yet */
-    double *block_sums;        /* squares, one a NP_NORM_BLOCK */
-    int nr_blocks;             /* of the parameters */
+    float *sum;         /* of gradients over an accumulation; NULL: none yet */
+    bool summing;       /* sum holds batches that have not been applied yet */
+    double *block_sums; /* squares, one a NP_NORM_BLOCK */
+    int nr_blocks;
     struct np_metrics metrics; /* since the last metrics(), without the newest batch */
     struct np_metrics newest;  /* of the newest batch */
-    float *losses
-        [2]; /* (batch) of the newest batch that counts, and of `newest`; NULL: not asked for */
+    /* (batch) of the newest batch in `metrics`, and of `newest`; NULL: not wanted */
+    float *losses[2];
     const struct side *last;      /* whose logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
@@ -191,7 +191,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     return code;
 }
 
-/* Counts the newest batch among the older ones. */
+/* Adds the newest batch to the metrics. */
 static void settle(struct np_plan *plan)
 {
     plan->metrics.rows += plan->newest.rows;
@@ -255,7 +255,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
         !(plan->sum = np_try_array(plan->elements[NP_ARRAY_GRADS], sizeof(float), err)))
         return np_err_context(err, "the sum of gradients");
     if (!accumulate)
-        plan->summing = false; /* drops a sum that was never used */
+        plan->summing = false; /* drops an unused sum */
     else if (!plan->summing) {
         np_pool_run(plan->pool, plan->nr_blocks, sum_block, plan); /* of the first batch */
         plan->summing = true;
@@ -267,7 +267,6 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     return 0;
 }
 
-/* The gradients of the next update. */
 static float *grads_of(const struct np_plan *plan)
 {
     return plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
@@ -359,7 +358,7 @@ static void plan_losses(const struct np_plan *plan, float *out)
     memcpy(out, plan->losses[0], (size_t)plan->last->graph->batch * sizeof(float));
 }
 
-/* Finds an array; makes AdamW's second state when it is first needed. */
+/* Allocates AdamW's second state when it is first needed. */
 static int find_array(
     struct np_plan *plan, int array, float **ret_array, size_t *ret_bytes, struct np_err *err)
 {

@@ -1,4 +1,4 @@
-/* Checks one kernel against plain sums. See kernels_check.h.
+/* Checks one kernel against plain sums.
  *
  * Operands are small whole numbers (in f32 times 1/256), mostly 0, so that every sum is exact in
  * any order, in f32 and, for bf16 results, in bf16 too: the tolerance is only for Winograd's
@@ -7,10 +7,10 @@
  * likewise: sum s_o (w_o * x) = (sum s_o w_o) * x. (Freivalds, "Probabilistic machines can use less
  * running time", 1977.)
  *
- * This finds a product that is missing, counted twice or of wrong operands, and an element that
- * was not written or is not finite. It cannot find faults that cancel over the channels, lost
- * precision (8-bit numbers pass through a narrower type), and faults that need more rows than
- * were tried. Fused relus are left out. */
+ * This finds a product that is missing, counted twice or of wrong operands, and an element that was
+ * not written or is not finite. It cannot find faults that cancel over the channels, lost precision
+ * (8-bit numbers pass through a narrower type), and faults that need more rows than were tried.
+ * Fused relus are left out. */
 #include "trainer/cpu/kernels_check.h"
 
 #include <errno.h>
@@ -33,9 +33,9 @@ struct check {
     bool half, has_bias;
     float *x, *y, *weights, *bias; /* NHWC, OIHW; operands and results alike */
     void *half_x, *half_y;         /* the same in bf16 */
-    double *sums;                  /* expected sums of the outputs */
-    float *before, *after;         /* operands, added up; outputs, added up */
-    double typical;                /* size of one output */
+    double *sums;
+    float *before, *after; /* operands, added up; outputs, added up */
+    double typical;
 };
 
 bool np_kernel_checkable(enum np_op op)
@@ -128,7 +128,7 @@ static size_t nr_sums(const struct check *check)
 
 /* --- operands ------------------------------------------------------------------------------ */
 
-static uint32_t draw(uint64_t *state) /* Knuth's MMIX generator, the better half */
+static uint32_t draw(uint64_t *state) /* Knuth's MMIX generator, upper half */
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 32);
@@ -338,7 +338,6 @@ static size_t align(size_t bytes)
     return (bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
 }
 
-/* Allocates the memory of a prepared kernel: scratch, partial, shared, one after the other. */
 static int hold(struct room *room, struct np_check_room *memory, struct np_err *err)
 {
     const size_t scratch = align(room->needs.scratch_bytes),
@@ -411,7 +410,7 @@ static void convert(const struct check *check, bool back)
     }
 }
 
-/* Runs the kernel; operands keep their values. */
+/* Does not change the operands. */
 static int run(const struct check *check, const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node, struct np_err *err)
 {
@@ -436,7 +435,7 @@ static int run(const struct check *check, const struct np_kernel *kernel,
 
 /* --- comparing ------------------------------------------------------------------------------- */
 
-/* Returns the larger number; a NaN counts as the largest. */
+/* A NaN counts as the largest. */
 static double worse(double a, double b)
 {
     return isnan(a) || isnan(b) ? NAN : fmax(a, b);
@@ -458,7 +457,7 @@ static double bias_error(const struct check *check, const float *dy)
     return worst;
 }
 
-/* Adds up the outputs into added; returns how much they differ from the expected sums. */
+/* Returns the difference between the outputs, added up into added, and the expected sums. */
 static double compare(struct check *check, float *added)
 {
     int channels = is_forward(check) || is_wgrad(check) ? check->out : check->in;
@@ -488,7 +487,7 @@ static size_t added_floats(const struct check *check)
     return weights > nr_sums(check) ? weights : nr_sums(check);
 }
 
-/* Takes memory for n elements and sets its bytes; without memory it only counts. */
+/* Sets the memory's bytes; before there is memory, only counts them. */
 static void *take(struct check *check, size_t n, size_t bytes, int byte)
 {
     void *memory = check->room->arrays ? (char *)check->room->arrays + check->at : NULL;

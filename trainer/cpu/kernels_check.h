@@ -7,7 +7,7 @@
 #include "trainer/cpu/kernels.h"
 #include "trainer/plan.h"
 
-/* Memory that checks reuse; zeroed before the first. */
+/* Memory that checks reuse; the caller zeroes it before the first check. */
 struct np_check_room {
     void *arrays, *kernel;
     size_t arrays_bytes, kernel_bytes;
@@ -15,8 +15,8 @@ struct np_check_room {
 
 /* True for CONV, LINEAR and their gradients: the operations that are checked. */
 bool np_kernel_checkable(enum np_op op);
-/* Runs the kernel for this node on drawn rows, at most max_rows at a time, and compares every
- * output element with plain sums. *ret_error: the largest difference, as a share of such a sum's
+/* Runs the kernel for this node on random rows, at most max_rows at a time, and compares every
+ * output element with plain sums. *ret_error: the largest difference, relative to such a sum's
  * typical size; NaN if the kernel gives one. -ENOTSUP: the kernel does not support the node. */
 int np_kernel_error(const struct np_kernel *kernel, const struct np_graph *graph,
     const struct np_op_node *node, int max_rows, struct np_check_room *room, double *ret_error,
@@ -26,18 +26,18 @@ void np_check_room_fini(struct np_check_room *room);
 
 /* The kernels and shapes that were checked, and which of them are wrong. One thread. */
 struct np_checked;
-/* options->state: the result of np_checked_state() when the run began (NULL: a new run). With
- * the same oneDNN and the same vectors nothing is checked again, so that a resumed run uses the
- * same kernels; otherwise wrong kernels stay excluded and the others are checked again. */
+/* options->state: the result of np_checked_state() when the run began (NULL: a new run). With the
+ * same oneDNN and vectors nothing is checked again, so that a resumed run uses the same kernels;
+ * otherwise wrong kernels stay excluded and the others are checked again. */
 struct np_checked *np_checked_new(const struct np_plan_options *options);
 void np_checked_free(struct np_checked *checked);
-/* Returns 1 if the kernel may be used for this node, else 0; checks it if that is not known yet.
- * *ret_found: it was just found wrong. -ENOTSUP as above, or another negative errno with err
+/* Returns 1 if the kernel may be used for this node, else 0; checks it if the result is not known
+ * yet. *ret_found: this call found it wrong. -ENOTSUP as above, or another negative errno with err
  * filled. */
 int np_checked_usable(struct np_checked *checked, const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node, int max_rows, bool *ret_found,
     struct np_err *err);
-/* Frees the checks' memory, once the plan has its kernels. */
+/* Frees the checks' memory; call it when the plan has its kernels. */
 void np_checked_settle(struct np_checked *checked);
 /* Reports through options->note that `instead` replaces the kernel `wrong` for this layer. */
 void np_checked_report(const struct np_checked *checked, const struct np_op_node *node,
@@ -45,15 +45,15 @@ void np_checked_report(const struct np_checked *checked, const struct np_op_node
 /* Returns a line with oneDNN's version and vectors, then a line per wrong kernel. np_free. */
 char *np_checked_state(const struct np_checked *checked);
 
-/* A kernel that is ready for a node; its caller ends it with kernel->free(state). */
+/* A kernel prepared for a node. The caller frees it with kernel->free(state). */
 struct np_prepared {
-    const struct np_kernel *kernel; /* NULL: none was found */
+    const struct np_kernel *kernel; /* NULL: not found */
     void *state;
     struct np_needs needs;
 };
 /* Prepares the first row of the lists that supports the node; reference: of np_kernels_ref alone.
- * checked (NULL: nothing is checked): a convolution's or linear layer's kernel that gives wrong
- * numbers for the node's shape is skipped, and reported through options->note when it is found. */
+ * checked: skips a convolution's or linear layer's kernel with wrong results for the node's shape,
+ * and reports it through options->note when it finds it; NULL: nothing is checked. */
 int np_kernel_find(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     bool reference, struct np_checked *checked, struct np_prepared *ret_prepared,
     struct np_err *err);

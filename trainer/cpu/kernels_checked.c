@@ -1,4 +1,4 @@
-/* Finds kernels, and the list of those that were checked. See kernels_check.h. */
+/* Finds kernels, and lists those that were checked. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct np_checked {
     int nr;
     size_t room_for;
     struct np_check_room room;
-    bool trusts; /* others are correct: checked with the same library and vectors */
+    bool trusts; /* kernels not listed are correct: checked with the same library and vectors */
     void (*note)(void *context, const char *text);
     void *context;
 };
@@ -161,7 +161,7 @@ static const struct np_kernel *const lists[] = {np_kernels_cpu, np_kernels_bn, n
     np_kernels_ref};
 enum { NR_LISTS = sizeof(lists) / sizeof(*lists), REFERENCE = NR_LISTS - 1 };
 
-/* Returns the dtype that selects the row: that of the node's activations. */
+/* The dtype of the node's activations. */
 static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)
 {
     for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {

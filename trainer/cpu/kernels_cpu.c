@@ -62,8 +62,6 @@ int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     return 0;
 }
 
-/* --- bf16 ------------------------------------------------------------------------------------ */
-
 NP_LOOP(bf16_from_f32, (uint16_t * out, const float *in, size_t n), (out, in, n))
 {
     size_t i = 0;
@@ -93,8 +91,6 @@ void np_f32_from_bf16(float *out, const uint16_t *in, size_t n)
 {
     f32_from_bf16(out, in, n);
 }
-
-/* --- input --------------------------------------------------------------------------------- */
 
 NP_LOOP_HALF(normalise,
     (void *out, const uint8_t *in, size_t n, const float *mean, const float *scale, size_t tile),
@@ -132,8 +128,6 @@ static void input_run(void *state, const struct np_run *run)
         (const uint8_t *)run->operands->ptr[0] + first, row * (size_t)run->nr_rows, mean, scale,
         (size_t)cpu->tile);
 }
-
-/* --- relu, add ----------------------------------------------------------------------------- */
 
 NP_LOOP(relu_f32, (float *out, const float *in, size_t n), (out, in, n))
 {
@@ -229,8 +223,6 @@ static void elements_run(void *state, const struct np_run *run)
         (cpu->attrs.relu ? add_relu : add)(cpu->half, out, a, b, n);
 }
 
-/* --- flatten ------------------------------------------------------------------------------- */
-
 /* (pixels, c) -> (c, pixels) or back, of elements of 2 or 4 bytes. */
 static void transpose(const struct np_cpu *cpu, void *out, const void *in, size_t m, size_t n)
 {
@@ -256,8 +248,6 @@ static void flatten_run(void *state, const struct np_run *run)
         transpose(cpu, out, in, back ? c : pixels, back ? pixels : c);
     }
 }
-
-/* --- concat -------------------------------------------------------------------------------- */
 
 struct concat {
     struct np_cpu cpu;
@@ -290,7 +280,7 @@ static int concat_prepare(const struct np_graph *graph, const struct np_op_node 
     return 0;
 }
 
-/* Parts side by side in each pixel; dgrad takes them apart. */
+/* Parts lie side by side in each pixel; dgrad splits them. */
 static void concat_run(void *state, const struct np_run *run)
 {
     const struct concat *concat = state;
@@ -311,8 +301,6 @@ static void concat_run(void *state, const struct np_run *run)
         at += bytes;
     }
 }
-
-/* --- the list ------------------------------------------------------------------------------ */
 
 const struct np_kernel np_kernels_cpu[] = {
     NP_KERNEL_ROWS("cpu input", NP_OP_INPUT, np_cpu_prepare, NULL, input_run, NULL),

@@ -23,7 +23,7 @@ struct np_cpu {
 /* Fills the facts from a node; -ENOTSUP for dtypes other than f32 and bf16, and for 2^27
  * channels. */
 int np_cpu_init(struct np_cpu *cpu, const struct np_graph *graph, const struct np_op_node *node);
-/* A prepare that makes a struct np_cpu and needs five tiles of floats as scratch. */
+/* A prepare() that allocates a struct np_cpu and needs five tiles of floats as scratch. */
 int np_cpu_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err);
 
@@ -46,7 +46,6 @@ static inline size_t np_cpu_out_row(const struct np_cpu *cpu) /* of the first ou
     return (size_t)cpu->out_h * (size_t)cpu->out_w * (size_t)cpu->c;
 }
 
-/* Element `i` of an activation. */
 static inline void *np_cpu_at(const struct np_cpu *cpu, void *data, size_t i)
 {
     return data ? (char *)data + i * (cpu->half ? sizeof(uint16_t) : sizeof(float)) : NULL;

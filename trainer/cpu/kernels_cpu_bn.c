@@ -16,14 +16,11 @@
 
 #define STRETCH 256 /* periods summed in f32 */
 
-/* Lays out channels' values as a tile. */
 static void to_tile(const struct np_cpu *cpu, float *tile, const float *channels)
 {
     for (int i = 0; i < cpu->tile; i += cpu->c)
         memcpy(tile + i, channels, (size_t)cpu->c * sizeof(float));
 }
-
-/* --- statistics ---------------------------------------------------------------------------- */
 
 /* sum += x - shift, squares += (x - shift)^2, each of n elements at its place in the period. */
 NP_LOOP_HALF(add_moments,
@@ -138,8 +135,6 @@ static void stats_finish(void *state, const struct np_finish *finish)
     }
 }
 
-/* --- forward ------------------------------------------------------------------------------- */
-
 /* y = (x - mean) * scale + beta [+ add], then a relu. */
 NP_LOOP_HALF(apply,
     (void *y, const void *x, const void *plus, bool relu, size_t n, size_t tile, const float *mean,
@@ -195,8 +190,6 @@ static void apply_run(void *state, const struct np_run *run)
     apply(cpu->half, np_cpu_at(cpu, ptr[cpu->nr_ins], first), np_cpu_at(cpu, ptr[0], first), plus,
         cpu->attrs.relu, row * (size_t)run->nr_rows, (size_t)cpu->tile, mean, scale, beta);
 }
-
-/* --- backward ------------------------------------------------------------------------------ */
 
 struct channels { /* as tiles */
     const float *mean, *scale, *beta;
@@ -360,8 +353,6 @@ static void dgrad_run(void *state, const struct np_run *run)
         cpu->nr_ins > 8 ? np_cpu_at(cpu, ptr[8], first) : NULL, cpu->attrs.relu,
         row * (size_t)run->nr_rows, tile, by, less, slope);
 }
-
-/* --- the table ----------------------------------------------------------------------------- */
 
 static int bn_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)

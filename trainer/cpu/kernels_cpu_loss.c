@@ -108,7 +108,6 @@ static float log_sum_exp(const float *x, size_t n)
     return max + logf(sum);
 }
 
-/* A row of logits in f32. */
 static const float *row_of(
     const struct np_cpu *cpu, const struct np_run *run, size_t r, float *room)
 {

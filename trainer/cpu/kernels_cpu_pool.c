@@ -6,7 +6,6 @@
 
 #include "trainer/cpu/simd.h"
 
-/* Geometry of the windows of one row (image). */
 struct windows {
     int h, w, c;      /* of the larger side */
     int out_h, out_w; /* of the smaller side */
@@ -37,8 +36,6 @@ static inline struct window window_at(const struct windows *g, int oy, int ox)
         left + g->kernel_w > g->w ? g->w - left : g->kernel_w,
         ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c};
 }
-
-/* --- max pool ------------------------------------------------------------------------------ */
 
 /* Visits the elements of window v inside the picture; NaN counts as the largest, as in torch. */
 #define EACH_IN_WINDOW(visit_)                                                                     \
@@ -128,8 +125,6 @@ NP_LOOP_HALF(max_scatter,
         }
 }
 
-/* --- average pool -------------------------------------------------------------------------- */
-
 /* Sums in the window's order, then one division: the reference's bits. */
 NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), (out, x, g))
 {
@@ -156,7 +151,6 @@ NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), 
         }
 }
 
-/* Max or average pool. */
 static void window_run(void *state, const struct np_run *run)
 {
     struct np_cpu *cpu = state;
@@ -222,8 +216,6 @@ static void dgrad_run(void *state, const struct np_run *run)
     }
 }
 
-/* --- global average ------------------------------------------------------------------------ */
-
 /* sum (c) = mean over n pixels of x */
 NP_LOOP_HALF(mean_pixels, (float *mean, const void *x, size_t n, size_t c), (mean, x, n, c))
 {
@@ -279,8 +271,6 @@ static void global_dgrad_run(void *state, const struct np_run *run)
             memcpy((char *)dx + p * bytes, dx, bytes);
     }
 }
-
-/* --- the table ----------------------------------------------------------------------------- */
 
 static int pool_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)

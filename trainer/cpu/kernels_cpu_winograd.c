@@ -136,7 +136,6 @@ static void winograd_begin(void *state, const struct np_operands *operands, void
 
 /* --- running ------------------------------------------------------------------------------- */
 
-/* The current block of tiles. */
 struct block {
     struct np_wg_tile *in, *out;
     struct np_wg_matrices v, m; /* of the input; of the output, or of dy */
@@ -157,7 +156,6 @@ static struct block make_block(const struct winograd *wg, const struct np_run *r
     return block;
 }
 
-/* Takes the run's tiles from `first` on, as many as a block holds. */
 static void place_tiles(
     const struct winograd *wg, const struct np_run *run, int first, struct block *block)
 {

@@ -312,7 +312,7 @@ struct operand {
     const void *data;
 };
 
-/* A failure here is lack of memory inside oneDNN or a bug. */
+/* Fails only on lack of memory inside oneDNN or a bug. */
 static void execute(const struct conv *conv, const_dnnl_primitive_t primitive,
     const struct operand *operands, int n)
 {

@@ -107,8 +107,6 @@ static void linear_run(void *state, const struct np_run *run)
         np_bf16_from_f32((uint16_t *)out + first, result, rows * to);
 }
 
-/* --- gradient of the weights --------------------------------------------------------------- */
-
 static void wgrad_run(void *state, const struct np_run *run)
 {
     struct linear *linear = state;

@@ -9,14 +9,12 @@
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
 
-/* --- common -------------------------------------------------------------------------------- */
-
 static size_t channels(const struct np_ref *ref, int tensor)
 {
     return (size_t)np_ref_shape(ref, tensor).c;
 }
 
-/* Floats that a lane sums. */
+/* Number of floats in a lane's partial. */
 static size_t partial_floats(const struct np_ref *ref)
 {
     const struct np_op_node *node = ref->node;
@@ -94,8 +92,6 @@ static float relu_of(float x)
 {
     return x < 0 ? 0 : x; /* a NaN stays */
 }
-
-/* --- input, relu, add, dropout, flatten, concat -------------------------------------------- */
 
 static void ref_input(void *state, const struct np_run *run)
 {
@@ -182,7 +178,7 @@ static void ref_flatten(void *state, const struct np_run *run)
                 }
 }
 
-/* Parts side by side on channels; dgrad takes them apart. */
+/* Parts lie side by side on channels; dgrad splits them. */
 static void ref_concat(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
@@ -208,8 +204,6 @@ static void ref_concat(void *state, const struct np_run *run)
         at += c;
     }
 }
-
-/* --- batchnorm ----------------------------------------------------------------------------- */
 
 static void ref_bn_stats(void *state, const struct np_run *run)
 {
@@ -354,8 +348,6 @@ static void ref_bn_dgrad(void *state, const struct np_run *run)
     }
 }
 
-/* --- the loss ------------------------------------------------------------------------------ */
-
 /* log of the sum of exponentials, shifted by the largest. */
 static float log_sum_exp(const struct np_ref *ref, const struct np_run *run, size_t first, size_t n)
 {
@@ -421,8 +413,6 @@ static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
         }
     }
 }
-
-/* --- the table ----------------------------------------------------------------------------- */
 
 #define ROWS(op_, run_, finish_)                                                                   \
     NP_KERNEL_ROWS("reference", NP_OP_##op_, np_ref_prepare, NULL, run_, finish_)

@@ -60,13 +60,11 @@ static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float v
         np_bf16_from_f32((uint16_t *)data + i, &value, 1);
 }
 
-/* Element i of the k-th input. */
 static inline float np_ref_in(const struct np_ref *ref, const struct np_run *run, int k, size_t i)
 {
     return np_ref_get(run->operands->ptr[k], ref->dtype, i);
 }
 
-/* Writes element i of the k-th output. */
 static inline void np_ref_out(
     const struct np_ref *ref, const struct np_run *run, int k, size_t i, float value)
 {

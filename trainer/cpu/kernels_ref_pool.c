@@ -13,7 +13,6 @@ static bool window_at(
     return *ret_y >= 0 && *ret_y < x.h && *ret_x >= 0 && *ret_x < x.w;
 }
 
-/* Forward, max or average. */
 void np_ref_pool(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;

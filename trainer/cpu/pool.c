@@ -1,5 +1,5 @@
-/* The fork-join pool. One owner thread calls np_pool_run() and works too; the others sleep
- * between runs. Threads take items in order under one lock: an item is milliseconds of work. */
+/* One owner thread calls np_pool_run() and works too; the others sleep between runs. Threads take
+ * items in order under one lock: an item is milliseconds of work. */
 #include "trainer/cpu/pool.h"
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ struct np_pool {
     void *context;
 };
 
-/* Takes items until none is left. Called, and returns, with the lock held. */
+/* Takes items until none is left. The caller holds the lock. */
 static void work_off(struct np_pool *pool, int thread)
 {
     while (pool->next_item < pool->nr_items) {

@@ -5,7 +5,7 @@
 #include "loader/base/err.h"
 
 struct np_pool;
-/* Starts nr_threads - 1 threads; the caller is the other one. */
+/* Starts nr_threads - 1 threads; the thread that calls np_pool_run() is the other one. */
 int np_pool_new(int nr_threads, struct np_pool **ret_pool, struct np_err *err);
 void np_pool_free(struct np_pool *pool);
 int np_pool_threads(const struct np_pool *pool);

@@ -49,7 +49,7 @@ static bool is_wgrad(enum np_op op)
     return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
 }
 
-/* Are the node's outputs sums over rows, complete only after finish()? */
+/* True: the node's outputs are sums over rows, complete only after finish(). */
 static bool crosses_rows(enum np_op op)
 {
     return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op);
@@ -64,7 +64,7 @@ static bool reads_any(const struct np_op_node *node, const struct np_op_node *wr
     return false;
 }
 
-/* Does node n read a sum of the group that starts at `first`? */
+/* True: node n reads a sum of the group that starts at `first`. */
 static bool must_wait(const struct np_graph *graph, int first, int n)
 {
     for (int m = first; m < n; m++)
@@ -270,8 +270,6 @@ uint64_t np_program_arena_bytes(const struct np_program *program)
 {
     return program->memory.arena_bytes;
 }
-
-/* --- operands ------------------------------------------------------------------------------ */
 
 void *np_program_tensor(const struct np_program *program, int t)
 {

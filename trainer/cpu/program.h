@@ -1,5 +1,5 @@
-/* One graph made ready for the CPU: prepared kernels in groups, and the arena they work in.
- * kernels.h explains how a step runs. Trainer thread; the pool's threads inside. */
+/* One graph prepared for the CPU: kernels in groups, and their arena. kernels.h explains how a step
+ * runs. Trainer thread; the pool's threads inside. */
 #ifndef NP_PROGRAM_H
 #define NP_PROGRAM_H
 
@@ -23,7 +23,6 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
 void np_program_free(struct np_program *program);
 uint64_t np_program_arena_bytes(const struct np_program *program);
 void np_program_set_arena(struct np_program *program, void *arena);
-/* Runs all nodes on one batch. */
 void np_program_run(struct np_program *program, const void *images, const void *labels,
     const struct np_step_info *info);
 /* Returns a tensor's memory, valid until the next run; NULL for the batch. */

@@ -1,4 +1,4 @@
-/* See winograd.h. Eight channels at a time; any thread. */
+/* Eight channels at a time; any thread. */
 #include "trainer/cpu/winograd.h"
 
 #include <immintrin.h>
@@ -14,8 +14,6 @@ bool np_winograd_usable(void)
     /* With AVX-512 oneDNN's own kernels are faster. */
     return np_vectors_used() == NP_AVX2;
 }
-
-/* --- loading and storing ------------------------------------------------------------------- */
 
 INLINE __m256 load(const void *data, size_t i, bool half)
 {
@@ -47,8 +45,6 @@ INLINE __m256 times(float a, __m256 b, __m256 plus) /* a * b + plus */
 {
     return _mm256_fmadd_ps(_mm256_set1_ps(a), b, plus);
 }
-
-/* --- the transforms of one line ------------------------------------------------------------ */
 
 /* B' d: 6 -> 6 */
 INLINE void input_line(const __m256 d[6], __m256 r[6])
@@ -115,8 +111,6 @@ INLINE void weight_gradient_line(const __m256 u[6], __m256 r[3])
     r[1] = times(1.0f / 12, d34, _mm256_mul_ps(_mm256_set1_ps(-1.0f / 6), d12));
     r[2] = _mm256_add_ps(times(1.0f / 6, s34, near), u[5]);
 }
-
-/* --- tiles --------------------------------------------------------------------------------- */
 
 /* Finds the starts of a tile's `side` lines; lines outside the picture are zeros. */
 INLINE void find_lines(const struct np_wg_image *image, const struct np_wg_tile *tile, int side,
@@ -262,8 +256,6 @@ AVX2 void np_wg_output(const struct np_wg_matrices *in, const struct np_wg_tile 
         output_tiles(in, tiles, image, data, false, bias, relu);
 }
 
-/* --- weights ------------------------------------------------------------------------------- */
-
 AVX2 void np_wg_weights(const float *weights, int out, int in, bool back, float *panels)
 {
     int rows = back ? out : in, columns = back ? in : out; /* of each matrix */
@@ -326,8 +318,6 @@ AVX2 void np_wg_weight_gradient(
         }
 }
 
-/* --- products ------------------------------------------------------------------------------ */
-
 /* m rows (at most 6) by n vectors (1 or 2), all of k: 12 sums in registers. */
 INLINE void block(int m, int n, const struct np_wg_product *p, const float *a, const float *b,
     float *c, size_t c_row)
@@ -387,8 +377,6 @@ AVX2 void np_wg_multiply(const struct np_wg_product *p)
             panel(p, 1, b, c, p->c_panels ? 8 : p->c_row);
     }
 }
-
-/* --- sums ---------------------------------------------------------------------------------- */
 
 AVX2 void np_wg_add(float *to, const float *from, size_t n)
 {

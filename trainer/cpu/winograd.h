@@ -67,7 +67,7 @@ struct np_wg_product {
 };
 void np_wg_multiply(const struct np_wg_product *product);
 
-void np_wg_add(float *to, const float *from, size_t n); /* to += from */
+void np_wg_add(float *to, const float *from, size_t n);
 /* sum (c) = or += the pixels of these rows. */
 void np_wg_sum(const struct np_wg_image *image, int first_row, int nr_rows, bool add, float *sum);
 

@@ -1,5 +1,5 @@
-/* Queues the kernels of each operation: one function per family, and the table that names them.
- * Operands were looked up when the program was bound. */
+/* Queues the kernels of each operation: one function per family, and the table that names them. The
+ * program looked up operands when it was bound. */
 #include "trainer/cuda/calls_cuda.h"
 
 static const struct np_tensor *tensor(const struct np_cuda_program *program, int t)
@@ -202,7 +202,7 @@ static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
         stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers, p->arrays.losses);
 }
 
-/* With the operations that cuDNN's pattern lacks. */
+/* Also queues the operations that cuDNN's pattern lacks. */
 static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, struct np_err *err)
 {
     const struct np_op_node *node = c->node;

@@ -1,4 +1,5 @@
-/* A program's calls: one for each node of its graph, queued on the compute stream. Trainer thread. */
+/* A program's calls: one for each node of its graph, queued on the compute stream. Trainer
+ * thread. */
 #ifndef NP_CALLS_CUDA_H
 #define NP_CALLS_CUDA_H
 
@@ -18,7 +19,7 @@ struct np_cuda_arrays {
     struct np_cuda_step *step;
     struct np_cuda_scaler *scaler;
     struct np_cuda_numbers *numbers; /* of the host, mapped */
-    float *losses;                   /* (NP_CUDA_SLOTS, batch) there; NULL: not asked for */
+    float *losses;                   /* (NP_CUDA_SLOTS, batch) there; NULL: not wanted */
 };
 
 struct np_cuda_call { /* of a node */

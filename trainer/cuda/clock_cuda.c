@@ -6,7 +6,7 @@
 #include "loader/base/clock.h"
 
 #define RENEW_NS   1000000000u
-#define DELAYED_NS 1000000u /* an anchor this late waited: its own time is unknown */
+#define DELAYED_NS 1000000u /* an anchor that passed this late waited: its time is unknown */
 
 int np_cuda_clock_start(struct np_cuda_clock *clock)
 {
@@ -45,7 +45,7 @@ static uint64_t since_anchor(
     return ns > (double)at_most_ns ? at_most_ns : ns > 0 ? (uint64_t)ns : 0;
 }
 
-/* The runtime may keep "not ready" as the last error; any other last error is a launch's, and
+/* The runtime may keep "not ready" as the last error. Any other last error belongs to a launch and
  * stays. */
 static bool has_passed(cudaEvent_t event)
 {

@@ -1,4 +1,3 @@
-/* See conv_cuda.h. */
 #include "trainer/cuda/conv_cuda.h"
 
 #include <assert.h>
@@ -95,7 +94,6 @@ static struct np_dnn *build(const struct np_dnn_target *target, const struct np_
     return dnn;
 }
 
-/* Returns the most fused pattern of the node. */
 static enum np_conv_pattern wanted(const struct np_op_node *node)
 {
     bool bias = node->nr_ins > 2, relu = node->attrs.relu;
@@ -120,8 +118,8 @@ static bool build_known(const struct np_dnn_target *target, struct np_conv_shape
     return false;
 }
 
-/* Builds up to `max` plans in cuDNN's order. Plans that need too much workspace are left out; if
- * there are no others, the smallest is taken. */
+/* Builds up to `max` plans in cuDNN's order. Leaves out plans that need too much workspace; if
+ * there are no others, takes the smallest. */
 static void build_all(const struct np_cuda_convs *convs, struct np_conv_shape *shape,
     const struct np_dnn_offer *offers, int n, int max)
 {
@@ -163,7 +161,6 @@ static struct np_engine *find_known(const struct np_conv_request *request, const
     return request->known ? np_engines_find(request->known, key) : NULL;
 }
 
-/* -ENOTSUP: cuDNN has no plan. */
 static int build_plans(struct np_cuda_convs *convs, struct np_conv_shape *shape,
     const struct np_conv_request *request, struct np_err *err)
 {
@@ -187,7 +184,7 @@ static int build_plans(struct np_cuda_convs *convs, struct np_conv_shape *shape,
     return n < 0 ? n : 0;
 }
 
-/* A shape without a plan is stored too, so that cuDNN is asked only once. */
+/* Stores a shape without a plan too, so that cuDNN is asked only once. */
 static int add_shape(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, const char *key, struct np_err *err)
 {

@@ -24,13 +24,13 @@ struct np_conv_shape {
     struct np_dnn *dnn;
     struct np_dnn_plan plans[NP_CONV_PLANS];
     int nr_plans; /* 0: cuDNN does not support this pattern */
-    int taken;    /* the current plan: the first until another is taken */
-    bool settled; /* the choice is final */
+    int taken;    /* the current plan, 0 at first */
+    bool settled; /* final */
     struct np_conv_shape *next;
 };
 
-/* A store makes plans once for all nodes with the same operation, shapes, types and rules, in
- * all programs that share it. Free it after its last convolution. */
+/* Makes plans once for all nodes with the same operation, shapes, types and rules, in all programs
+ * that share it. Free it after its last convolution. */
 struct np_cuda_convs {
     const struct np_dnn_target *target; /* borrowed */
     uint64_t workspace_max; /* bytes; plans that need more are left out if others need less */
@@ -78,10 +78,10 @@ uint64_t np_cuda_conv_workspace(const struct np_cuda_conv *conv);
 /* Binds operands in the node's order, ins then out 0; bias f32, only if the pattern has it; then
  * sums and sums of squares, (c) f32 each, if it has these. Valid for any of the plans; may be
  * repeated. */
-#define NP_CONV_OPERANDS 5 /* at most */
+#define NP_CONV_OPERANDS 5 /* maximum */
 int np_cuda_conv_bind(struct np_cuda_conv *conv, void *const operands[NP_CONV_OPERANDS],
     void *workspace, struct np_err *err);
-/* Queues it on the target's stream. */
+/* Queues the convolution on the target's stream. */
 int np_cuda_conv_run(struct np_cuda_conv *conv, struct np_err *err);
 
 #endif

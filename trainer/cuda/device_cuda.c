@@ -12,7 +12,7 @@
 #include "loader/base/clock.h"
 #include "trainer/cuda/kernels_cuda.h"
 
-/* For calls that return no error: keeps it for done() and in device->fault. */
+/* Keeps the error of a call that cannot return it, for done() and in device->fault. */
 static int keep_fault(struct np_device *device, cudaError_t status, const char *what)
 {
     struct np_cuda *cuda = device->state;
@@ -50,7 +50,7 @@ static int take_gpu(struct np_device *device, struct np_err *err)
             device->name, cuda->ordinal);
     }
     if (status == cudaSuccess && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
-        cudaGetLastError(); /* otherwise waits spin, which costs a core */
+        cudaGetLastError(); /* without the flag, waits spin and use a core */
     return np_cuda_check(device, status, "to take the GPU", err);
 }
 
@@ -195,7 +195,7 @@ static int cuda_make_rows(struct np_device *device, const struct np_residents *r
 
 /* --- events -------------------------------------------------------------------------------- */
 
-/* An event with a time, and waits that sleep. */
+/* An event with a time; waits for it sleep. */
 static cudaError_t new_event(struct np_cuda *cuda, cudaEvent_t *ret_event)
 {
     np_grow(&cuda->events, &cuda->events_room, (size_t)cuda->nr_events + 1, sizeof(*cuda->events));
@@ -235,7 +235,7 @@ static int cuda_done(struct np_device *device, struct np_event *event, bool wait
 
     if (cuda->failed < 0)
         return cuda->failed;
-    if (!event->state) { /* never recorded: nothing to wait for */
+    if (!event->state) { /* never recorded */
         event->passed_ns = np_now_ns();
         return 1;
     }

@@ -29,13 +29,13 @@ struct np_cudnn {
         cudnnHandle_t, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t variant_pack);
 };
 
-/* The GPU that plans are made for: an open one (handle), or a described one (props). */
+/* The GPU that plans are made for: open (handle), or only described (props). */
 struct np_dnn_target {
     const struct np_cudnn *cudnn;
     cudnnHandle_t handle;           /* NULL: no GPU, plans are built but cannot run */
     cudnnBackendDescriptor_t props; /* DEVICEPROP; NULL with a handle */
 };
-/* Frees those of n descriptors that are not NULL. */
+/* Frees the descriptors that are not NULL. */
 void np_dnn_drop(const struct np_cudnn *cudnn, cudnnBackendDescriptor_t *list, int n);
 
 /* --- an operation graph ---------------------------------------------------------------------- */

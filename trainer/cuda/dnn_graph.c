@@ -1,4 +1,4 @@
-/* See dnn.h. Makes, fills and finalises descriptors; the graph keeps the first error. */
+/* Makes, fills and finalises descriptors; the graph keeps the first error. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -19,8 +19,6 @@ int np_dnn_refuse(
     return np_err_set(err, status == CUDNN_STATUS_ALLOC_FAILED ? -ENOMEM : -ENOTSUP,
         "cuDNN refuses %s: %s%s%s", what, cudnn->error_string(status), *why ? ": " : "", why);
 }
-
-/* --- the graph ------------------------------------------------------------------------------- */
 
 struct np_dnn *np_dnn_new(const struct np_dnn_target *target)
 {

@@ -123,7 +123,7 @@ static bool take_offer(
     return good;
 }
 
-/* True: it is in the list; fallback: or any other offer of its engine is. */
+/* True: the list holds the offer; with fallback also if it holds another offer of its engine. */
 static bool have_offer(
     const struct np_dnn_offer *offers, int n, const struct np_dnn_offer *offer, bool fallback)
 {

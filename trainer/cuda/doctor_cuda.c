@@ -18,10 +18,10 @@
 #define MIN_BUS    0.70 /* of the link's rate: headers and flow control take up to a fifth */
 #define MIN_MEMORY 0.75
 
-/* --- NVML -------------------------------------------------------------------------------------- */
+/* --- NVML ------------------------------------------------------------------------------------- */
 
 /* The driver's management library: clocks, ECC, persistence. Loaded at run time if present. Its
- * header is not always installed; the calls have been the same for ten years. */
+ * header is often not installed; these calls have not changed in ten years. */
 struct nvml_facts { /* -1: not reported */
     int sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
     int watts, watts_limit, watts_default;
@@ -125,7 +125,7 @@ static void read_ecc(const struct nvml *nvml, struct nvml_facts *facts)
         facts->ecc_errors = (long long)errors;
 }
 
-/* Reads the current state: clocks rise under load. */
+/* Call it under load: idle clocks are low. */
 static void nvml_read(const struct nvml *nvml, struct nvml_facts *ret_facts)
 {
     unsigned long long reasons = 0;
@@ -145,13 +145,13 @@ static void nvml_read(const struct nvml *nvml, struct nvml_facts *ret_facts)
     read_ecc(nvml, ret_facts);
 }
 
-/* --- a visit ----------------------------------------------------------------------------------- */
+/* --- a visit ---------------------------------------------------------------------------------- */
 
 struct visit {
     struct np_device *device;
     struct np_cuda *cuda;
     struct nvml nvml;
-    struct nvml_facts loaded; /* while the memory was busy */
+    struct nvml_facts loaded;
     np_found_fn found;
     void *context;
 };
@@ -196,7 +196,7 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
     if (status == cudaSuccess)
         status = cudaEventRecord(end, stream);
     if (status == cudaSuccess && visit->nvml.device && copies->kind == cudaMemcpyDeviceToDevice)
-        nvml_read(&visit->nvml, &visit->loaded); /* the copies are under way */
+        nvml_read(&visit->nvml, &visit->loaded); /* while the copies run */
     if (status == cudaSuccess)
         status = cudaEventSynchronize(end);
     if (status == cudaSuccess)
@@ -272,7 +272,7 @@ static void judge_bus(const struct visit *visit, double gbps)
             "x%s, but the GPU supports x%s", width, max_width);
 }
 
-/* Measures copies between two buffers, which may be NULL; false: reported why it cannot. */
+/* Measures copies between two buffers, which may be NULL; false: failed, and reported. */
 static bool measured(struct visit *visit, const struct copies *copies, const char *what,
     const char *advice, double *ret_gbps)
 {

@@ -1,4 +1,3 @@
-/* See engines_cuda.h. */
 #include "trainer/cuda/engines_cuda.h"
 
 #include <errno.h>
@@ -213,9 +212,9 @@ void np_engines_read(struct np_engines *engines, const char *path)
         fclose(file);
 }
 
-/* Locks the cache file for an update. The file is replaced, so the lock is a file beside it. It
- * is never held for long; if it stays taken, or locks are not supported, a choice may be lost
- * and is timed again. */
+/* Locks the cache file for an update. The file is replaced, so the lock is a file beside it.
+ * Processes hold it briefly; if it stays taken, or the file system has no locks, a choice may be
+ * lost and is timed again. */
 static int lock_file(const char *path)
 {
     char beside[4200];

@@ -1,8 +1,8 @@
-/* Stores which of cuDNN's plans each convolution uses, so that plans are timed only once. Keys
- * name the operation, its shapes and its type; a choice is an engine and its knobs
- * (np_dnn_offer's id), which is found in any order of the offers. A run's choices go
- * into its checkpoints, because another engine rounds differently, and into a file in the user's
- * cache folder for this GPU and cuDNN, so that the next run need not time again. Trainer thread. */
+/* Stores which of cuDNN's plans each convolution uses, so that plans are timed only once. Keys name
+ * the operation, its shapes and its type; a choice is an engine and its knobs (np_dnn_offer's id),
+ * which does not depend on the order of the offers. A run's choices go into its checkpoints,
+ * because another engine rounds differently, and into a file in the user's cache folder for this
+ * GPU and cuDNN, so that the next run need not time again. Trainer thread. */
 #ifndef NP_ENGINES_CUDA_H
 #define NP_ENGINES_CUDA_H
 
@@ -26,7 +26,7 @@ struct np_engines {
     struct np_engine *list; /* (room), the oldest first */
     int *places;            /* (2 * room): of a key in list, + 1; 0: free */
     int n, room;            /* room: a power of 2 */
-    int nr_old; /* parsed choices of an older version, which named a place in a list: ignored */
+    int nr_old; /* ignored choices of an older version, which stored a place in a list */
 };
 struct np_engines *np_engines_new(void);
 void np_engines_free(struct np_engines *engines);
@@ -37,7 +37,7 @@ int np_engines_put(
     struct np_engines *engines, const char *key, const char *id, float ms, struct np_err *err);
 /* Parses lines "plan KEY ID MS"; ignores other lines. Malformed: -EBADMSG. */
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err);
-/* Appends the lines of the choices that this network uses to *text, an np_alloc'ed text that it
+/* Appends a line for each choice that this network uses to *text, an np_alloc'ed text that it
  * replaces. */
 void np_engines_print(const struct np_engines *engines, char **text);
 
@@ -49,9 +49,9 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
 /* Returns the cache file of this GPU and cuDNN, engines-NVIDIA_H200-91900.txt in the user's cache
  * folder, which it creates. np_free. NULL: there is no folder. */
 char *np_engines_path(const struct np_cuda *cuda);
-/* Read a cache file, or add this run's choices to it, which other processes may do too, and drop
- * the oldest beyond NP_ENGINE_MAX. A path that is NULL, missing or cannot be written is not an
- * error: plans are timed again. */
+/* np_engines_read() reads a cache file; np_engines_merge() adds this run's choices to it and drops
+ * the oldest beyond NP_ENGINE_MAX. Other processes may do the same at once. A path that is NULL,
+ * missing or cannot be written is not an error: plans are timed again. */
 void np_engines_read(struct np_engines *engines, const char *path);
 void np_engines_merge(const struct np_engines *engines, const char *path);
 

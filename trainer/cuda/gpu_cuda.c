@@ -1,5 +1,5 @@
-/* Finds the GPUs, and why one cannot be used, before any is opened. The runtime is linked
- * statically and looks for the driver at its first call, so all of this works without a driver. */
+/* The runtime is linked statically and looks for the driver at its first call, so all of this works
+ * without a driver. */
 #include "trainer/cuda/gpu_cuda.h"
 
 #include <ctype.h>

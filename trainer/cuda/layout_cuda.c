@@ -1,4 +1,3 @@
-/* See layout_cuda.h. */
 #include "trainer/cuda/layout_cuda.h"
 
 #include <errno.h>
@@ -7,9 +6,6 @@
 #include "loader/base/mem.h"
 #include "trainer/cuda/kernels_cuda.h"
 
-/* --- padding the input ----------------------------------------------------------------------- */
-
-/* Returns the channels that the input has on the device. */
 static int padded_channels(const struct np_graph *graph)
 {
     const struct np_tensor *input = &graph->tensors[graph->input];
@@ -55,7 +51,6 @@ static bool is_conv(const struct np_tensor *tensor)
     return tensor->nr_dims == 4;
 }
 
-/* Places tensors of one kind, one after the other. */
 static void place(struct np_cuda_layout *layout, const struct np_graph *device, bool convs)
 {
     for (int t = 0; t < device->nr_tensors; t++) {

@@ -13,8 +13,8 @@ struct np_cuda_layout {
     const struct np_graph *files; /* borrowed: shapes as files have them */
     uint64_t *offsets;            /* (nr_tensors) element in the device's array; only params */
     uint64_t nr_params;           /* elements on the device, padding included */
-    uint64_t nr_convs;            /* of these, the conv weights in front */
-    uint8_t *decay;               /* (nr_params / NP_CUDA_CHUNK) does weight decay apply */
+    uint64_t nr_convs;            /* of these, the conv weights, which come first */
+    uint8_t *decay;               /* (nr_params / NP_CUDA_CHUNK) 1: weight decay applies */
 };
 
 /* Returns a copy of graph whose input is padded, to 8 halves or 4 floats, if only convolutions

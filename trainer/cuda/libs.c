@@ -1,6 +1,6 @@
-/* See libs.h. Loads a library by its full path, so that it finds its own parts beside it; what
- * it then opens by name is already loaded, so cuBLASLt and NVRTC are loaded before cuDNN. If the
- * first file found is wrong, that is an error: searching further would hide it. Libraries stay
+/* Loads a library by its full path, so that it finds its own parts beside it. The parts that it
+ * then opens by name must already be loaded, so cuBLASLt and NVRTC are loaded before cuDNN. If the
+ * first file found is wrong, that is an error: a further search would hide it. Libraries stay
  * loaded until the process ends, because unloading them is not safe. */
 #include "trainer/cuda/libs.h"
 
@@ -201,7 +201,7 @@ static void describe(const struct places *places, char *text, size_t text_bytes)
 
 /* --- loading one --------------------------------------------------------------------------- */
 
-/* 0, or -ENOENT: not there; -ENOEXEC: there, and it does not load. */
+/* -ENOENT: no such file. -ENOEXEC: the file does not load. */
 static int load_from(const char *folder, const char *file, int flags,
     struct np_cuda_library *library, struct np_err *err)
 {
@@ -318,7 +318,7 @@ static int open_one(const struct wanted *wanted, const struct places *places,
     return code == 0 ? check_version(wanted, (*version)(), library, err) : code;
 }
 
-/* cuDNN 9 has the same file name for two CUDA versions; only a call returns its own. */
+/* cuDNN 9 has the same file name for two CUDA versions; only a call tells them apart. */
 static int check_cudart(const struct np_cuda_library *library, struct np_err *err)
 {
     size_t (*version)(void);

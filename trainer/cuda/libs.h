@@ -8,7 +8,7 @@
 
 #include "trainer/cuda/dnn.h"
 
-struct np_cublaslt { /* the cuBLASLt functions in use */
+struct np_cublaslt {
     size_t (*version)(void);
     const char *(*error_string)(cublasStatus_t status);
     cublasStatus_t (*create)(cublasLtHandle_t *handle);
@@ -37,9 +37,9 @@ struct np_cublaslt { /* the cuBLASLt functions in use */
         cublasLtMatmulHeuristicResult_t *ret_results, int *ret_n);
 };
 
-struct np_cuda_library { /* a library, as it was found */
+struct np_cuda_library { /* as found */
     void *handle;        /* of dlopen(); NULL: not found */
-    char path[512];      /* where it was found */
+    char path[512];
     char version[32];
 };
 struct np_cuda_libs {
@@ -50,12 +50,12 @@ struct np_cuda_libs {
 
 /* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with
  * NNPIPE_CUDA_LIBS_ONLY=1 nowhere else), the loader's own path, the toolkit (CUDA_HOME,
- * /usr/local/cuda*), and pip's nvidia/<name>/lib below the site-packages of the active
- * environment, of each python3 in PATH, and of the usual places. cuDNN or cuBLASLt missing, or
- * of another major version: -ENOENT or -EPROTO, with the name, the places looked at, and what to
- * install. A missing NVRTC is not an error: engines that compile at run time are not used then
- * (rules.runtime), which costs speed. After an error the libraries found are filled in too;
- * close them too. */
+ * /usr/local/cuda*), and pip's nvidia/<name>/lib below the site-packages of the active environment,
+ * of each python3 in PATH, and of the usual places. -ENOENT, -EPROTO: cuDNN or cuBLASLt is missing,
+ * or of another major version; the message gives the name, the places, and what to install. A
+ * missing NVRTC is not an error: engines that compile at run time are not used then
+ * (rules.runtime), which costs speed. Call np_cuda_libs_close() after an error too: the libraries
+ * found are open. */
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err);
 void np_cuda_libs_close(struct np_cuda_libs *libs);
 

@@ -1,5 +1,5 @@
-/* See linear_cuda.h. cuBLASLt counts columns first: a row-major (rows, columns) is its
- * (columns, rows). So y = x w^T is its D = A B with A = w transposed, B = x. */
+/* cuBLASLt counts columns first: a row-major (rows, columns) is its (columns, rows). So y = x w^T
+ * is its D = A B with A = w transposed, B = x. */
 #include "trainer/cuda/linear_cuda.h"
 
 #include <errno.h>

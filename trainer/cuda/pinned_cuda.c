@@ -1,5 +1,5 @@
-/* Pinned memory for the ring's slots: anonymous huge pages on the GPU's NUMA node, touched once
- * so that a missing page fails here, and registered once with CUDA. Trainer thread. */
+/* Anonymous huge pages, touched once so that a missing page fails here, and registered with
+ * CUDA. */
 #include "trainer/cuda/pinned_cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,8 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* A preference: other nodes are used when this one is full, and containers may forbid the call. */
+/* Only a preference: the kernel takes other nodes when this one is full, and containers may forbid
+ * the call. */
 static void prefer_node(void *memory, size_t bytes, int node)
 {
     unsigned long mask[MAX_NODES / (8 * sizeof(long))] = {0};

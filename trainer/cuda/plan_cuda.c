@@ -90,7 +90,7 @@ static void plan_free(struct np_plan *plan)
     np_cuda_layout_fini(&plan->eval_layout);
     np_engines_free(plan->engines);
     np_free(plan->engines_path);
-    np_cuda_give_memory(plan);
+    np_cuda_release_memory(plan);
     np_free(plan);
 }
 
@@ -176,7 +176,7 @@ static int plan_metrics(
     return 0;
 }
 
-/* Its slot is still free: at most NP_CUDA_SLOTS - 1 later batches are queued. */
+/* The numbers are still in their slot: at most NP_CUDA_SLOTS - 1 later batches are queued. */
 static void plan_losses(const struct np_plan *plan, float *out)
 {
     const size_t batch = (size_t)plan->last->graph->batch;
@@ -288,7 +288,7 @@ static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *er
     return code;
 }
 
-/* The batch is queued completely, with its update. */
+/* Call it when the batch and its update are queued. */
 static int finish(struct np_plan *plan, struct np_err *err)
 {
     int code = np_cuda_plan_check(plan,
@@ -315,7 +315,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     int code = 0;
 
     if (!accumulate)
-        plan->summing = false; /* drops a sum that was never used */
+        plan->summing = false; /* drops an unused sum */
     else if (!plan->summing) {
         code = add_up(plan, true, err); /* of the first batch */
         plan->summing = true;

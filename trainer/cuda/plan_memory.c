@@ -29,7 +29,7 @@ static int wait_for(struct np_plan *plan, struct np_err *err)
     return np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
 }
 
-/* Queues it: `from` must stay. */
+/* Queues the copy: `from` must stay valid. */
 static int upload(
     struct np_plan *plan, void *to, const void *from, uint64_t bytes, struct np_err *err)
 {
@@ -248,7 +248,7 @@ int np_cuda_second_state(struct np_plan *plan, struct np_err *err)
                : np_cuda_take(plan, plan->layout->nr_params * sizeof(float), &plan->state[1], err);
 }
 
-void np_cuda_give_memory(struct np_plan *plan)
+void np_cuda_release_memory(struct np_plan *plan)
 {
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
@@ -267,7 +267,7 @@ void np_cuda_give_memory(struct np_plan *plan)
             cudaEventDestroy(plan->passed[i]);
 }
 
-/* --- arrays ---------------------------------------------------------------------------------- */
+/* --- copies ---------------------------------------------------------------------------------- */
 
 /* Returns the device's array, and allocates one of its size on the host; buffers have the files'
  * layout. */
@@ -339,8 +339,6 @@ int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct 
     np_free(host);
     return code;
 }
-
-/* --- logits ---------------------------------------------------------------------------------- */
 
 int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 {

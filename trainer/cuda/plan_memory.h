@@ -6,8 +6,8 @@
 #include "trainer/cuda/program_cuda.h"
 
 enum np_cuda_kind { NP_CUDA_STEP, NP_CUDA_STEP_UPDATE, NP_CUDA_EVAL, NP_CUDA_NR_KINDS };
-/* The first time, a kind of step is queued call by call, so that every library has loaded what
- * it needs; then it is captured. If that fails, it is always queued call by call. */
+/* The first step of a kind is queued call by call, so that every library loads all that it needs;
+ * the second is captured. If the capture fails, all later steps are queued call by call too. */
 struct np_cuda_captured {
     bool warm, refused;
     cudaGraphExec_t exec;
@@ -16,7 +16,7 @@ struct np_cuda_captured {
 struct np_plan {
     struct np_device *device;
     struct np_cuda *cuda;
-    struct np_cuda_layout train_layout, eval_layout; /* places are the same in both */
+    struct np_cuda_layout train_layout, eval_layout; /* equal offsets */
     const struct np_cuda_layout *layout;
     struct np_cuda_convs *convs;          /* of both programs */
     struct np_cuda_program *train, *eval; /* train NULL: evaluation only */
@@ -53,11 +53,12 @@ static inline int np_cuda_plan_check(
     return np_cuda_check(plan->device, status, what, err);
 }
 
-/* Takes device memory, zeroed; bytes 0 also gives memory. *ret_memory: a pointer of any type, which
- * the plan's free() gives back. */
+/* Takes device memory, zeroed; bytes 0 also gives memory. *ret_memory: a pointer of any type, freed
+ * with cudaFree(). */
 int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct np_err *err);
-/* Take all arrays but AdamW's second state, with the loss scale of a checkpoint's state (NULL: the
- * initial one), and the host's memory for numbers; the arena, both programs bound. */
+/* np_cuda_take_arrays() takes all arrays but AdamW's second state, with the loss scale of a
+ * checkpoint's state (NULL: the initial one), and the host's memory for numbers.
+ * np_cuda_take_arena() takes the arena and binds both programs. */
 int np_cuda_take_arrays(
     struct np_plan *plan, bool training, bool halves, const char *state, struct np_err *err);
 int np_cuda_take_arena(struct np_plan *plan, const struct np_graph *graph, struct np_err *err);
@@ -66,8 +67,8 @@ int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, stru
 /* Call after engines are chosen: zeroes the arrays that timing wrote, and shrinks the workspace
  * to what the chosen engines need. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
-void np_cuda_give_memory(struct np_plan *plan);
-/* AdamW's second state, once. */
+void np_cuda_release_memory(struct np_plan *plan);
+/* Takes AdamW's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */

@@ -1,5 +1,5 @@
-/* See program_cuda.h. A node's operands are looked up once, at bind; calls_cuda.c queues its
- * kernels, tune_cuda.c chooses cuDNN's plans. */
+/* Looks up a node's operands once, at bind; calls_cuda.c queues its kernels, tune_cuda.c chooses
+ * cuDNN's plans. */
 #include "trainer/cuda/program_cuda.h"
 
 #include <errno.h>
@@ -21,7 +21,6 @@ static bool is_linear(enum np_op op)
     return op == NP_OP_LINEAR || op == NP_OP_LINEAR_DGRAD || op == NP_OP_LINEAR_WGRAD;
 }
 
-/* Scratch of our own kernels for this node. */
 static uint64_t scratch_of(const struct np_cuda_program *program, const struct np_op_node *node)
 {
     bool sums =

@@ -1,6 +1,5 @@
-/* One graph made ready for the GPU: fused, its memory planned, a call for each node
- * (calls_cuda.h), and the whole list captured as one CUDA graph. tune_cuda.c chooses cuDNN's
- * plans. Trainer thread. */
+/* One graph prepared for the GPU: fused, its memory planned, a call for each node (calls_cuda.h),
+ * and all calls captured as one CUDA graph. tune_cuda.c chooses cuDNN's plans. Trainer thread. */
 #ifndef NP_PROGRAM_CUDA_H
 #define NP_PROGRAM_CUDA_H
 
@@ -20,8 +19,8 @@ int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph
 void np_cuda_program_free(struct np_cuda_program *program);
 /* The maximum over all plans that may run; smaller once np_cuda_program_tune() has chosen. */
 uint64_t np_cuda_program_workspace_bytes(const struct np_cuda_program *program);
-/* Call before the first run, and again when one of them moves; both may be shared with programs
- * that run at other times. */
+/* Call before the first run, and again when the arena or the workspace moves; programs that run at
+ * other times may share both. */
 int np_cuda_program_bind(
     struct np_cuda_program *program, void *arena, void *workspace, struct np_err *err);
 /* Call after bind. Times the plans of shapes without a known choice, which destroys the contents

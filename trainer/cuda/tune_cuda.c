@@ -37,8 +37,8 @@ struct trial { /* some runs of a call */
     cudaGraphExec_t graph; /* of the runs; or NULL: they are queued one by one */
 };
 struct timing {
-    float ms;      /* of one run; < 0: it fails */
-    bool captured; /* it can be */
+    float ms; /* of one run; < 0: it fails */
+    bool captured;
 };
 
 static int run_conv(struct np_cuda_program *program, struct np_cuda_call *call, struct np_err *err)
@@ -114,7 +114,7 @@ static struct timing time_run(
     struct timing timing = {.captured = true};
     float ms[NR_TRIALS] = {0};
 
-    timing.ms = elapsed(&trial, err); /* loads it */
+    timing.ms = elapsed(&trial, err); /* loads the kernels */
     if (timing.ms >= 0)
         timing.ms = elapsed(&trial, err);
     if (timing.ms < 0 || (best >= 0 && timing.ms > HOPELESS * best + HOST_MS))
@@ -201,7 +201,6 @@ static int choose(struct tuner *tuner, struct np_cuda_call *call, float *ret_ms,
     return 0;
 }
 
-/* Chooses the plan of the convolution alone. */
 static int tune_conv(struct tuner *tuner, struct np_cuda_call *call, struct np_err *err)
 {
     struct np_cuda_conv *conv = call->conv;

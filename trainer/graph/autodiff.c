@@ -14,8 +14,6 @@ struct tape {
     int *grads;   /* (forward tensors) gradient so far, or -1 */
 };
 
-/* --- what must be differentiated ------------------------------------------------------------ */
-
 static void find_wanted(struct tape *tape)
 {
     const struct np_graph *graph = tape->graph;

@@ -37,7 +37,7 @@ int np_blocks_mistakes(const struct np_builder *b)
 
 /* --- parameters ---------------------------------------------------------------------------- */
 
-/* Is it a key of `block` itself, or the reserved name `in`? */
+/* True: a key of `block` itself, or the reserved name `in`. */
 static bool reserved(const char *key)
 {
     static const char *const keys[] = {
@@ -180,7 +180,7 @@ struct np_node *np_blocks_calculate(struct np_builder *b, const struct np_scope 
     return map;
 }
 
-/* --- asked and given ------------------------------------------------------------------------ */
+/* --- parameters used and given ---------------------------------------------------------------- */
 
 struct names { /* parameters that a block's list uses */
     const char *keys[NP_MAX_KEYS + 1];

@@ -35,7 +35,7 @@ struct np_builder {
     const struct np_node *blocks;
     struct np_report *report; /* of the caller */
     struct np_report mine;    /* of the current layer, merged when it is done */
-    int first_mistake;        /* in report: earlier entries are not ours */
+    int first_mistake;        /* index in report; earlier entries belong to the caller */
     struct np_output *outputs;
     size_t outputs_room;
     int *slots; /* (NP_NAME_SLOTS) open hash of names: number of the output + 1, or 0 */
@@ -45,7 +45,7 @@ struct np_builder {
     char channels[16]; /* $in as text */
 };
 
-/* What every layer has besides its own options. */
+/* A layer of a list, apart from its own options. */
 struct np_item {
     const struct np_node *node; /* as written in the list */
     const struct np_node *raw;  /* options as written, or NULL */
@@ -59,8 +59,8 @@ struct np_item {
 
 /* --- mistakes: block_params.c --- */
 #define NP_AT(node) &b->mine, (node)->line, (node)->column
-/* Moves the current layer's mistakes to the report. A block used ten times has its mistakes
- * once: a mistake at a known place is dropped. */
+/* Moves the current layer's mistakes to the report. A mistake whose place is already there is
+ * dropped, so that a block used ten times reports its mistakes once. */
 void np_blocks_merge(struct np_builder *b);
 int np_blocks_mistakes(const struct np_builder *b);
 

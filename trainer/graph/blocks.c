@@ -290,7 +290,7 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
 
 /* --- unused layers and blocks --------------------------------------------------------------- */
 
-/* Marks what the output depends on, from the last node back. */
+/* Marks the tensors that the output depends on, from the last node back. */
 static bool *find_needed(const struct np_graph *graph, int output)
 {
     bool *needed = np_alloc((size_t)graph->nr_tensors);
@@ -322,7 +322,7 @@ static void check_unused(struct np_builder *b, int output)
     np_free(needed);
 }
 
-/* Does `use: name` stand anywhere in node? Bounded by the nesting of the file. */
+/* True: node contains `use: name`. The file's nesting bounds the recursion. */
 static bool uses(const struct np_node *node, const char *name)
 {
     if (np_node_is(np_node_get(node, "use"), name))
@@ -333,7 +333,7 @@ static bool uses(const struct np_node *node, const char *name)
     return false;
 }
 
-/* A block is used if it was expanded, or if only a mistake prevented that. */
+/* A block counts as used if it was expanded, or if only a mistake prevented that. */
 static void check_blocks(struct np_builder *b, const struct np_node *model)
 {
     for (int i = 0; b->blocks && i < b->blocks->nr_items; i++) {

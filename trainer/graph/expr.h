@@ -16,7 +16,7 @@ typedef const char *(*np_param_fn)(void *context, const char *name, size_t lengt
  * 2^53. */
 int np_expr_eval(
     const char *text, np_param_fn param, void *context, int64_t *ret_value, struct np_err *err);
-/* Is text one parameter and nothing else ("$out")? Its name is text + 1. */
+/* True: text is one parameter alone ("$out"); its name is text + 1. */
 bool np_expr_is_param(const char *text);
 /* Calls found for every `$name` in text. */
 void np_expr_params(

@@ -38,8 +38,6 @@ static int backward_of(const struct np_graph *graph, int n, enum np_op op)
     return -1;
 }
 
-/* --- batchnorm + relu ----------------------------------------------------------------------- */
-
 /* BN -> z -> RELU -> y becomes BN(relu) -> y. In the backward pass RELU_DGRAD(dy, y) -> dz is
  * dropped; BN_REDUCE and BN_DGRAD take dy and mask it by the sign, which they recompute. */
 static void fuse_bn_relu(struct np_graph *graph, int bn)
@@ -66,8 +64,6 @@ static void fuse_bn_relu(struct np_graph *graph, int bn)
     graph->nodes[bn].outs[0] = graph->nodes[relu].outs[0];
     kill(graph, relu);
 }
-
-/* --- batchnorm + add + relu ------------------------------------------------------------------ */
 
 /* BN -> z; ADD(z, other) -> s; RELU -> y becomes BN(add: other, relu) -> y at the ADD's place.
  * Behind it RELU_DGRAD(dy, y) -> ds, read as dz and as d other, becomes: BN_REDUCE(dy, ..., y),
@@ -123,8 +119,6 @@ static void fuse_bn_add_relu(struct np_graph *graph, int bn)
     kill(graph, relu);
 }
 
-/* --- relu after conv, linear, add ------------------------------------------------------------ */
-
 /* OP -> z -> RELU -> y becomes OP(relu) -> y; RELU_DGRAD(dy, y) stays: it reads only y. */
 static void fuse_relu(struct np_graph *graph, int n)
 {
@@ -136,8 +130,6 @@ static void fuse_relu(struct np_graph *graph, int n)
     graph->nodes[n].outs[0] = graph->nodes[relu].outs[0];
     kill(graph, relu);
 }
-
-/* --- sweeping ------------------------------------------------------------------------------- */
 
 /* Removes the dropped nodes and renumbers the references to nodes. */
 static void sweep(struct np_graph *graph)

@@ -27,7 +27,7 @@ struct np_shape np_site_shape(const struct np_layer_site *site, int tensor)
     return (struct np_shape){dims[1], dims[2], dims[3]};
 }
 
-/* "layer.suffix"; truncation cannot happen: names are at most MAX_NAME - 64 long. */
+/* Names are at most MAX_NAME - 64 long: nothing is truncated. */
 int np_site_tensor(const struct np_layer_site *site, const char *suffix, enum np_role role,
     enum np_dtype dtype, int nr_dims, const int *dims)
 {
@@ -72,8 +72,6 @@ int np_site_output(const struct np_layer_site *site, int node)
 {
     return node < 0 ? -1 : site->graph->nodes[node].outs[0];
 }
-
-/* --- windows ------------------------------------------------------------------------------- */
 
 /* Output size along one side, as torch: floor((size + 2 pad - reach) / stride) + 1. */
 static int slide(const struct np_window *w, int size, int kernel)

@@ -4,8 +4,6 @@
 
 #include "trainer/graph/layer_site.h"
 
-/* --- pooling ------------------------------------------------------------------------------- */
-
 struct pool {
     int64_t kernel, stride, pad;
 };
@@ -63,8 +61,6 @@ static int add_global_avgpool(const struct np_layer_site *site, const void *obje
                                     (struct np_shape){1, 1, np_site_shape(site, site->ins[0]).c}));
 }
 
-/* --- element by element -------------------------------------------------------------------- */
-
 static const struct np_option no_options[] = {NP_OPTIONS_END};
 
 static int add_relu(const struct np_layer_site *site, const void *object)
@@ -113,8 +109,6 @@ static int add_flatten(const struct np_layer_site *site, const void *object)
         site, np_site_simple(site, NP_OP_FLATTEN, (struct np_shape){1, 1, x.h * x.w * x.c}));
 }
 
-/* --- joining ------------------------------------------------------------------------------- */
-
 /* a + b, then + c ...: the graph's ADD has two operands. */
 static int add_add(const struct np_layer_site *site, const void *object)
 {
@@ -159,8 +153,6 @@ static int add_concat(const struct np_layer_site *site, const void *object)
         np_graph_in(site->graph, node, site->ins[i]);
     return np_site_output(site, node);
 }
-
-/* --- rows ---------------------------------------------------------------------------------- */
 
 const struct np_layer np_layer_maxpool = {"maxpool", maxpool_options, sizeof(struct pool), 1,
     add_maxpool, "Largest value of a window; sizes are rounded down."};

@@ -1,4 +1,4 @@
-/* The self-test of one network. Functions return false with err filled. See selftest.h. */
+/* Tests one network. Functions return false with err filled. */
 #include "trainer/selftest/selftest.h"
 
 #include <errno.h>
@@ -273,7 +273,7 @@ static void compare(const struct trial *trial, const struct numbers *found,
     error[NP_SELF_SUM] = grads_error(trial, found->sum, want->sum, NULL);
 }
 
-/* Fills ok and worst from the errors. NaN is off. */
+/* A NaN is a failure. */
 static void judge(struct np_selftest_result *result)
 {
     double max = -1;
@@ -324,7 +324,6 @@ static bool find_void(struct trial *trial, bool *ret_void)
     return true;
 }
 
-/* Elements whose bits differ when the same steps run a second time. */
 static bool measure_again(struct trial *trial)
 {
     double *nr = &trial->result->error[NP_SELF_AGAIN];
@@ -339,7 +338,7 @@ static bool measure_again(struct trial *trial)
     return true;
 }
 
-/* --- updates -------------------------------------------------------------------------------- */
+/* --- updates ---------------------------------------------------------------------------------- */
 
 /* optim.c's update from the gradients that the device itself has just computed, so that the
  * tolerance is that of the formulas alone in every precision. */

@@ -1,4 +1,3 @@
-/* See selftest_net.h. */
 #include "trainer/selftest/selftest_net.h"
 
 #include <errno.h>

@@ -29,17 +29,17 @@ struct np_net {
     struct np_err *err;
 };
 
-/* Close it in any case. reference: with the CPU's reference kernels. */
+/* Call np_net_close() also after a failure. reference: with the CPU's reference kernels. */
 bool np_net_open(struct np_net *net, struct np_device *device,
     const struct np_selftest_case *the_case, enum np_dtype precision, bool reference,
     struct np_err *err);
 void np_net_close(struct np_net *net);
 /* Copies a batch's pixels and labels to where the device reads them. */
 bool np_net_upload(struct np_net *net, struct np_net_batch *batch);
-/* Writes weights and buffers to start with, and a zeroed optimizer state. */
+/* Writes initial weights and buffers, and a zeroed optimizer state. */
 bool np_net_start(struct np_net *net, const float *params, const float *buffers, bool second_state);
-/* The same, then lowers the loss scale of a float16 plan until nothing overflows, by updates that
- * move nothing. */
+/* The same, then lowers a float16 plan's loss scale until nothing overflows, with updates that
+ * change no weight. */
 bool np_net_settle(struct np_net *net, const float *params, const float *buffers);
 /* Forward and backward of batch `at`, gradients of its mean loss. */
 bool np_net_step(struct np_net *net, int at, uint64_t number, bool accumulate);
