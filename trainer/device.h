@@ -33,7 +33,7 @@ struct np_event {
 /* Rows that the device makes, byte for byte as loader/pixels/resize.h makes them on the host. */
 struct np_residents {
     const struct np_row *rows; /* (shape.rows), device */
-    const uint8_t *arena;      /* device; a row's picture lies at arena + row.resident */
+    const uint8_t *arena;      /* device; a row's picture is at arena + row.resident */
     struct np_batch_shape shape;
     uint8_t *images; /* device; rows that are not resident stay as they are, masked rows become 0 */
 };
@@ -108,10 +108,10 @@ struct np_plan_ops {
     /* Copies an array (NP_ARRAY_*) out or in: f32, flat, in the files' layout. */
     int (*read)(struct np_plan *plan, int array, float *out, struct np_err *err);
     int (*write)(struct np_plan *plan, int array, const float *in, struct np_err *err);
-    /* Optional: NULL means none. State beside the arrays that a resumed run needs for equal
+    /* Optional: NULL means none. State, apart from the arrays, that a resumed run needs for equal
      * bits: chosen engines, f16's loss scale. Text; caller frees with np_free(). */
     int (*state)(struct np_plan *plan, char **ret_text, struct np_err *err);
-    /* Copies the logits of the last step or eval: f32 (batch, classes). */
+    /* Copies the logits of the newest step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };
 enum { NP_ARRAY_PARAMS, NP_ARRAY_BUFFERS, NP_ARRAY_STATE0, NP_ARRAY_STATE1, NP_ARRAY_GRADS };
@@ -211,7 +211,7 @@ void np_sim_read(const struct np_device *device, struct np_sim_times *ret_times)
 #define NP_PLUGIN_VERSION 3
 struct np_plugin {
     int version;          /* NP_PLUGIN_VERSION; a plugin with another version is refused */
-    const char *contract; /* NP_CONTRACT of the headers it was built from; likewise */
+    const char *contract; /* NP_CONTRACT of the plugin's headers; likewise */
     const char *build;    /* commit, for messages */
     const struct np_device_ops *ops;
     const struct np_plan_ops *plan_ops;

@@ -371,7 +371,7 @@ struct listing {
     int nr;
 };
 
-/* Completes the plugin's answer: a GPU that its driver does not report. */
+/* Adds the evidence of a GPU that its driver does not report to the plugin's description. */
 static void pass_on(void *context, const struct np_device_info *info)
 {
     struct listing *listing = context;
@@ -421,7 +421,7 @@ static void keep_named(void *context, const struct np_device_info *info)
         *wanted = *info;
 }
 
-/* NVIDIA's libraries are large: they are not loaded to describe the CPU or sim. */
+/* Does not load NVIDIA's libraries, which are large, to describe the CPU or sim. */
 void np_device_describe(const char *name, struct np_device_info *ret_info)
 {
     const struct builtin *row = find_builtin(name);

@@ -59,8 +59,8 @@ static void sim_close(struct np_device *device)
     device->state = NULL;
 }
 
-/* Pages are allocated when written, because a cache on the device may be larger than the set;
- * the size lies in front. */
+/* Pages are allocated when written, because a cache on the device may be larger than the set; the
+ * size is stored before the memory. */
 static void *sim_alloc(struct np_device *device, size_t bytes)
 {
     const size_t all = bytes + SIM_FRONT;

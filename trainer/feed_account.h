@@ -17,7 +17,7 @@ struct np_feed_times {
     uint64_t nr_batches;
     uint64_t copy_ns;    /* time in copies */
     uint64_t compute_ns; /* the calls between upload and release, from start to end */
-    /* Between the calls of one batch and the next: nothing to compute. */
+    /* Between the calls of one batch and the next: no work. */
     uint64_t idle_ns;
 };
 
@@ -25,10 +25,10 @@ struct np_account {
     struct np_block *block; /* borrowed */
     struct np_feed_times times;
     uint64_t last_consumed_ns; /* of the batches that have passed; 0: none yet */
-    /* Time so far in which the device had nothing to do because a batch was missing: in
-     * np_feed_next(), or behind a copy (counted once that has passed). */
+    /* Time so far in which the device had no work because a batch was missing: in np_feed_next(),
+     * or during a copy (counted when that has passed). */
     uint64_t stall_ns;
-    /* Its parts by cause: what the reader of the late batch's last row did while the trainer waited
+    /* Its parts by cause: the reader's stages on the late batch's last row while the trainer waited
      * for it (np_ring_late()), or the batch's copy. */
     uint64_t blame_ns[NP_NR_STAGES];
     /* The part that a longer ring would have prevented: with 1, 2, 4, 8, 16 more slots, had they
@@ -43,10 +43,10 @@ struct np_account_wait {
     uint64_t start_ns, end_ns, batch_ns, did_ns[NP_NR_STAGES];
 };
 void np_account_wait(struct np_account *account, const struct np_account_wait *wait);
-/* Records that a batch's copy has passed (copied), or the calls that read it, or both; times of
- * the other are ignored. The copy ran from copying_ns to copied_ns; the calls were queued at
- * queued_ns and ran from start_ns to end_ns. The part of the copy in which the device had
- * nothing else to do is charged to the copy. */
+/* Records that a batch's copy has passed (copied), or the calls that read it (consumed), or both;
+ * times of the other are ignored. The copy ran from copying_ns to copied_ns; the calls were queued
+ * at queued_ns and ran from start_ns to end_ns. The part of the copy in which the device had no
+ * other work is charged to the copy. */
 struct np_account_step {
     bool copied, consumed;
     uint64_t copying_ns, copied_ns, bytes, queued_ns, start_ns, end_ns, seq;

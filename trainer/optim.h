@@ -14,7 +14,7 @@ struct np_optim_options {
     bool decay_all; /* decay biases and batchnorm too, as torch does; false: weights only */
 };
 extern const struct np_choice np_optim_choices[];
-/* `optimizer: {sgd: {...}}`; NULL node: sgd with its defaults. clip_norm stands in `train:`. */
+/* `optimizer: {sgd: {...}}`; NULL node: sgd with its defaults. clip_norm is a key of `train:`. */
 int np_optim_parse(
     const struct np_node *node, struct np_optim_options *ret_options, struct np_report *report);
 struct np_node *np_optim_node(const struct np_optim_options *options);

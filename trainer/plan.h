@@ -16,9 +16,8 @@ struct np_memory {
                           grads, buffers, inputs, tensors of no node) */
     uint64_t arena_bytes;
 };
-/* Plans the memory of graph. when: (nr_nodes) time of each node, never falling; nodes with the
- * same time may overlap in any order across rows, and gradients of weights may come last of
- * them. NULL: one after the other. */
+/* when: (nr_nodes) time of each node, never falling. Nodes with the same time may overlap in any
+ * order across rows, and gradients of weights may come last of them. NULL: one after the other. */
 void np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory);
 void np_memory_fini(struct np_memory *memory);
 

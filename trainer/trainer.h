@@ -62,7 +62,7 @@ struct np_trainer_config {
         nr_train; /* batches of the run, a multiple of accumulate; samples per epoch */
     int batch, accumulate;
     uint64_t schedule_start; /* steps done when the schedule began; 0: at the run's start */
-    uint64_t first_step;     /* a multiple of accumulate, at or behind schedule_start */
+    uint64_t first_step;     /* a multiple of accumulate, at or after schedule_start */
     bool eval_due;           /* an evaluation comes before the first step */
     struct np_trainer_hooks hooks;
     struct np_block *block;

@@ -297,7 +297,7 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
 
     /* Skips damaged checkpoints; np_checkpoint_latest() reports them. */
     for (int i = 0; i < n && !facts; i++) {
-        if (names[i].kind == NP_CHECKPOINT_TORN)
+        if (names[i].kind == NP_CHECKPOINT_INCOMPLETE)
             continue;
         char *path = np_format("%s/%s", below, names[i].text);
 

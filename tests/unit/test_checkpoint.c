@@ -302,7 +302,7 @@ Test(checkpoint, names_are_parsed_strictly)
     cr_assert(np_checkpoint_name_parse(".step-7.old", &name));
     cr_assert_eq(name.kind, NP_CHECKPOINT_OLD);
     cr_assert(np_checkpoint_name_parse(".step-7.tmp", &name));
-    cr_assert_eq(name.kind, NP_CHECKPOINT_TORN);
+    cr_assert_eq(name.kind, NP_CHECKPOINT_INCOMPLETE);
     cr_assert_str_eq(name.text, ".step-7.tmp");
 }
 

@@ -36,7 +36,7 @@ static int find_newest(const char *dir, struct np_checkpoint *checkpoint, char *
         struct np_err why = {0};
         int tried;
 
-        if (names[i].kind == NP_CHECKPOINT_TORN)
+        if (names[i].kind == NP_CHECKPOINT_INCOMPLETE)
             continue;
         path = np_format("%s/%s", dir, names[i].text);
         tried = checkpoint ? np_checkpoint_read(path, checkpoint, ret_facts_json, &why)
@@ -108,18 +108,18 @@ int np_checkpoint_name_best(
 /* Renames the checkpoint before removing its files, so that no reader finds only some of them. */
 static int remove_one(const char *dir, const struct np_checkpoint_name *name, struct np_err *err)
 {
-    char path[PATH_MAX], torn[PATH_MAX];
+    char path[PATH_MAX], doomed[PATH_MAX];
 
     snprintf(path, sizeof(path), "%s/%s", dir, name->text);
-    if (name->kind == NP_CHECKPOINT_TORN) {
+    if (name->kind == NP_CHECKPOINT_INCOMPLETE) {
         np_remove_folder(path);
         return 0;
     }
-    snprintf(torn, sizeof(torn), "%s/.step-%" PRIu64 ".tmp", dir, name->step);
-    np_remove_folder(torn);
-    if (rename(path, torn) < 0)
+    snprintf(doomed, sizeof(doomed), "%s/.step-%" PRIu64 ".tmp", dir, name->step);
+    np_remove_folder(doomed);
+    if (rename(path, doomed) < 0)
         return np_err_set(err, -errno, "cannot remove %s: %s", path, strerror(errno));
-    np_remove_folder(torn);
+    np_remove_folder(doomed);
     return 0;
 }
 

@@ -23,7 +23,7 @@ bool np_checkpoint_name_parse(const char *text, struct np_checkpoint_name *ret_n
     name.step = strtoull(text + hidden + 5, &end, 10);
     name.kind = !hidden                    ? NP_CHECKPOINT_FINAL
                 : strcmp(end, ".old") == 0 ? NP_CHECKPOINT_OLD
-                                           : NP_CHECKPOINT_TORN;
+                                           : NP_CHECKPOINT_INCOMPLETE;
     snprintf(name.text, sizeof(name.text), "%sstep-%" PRIu64 "%s", hidden ? "." : "", name.step,
         endings[name.kind]);
     if (strcmp(name.text, text) != 0)

@@ -9,7 +9,7 @@
 
 #include "loader/base/err.h"
 
-enum np_checkpoint_kind { NP_CHECKPOINT_FINAL, NP_CHECKPOINT_OLD, NP_CHECKPOINT_TORN };
+enum np_checkpoint_kind { NP_CHECKPOINT_FINAL, NP_CHECKPOINT_OLD, NP_CHECKPOINT_INCOMPLETE };
 struct np_checkpoint_name {
     uint64_t step;
     enum np_checkpoint_kind kind;

@@ -99,7 +99,8 @@ static json_t *files_json(const struct np_manifest *manifest)
 /* json NULL: out of memory. Returns NULL when out of memory. free(). */
 static char *print(const json_t *json, size_t flags, struct np_err *err)
 {
-    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(17)); /* doubles come back exact */
+    char *text =
+        json_dumps(json, flags | JSON_REAL_PRECISION(17)); /* doubles are read back exactly */
 
     if (!text)
         np_err_set(err, -ENOMEM, "no memory for a manifest");

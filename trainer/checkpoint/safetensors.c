@@ -188,7 +188,7 @@ static int parse_tensor(const struct np_st_file *file, const char *name, const j
     if (__builtin_mul_overflow(elements, np_st_dtype_bytes(dtype), &bytes) ||
         bytes != tensor->bytes)
         return np_err_set(err, -EBADMSG,
-            "%s: %s: its shape does not take the %" PRIu64 " bytes it has", file->name, name,
+            "%s: %s: its shape and dtype do not match its %" PRIu64 " bytes", file->name, name,
             tensor->bytes);
     return 0;
 }
@@ -201,7 +201,7 @@ static int by_place(const void *a, const void *b)
 
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    if (x->bytes != y->bytes) /* an empty tensor before the one that starts there */
+    if (x->bytes != y->bytes) /* an empty tensor before its neighbour at the same offset */
         return x->bytes < y->bytes ? -1 : 1;
     return strcmp(x->name, y->name);
 }
@@ -364,7 +364,7 @@ static int parse_file(struct np_st_file *file, struct np_err *err)
         file->root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &why);
     np_free(header);
     if (code == 0 && !file->root)
-        code = np_err_set(err, -EBADMSG, "%s: its header is broken at byte %d: %s", file->name,
+        code = np_err_set(err, -EBADMSG, "%s: its header is damaged at byte %d: %s", file->name,
             why.position + 8, why.text);
     return code == 0 ? parse_entries(file, 8 + header_bytes, err) : code;
 }

@@ -81,7 +81,7 @@ struct np_plan {
     struct np_metrics newest;  /* of the newest batch */
     /* (batch) of the newest batch in `metrics`, and of `newest`; NULL: not wanted */
     float *losses[2];
-    const struct side *last;      /* whose logits are in the arena */
+    const struct side *last;      /* its logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
 };

@@ -24,7 +24,7 @@ int np_kernel_error(const struct np_kernel *kernel, const struct np_graph *graph
 void np_check_room_fini(struct np_check_room *room);
 #define NP_KERNEL_ERROR 1e-3 /* maximum of a correct kernel */
 
-/* The kernels and shapes that were checked, and which of them are wrong. One thread. */
+/* The checked kernels and shapes, and their verdicts. One thread. */
 struct np_checked;
 /* options->state: the result of np_checked_state() when the run began (NULL: a new run). With the
  * same oneDNN and vectors nothing is checked again, so that a resumed run uses the same kernels;

@@ -14,7 +14,6 @@ static size_t channels(const struct np_ref *ref, int tensor)
     return (size_t)np_ref_shape(ref, tensor).c;
 }
 
-/* Number of floats in a lane's partial. */
 static size_t partial_floats(const struct np_ref *ref)
 {
     const struct np_op_node *node = ref->node;
@@ -65,7 +64,6 @@ void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *ou
     }
 }
 
-/* The elements of a run's rows, for elementwise operations. */
 struct range {
     size_t first, end;
 };

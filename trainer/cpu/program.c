@@ -83,7 +83,7 @@ static uint64_t row_bytes(const struct np_graph *graph, int t)
     return np_tensor_elements(tensor) / (uint64_t)graph->batch * np_dtype_bytes(tensor->dtype);
 }
 
-/* Rows of a chunk, so that the largest call's operands fit in the cache. */
+/* Returns a chunk's rows, such that the largest call's operands fit in the cache. */
 static int chunk_rows(const struct np_program *program, const struct group *group, int lane_rows)
 {
     uint64_t max = 1;
@@ -348,7 +348,6 @@ static int lane_start(const struct np_program *program, int lane)
     return (int)((int64_t)program->graph->batch * lane / program->nr_lanes);
 }
 
-/* Runs calls first..end of the group, chunk by chunk. */
 static void run_chunks(
     struct np_program *program, int lane, int thread, int first_call, int end_call)
 {

@@ -50,7 +50,7 @@ struct np_cuda_program {
     enum np_cuda_dtype dtype;
     void *arena, *workspace;
     uint64_t workspace_bytes; /* of one call at a time; set by np_cuda_program_bind() */
-    uint64_t sums_bytes;      /* behind that, of all summing convolutions */
+    uint64_t sums_bytes;      /* after that, of all summing convolutions */
 };
 
 /* An operation's own kernels; run NULL: a library's call. */

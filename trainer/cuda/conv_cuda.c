@@ -248,7 +248,6 @@ void np_cuda_convs_free(struct np_cuda_convs *convs)
 
 /* --- a node ----------------------------------------------------------------------------------- */
 
-/* Tries the most fused pattern, then the plain one. */
 static int prepare(struct np_cuda_convs *convs, const struct np_conv_request *request,
     enum np_conv_pattern pattern, bool or_plain, struct np_cuda_conv **ret_conv, struct np_err *err)
 {

@@ -352,7 +352,7 @@ static void judge_ecc(const struct visit *visit)
     else
         report(visit, ok_if(facts->ecc && facts->ecc_errors <= 0), "ECC",
             facts->ecc ? "its memory has failed: drain the machine, `nvidia-smi -q -d ECC`"
-                       : "a flipped bit would go unseen: `nvidia-smi -e 1`, then restart",
+                       : "a flipped bit would not be detected: `nvidia-smi -e 1`, then restart",
             "%s%s, %lld uncorrected errors", facts->ecc ? "on" : "off",
             facts->ecc != facts->ecc_pending ? " until the next reset" : "",
             facts->ecc_errors > 0 ? facts->ecc_errors : 0);
@@ -366,7 +366,7 @@ static void judge_persistence(const struct visit *visit)
         "`systemctl enable --now nvidia-persistenced`, or `nvidia-smi -pm 1`", "%s",
         persistence < 0 ? "the driver does not report it"
         : persistence   ? "on"
-                        : "off: the driver starts anew for each run");
+                        : "off: the driver restarts for each run");
 }
 
 /* --- the rest ------------------------------------------------------------------------------ */

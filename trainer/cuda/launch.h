@@ -16,7 +16,7 @@
     kernel<<<(blocks), (threads), (shared), (cudaStream_t)(stream)>>>(__VA_ARGS__)
 #define NP_SHARED(type, name, dims) __shared__ type name dims
 #define NP_PRAGMA(words)            _Pragma(#words)
-#define NP_UNROLL(times)            NP_PRAGMA(unroll times) /* the loop behind */
+#define NP_UNROLL(times)            NP_PRAGMA(unroll times) /* the next loop */
 #else
 #define NP_UNROLL(times)
 #include "tests/emu/grid.h" /* __global__, threadIdx ..., NP_LAUNCH, NP_SHARED */

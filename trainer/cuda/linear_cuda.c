@@ -9,7 +9,6 @@
 
 enum { X, W, Y }; /* (rows, in), (out, in), (rows, out); or their gradients */
 
-/* One product of matrices A and B. */
 struct product {
     int a, b, bias, d; /* operands of the node; bias -1: none */
     cublasOperation_t op_a, op_b;

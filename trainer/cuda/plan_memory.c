@@ -84,7 +84,7 @@ static void ask_memory(size_t *ret_free, size_t *ret_all)
         cudaGetLastError();
 }
 
-/* Numbers are in host memory that the device can write. */
+/* The device writes the numbers into host memory. */
 static int take_numbers(struct np_plan *plan, struct np_err *err)
 {
     void *numbers = NULL;

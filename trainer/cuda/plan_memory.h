@@ -29,17 +29,17 @@ struct np_plan {
     struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
     bool summing; /* sum holds batches that have not been applied yet */
     bool f16, decoupled;
-    bool noted_refusal;                 /* of a capture, once */
+    bool noted_refusal;                 /* a failed capture was reported */
     bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
     struct np_cuda_step now;            /* the values last sent to the device */
     struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
-    uint64_t nr_batches, nr_folded;    /* queued so far; of these, in `metrics` */
+    uint64_t nr_batches, nr_folded;    /* queued so far; summed in `metrics` */
     struct np_metrics metrics;
     struct np_engines *engines;         /* of this run */
     char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
-    const struct np_cuda_program *last; /* whose logits are in the arena */
+    const struct np_cuda_program *last; /* its logits are in the arena */
 };
 
 static inline cudaStream_t np_cuda_stream(const struct np_plan *plan)

@@ -38,7 +38,7 @@ static void add_libraries(struct np_device_info *info, const struct np_cuda_libs
             np_device_add_library(info, all[i].name, all[i].library->version, all[i].library->path);
 }
 
-/* n: GPUs that the driver reports; 0: no_gpu says why. */
+/* n: GPUs that the driver reports; 0: no_gpu has the reason. */
 static void describe(int ordinal, int n, const struct np_err *no_gpu, const struct np_err *no_libs,
     struct np_device_info *info)
 {

@@ -32,7 +32,6 @@ static void find_wanted(struct tape *tape)
 
 /* --- building blocks ------------------------------------------------------------------------ */
 
-/* Adds a tensor shaped like t, for a gradient of t. */
 static int new_grad(struct tape *tape, int t, enum np_role role)
 {
     struct np_graph *graph = tape->graph;

@@ -233,13 +233,13 @@ void np_blocks_check_params(
     collect_params(list, &names);
     for (int i = 0; i < item->args->nr_items; i++) {
         const struct np_node *arg = item->args->items[i];
-        bool asked = false;
+        bool used = false;
 
         if (reserved(arg->key) && strncmp(arg->key, "in", 2) != 0)
             continue;
         for (int k = 0; k < names.nr_keys; k++)
-            asked |= strcmp(names.keys[k], arg->key) == 0;
-        if (asked)
+            used |= strcmp(names.keys[k], arg->key) == 0;
+        if (used)
             continue;
         const char *nearest = np_nearest(arg->key, names.keys);
         np_report_add(&b->mine, arg->key_line, arg->key_column,

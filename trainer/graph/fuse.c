@@ -29,7 +29,7 @@ static void kill(struct np_graph *graph, int n)
     graph->nodes[n].nr_ins = graph->nodes[n].nr_outs = 0;
 }
 
-/* Returns the backward node of forward node n with this op, or -1. */
+/* -1: there is none. */
 static int backward_of(const struct np_graph *graph, int n, enum np_op op)
 {
     for (int i = graph->nr_forward; i < graph->nr_nodes; i++)
@@ -65,9 +65,9 @@ static void fuse_bn_relu(struct np_graph *graph, int bn)
     kill(graph, relu);
 }
 
-/* BN -> z; ADD(z, other) -> s; RELU -> y becomes BN(add: other, relu) -> y at the ADD's place.
- * Behind it RELU_DGRAD(dy, y) -> ds, read as dz and as d other, becomes: BN_REDUCE(dy, ..., y),
- * BN_DGRAD(dy, ..., y) -> dx, d other. */
+/* BN -> z; ADD(z, other) -> s; RELU -> y becomes BN(add: other, relu) -> y at the ADD's place. In
+ * the backward pass RELU_DGRAD(dy, y) -> ds, read as dz and as d other, becomes: BN_REDUCE(dy, ...,
+ * y), BN_DGRAD(dy, ..., y) -> dx, d other. */
 static bool fuse_backward_add(struct np_graph *graph, int bn, int relu, int y)
 {
     int relu_back = backward_of(graph, relu, NP_OP_RELU_DGRAD);

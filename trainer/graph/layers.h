@@ -6,8 +6,8 @@
 #include "trainer/graph/layer_site.h"
 
 extern const struct np_layer *const np_layers[]; /* NULL-ended */
-/* Keys that every layer takes besides its own (`name`, `from`, `when`), and those of `block`.
- * Only for docs: blocks.c reads them itself. */
+/* Keys of every layer besides its own (`name`, `from`, `when`), and those of `block`. Only for
+ * docs: blocks.c reads them itself. */
 extern const struct np_option np_layer_common[];
 extern const struct np_option np_block_options[];
 extern const struct np_choice np_loss_choices[]; /* ends with a NULL name */

@@ -31,11 +31,10 @@ const struct np_selftest_tolerance np_selftest_numbers[NP_SELF_NR] = {
     [NP_SELF_LEARNT] = {"learnt", 0.5, 0.5, 0.5},
 };
 
-/* Rounding moves the elements that are within it of a kink to the kink's other side, where a
- * gradient passes or not: the error grows with the root of the rounding, and sqrt(2^-8) is 6 %.
- * Layers with kinks (relu, max pooling) err independently, so their squares add up: the
- * tolerance grows with the root of their number. In f32 so few elements are that near that a
- * draw with one is void. */
+/* Rounding moves elements near a kink to its other side, where a gradient passes or not: the error
+ * grows with the root of the rounding, and sqrt(2^-8) is 6 %. Layers with kinks (relu, max pooling)
+ * err independently, so their squares add up: the tolerance grows with the root of their number. In
+ * f32 so few elements are that near that a draw with one is void. */
 static const struct np_selftest_tolerance kinked = {"one such layer", 1e-4, 1e-1, 4e-2};
 
 static double tolerance_of(enum np_dtype precision, int nr_kinks, int number)
@@ -47,17 +46,17 @@ static double tolerance_of(enum np_dtype precision, int nr_kinks, int number)
     return precision == NP_F32 ? t->f32 : layers * (precision == NP_BF16 ? t->bf16 : t->f16);
 }
 
-/* The share by which the reference's weights are moved to see what rounding may do: at least 16
- * times the precision's rounding (2^-24, 2^-9, 2^-12). Whatever rounding can put on a kink's
- * other side, one of the two directions then puts there too, with 16 times as many elements. A
- * move as small as the rounding would miss a flip as often as not. */
+/* The share by which the reference's weights are moved to measure the effect of rounding: at least
+ * 16 times the precision's rounding (2^-24, 2^-9, 2^-12). Any element that rounding can move over a
+ * kink, one of the two directions moves too, with 16 times as many others. A move as small as the
+ * rounding would miss half of them. */
 static double movement(enum np_dtype precision)
 {
     return precision == NP_F32 ? 0x1p-16 : precision == NP_BF16 ? 0x1p-5 : 0x1p-8;
 }
 
-/* A tensor's gradient smaller than this share of all is compared with that share: a gradient
- * that is zero but for rounding (a bias before batchnorm) has no digits to compare. */
+/* A tensor's gradient below this share of the whole gradient is compared with that share: a
+ * gradient that is zero but for rounding (a bias before batchnorm) has no digits to compare. */
 static double min_share(enum np_dtype precision)
 {
     return precision == NP_F32 ? 1e-2 : 5e-2;
@@ -191,7 +190,7 @@ static double error_of(const float *a, const float *b, uint64_t n, double min_si
     return ratio(norm(a, b, n), norm(b, NULL, n), min_size);
 }
 
-/* The worst tensor's error; its name into ret_tensor unless that is NULL. */
+/* Returns the worst tensor's error; ret_tensor (may be NULL): its name. */
 static double grads_error(
     const struct trial *trial, const float *found, const float *want, char ret_tensor[64])
 {
@@ -296,8 +295,8 @@ static void judge(struct np_selftest_result *result)
     }
 }
 
-/* Decides whether rounding near a kink explains all that is off: how far does the reference move
- * when its weights are moved either way? */
+/* Decides whether rounding near a kink explains all errors: moves the reference's weights either
+ * way and measures how far the reference changes. */
 static bool find_void(struct trial *trial, bool *ret_void)
 {
     const struct np_selftest_result *result = trial->result;
@@ -450,7 +449,7 @@ static bool try_adamw(struct trial *trial)
 
 /* --- the test of one network ---------------------------------------------------------------- */
 
-/* One draw. *ret_void: it was off and does not count. */
+/* *ret_void: the draw failed and does not count. */
 static bool try_draw(struct trial *trial, bool *ret_void)
 {
     struct np_selftest_result *result = trial->result;

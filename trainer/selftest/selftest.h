@@ -11,7 +11,7 @@
 enum np_selftest_number {
     NP_SELF_LOGITS, /* of a training step */
     NP_SELF_LOSS,
-    NP_SELF_COUNTS,  /* rows, correct and top-5 against the device's own logits: rows off */
+    NP_SELF_COUNTS,  /* rows, correct, top-5: rows that differ from the device's own logits */
     NP_SELF_GRADS,   /* of the worst tensor */
     NP_SELF_SUM,     /* gradients summed over two batches */
     NP_SELF_RUNNING, /* running statistics after two batches */
@@ -53,18 +53,18 @@ struct np_selftest_result {
 
 /* Tests one network in one precision; `cpu` computes the reference. Blocks until done.
  *
- * A weight or pixel within rounding of a kink (relu, max pooling) may fall on the kink's other
- * side, and then no tolerance is meaningful. So when a number is off, the reference runs again with
- * its weights moved by at least 16 times the precision's rounding. If the reference itself then
- * moves by at least a quarter of the error, the draw is void and another is made; otherwise the
- * device is wrong. Eight void draws are a failure: rounding exceeds a tolerance now and then, a
- * fault does so each time.
+ * A weight or pixel within rounding of a kink (relu, max pooling) may move to the kink's other
+ * side, and then no tolerance is meaningful. So when a number exceeds its tolerance, the reference
+ * runs again with its weights moved by at least 16 times the precision's rounding. If the reference
+ * itself then changes by at least a quarter of the error, the draw is void and another is made;
+ * otherwise the device is wrong. Eight void draws are a failure: rounding exceeds a tolerance now
+ * and then, a fault each time.
  *
- * A case that trains: sixty steps on drawn pictures against the CPU device in f32 (its reference
+ * A case that trains: sixty steps on random pictures against the CPU device in f32 (its reference
  * kernels when `device` is a CPU itself), then the same again: equal weights, bit for bit.
  *
- * Returns 0 with *ret_result filled, passed or not; an error comes from the device (out of
- * memory, a call that failed). */
+ * Returns 0 with *ret_result filled, passed or not; an error comes from the device (out of memory,
+ * a call that failed). */
 int np_selftest_run(struct np_device *device, struct np_device *cpu,
     const struct np_selftest_case *the_case, enum np_dtype precision, uint64_t seed,
     struct np_selftest_result *ret_result, struct np_err *err);
