@@ -460,7 +460,7 @@ static const struct np_option sim_table[] = {
 const struct np_choice np_device_choices[] = {
     {"sim", sim_table,
         "No real device: copies and steps take a given time and compute nothing, to measure the "
-        "pipeline before it."},
+        "rest of the pipeline."},
     {NULL, NULL, NULL},
 };
 

@@ -1,8 +1,8 @@
-/* A device that takes time but computes nothing, to measure and test the pipeline before it. Two
+/* A device that takes time but computes nothing, to measure and test the rest of the pipeline. Two
  * streams run in real time, each with a time at which all its work will be done: a copy ends at
- * max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, the events it follows,
- * compute stream's end) + step_ms. Bytes arrive when their time has passed, not before: a slot
- * released too early shows as wrong bytes. Trainer thread only. */
+ * max(now, copy stream's end) + bytes / h2d_gbps, a step at max(now, the events it follows, compute
+ * stream's end) + step_ms. Bytes arrive when their time has passed, not before: a slot released too
+ * early shows as wrong bytes. Trainer thread only. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -37,7 +37,7 @@ static const struct np_option adamw_table[] = {
         "Decay of the mean of squared gradients."},
     {"eps", NP_OPT_FLOAT, AT(eps), "1e-8", 0, 1, NULL, "Added to the root in the denominator."},
     {"weight_decay", NP_OPT_FLOAT, AT(weight_decay), "0.01", 0, 1e6, NULL,
-        "Shrinks parameters by `lr * weight_decay` an update, apart from the gradient."},
+        "Shrinks parameters by `lr * weight_decay` per update, separately from the gradient."},
     {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
         "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear only."},
     NP_OPTIONS_END,

@@ -22,7 +22,7 @@ static const struct np_option constant_table[] = {
 
 static const struct np_option multistep_table[] = {
     {"milestones", NP_OPT_FLOATS, AT(milestones), NULL, 0, 1e6, NULL,
-        "Epochs after which the rate is multiplied by `gamma`, rising."},
+        "Increasing epochs after which the rate is multiplied by `gamma`."},
     {"gamma", NP_OPT_FLOAT, AT(gamma), "0.1", 0, 1, NULL, "Factor at each milestone."},
     WARMUP,
     NP_OPTIONS_END,

@@ -2,8 +2,8 @@
  * Written under another name, synced, renamed, and the folder synced; verified on load. Trainer
  * thread.
  *
- *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts, and
- *                          X.num_batches_tracked (i64, = steps) for every batchnorm X
+ *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts,
+ *                          and X.num_batches_tracked (i64, = steps) for every batchnorm X
  *   optimizer.safetensors  state0.NAME, state1.NAME for every parameter NAME
  *   manifest.json          size and XXH3-64 of both, the position, the facts, and its own XXH3 */
 #ifndef NP_CHECKPOINT_H

@@ -1,5 +1,5 @@
-/* Internals of an operation graph, shared by dnn_graph.c (building) and dnn_plan.c (plans). make() to
- * get() do nothing after an error, so that callers read like the graphs they build. */
+/* Internals of an operation graph, shared by dnn_graph.c (builds it) and dnn_plan.c (plans). make()
+ * to get() do nothing after an error, so that callers read like the graphs they build. */
 #ifndef NP_DNN_GRAPH_H
 #define NP_DNN_GRAPH_H
 

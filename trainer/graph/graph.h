@@ -24,16 +24,17 @@ enum np_op {
     NP_OP_BN_STATS,   /* x, running_mean, running_var (updated) -> mean, inv_std (c), f32 */
     NP_OP_BN_APPLY,   /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
     NP_OP_BN_EVAL,    /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
-    NP_OP_BN_REDUCE, /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: masks dy first
-                             (with [add]: by y > 0; without: by the recomputed sign) */
-    NP_OP_BN_DGRAD,  /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
-    NP_OP_RELU,      /* x -> y */
-    NP_OP_RELU_DGRAD,           /* dy, y -> dx */
-    NP_OP_MAXPOOL,              /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
-    NP_OP_MAXPOOL_DGRAD,        /* dy, argmax -> dx */
-    NP_OP_AVGPOOL,              /* x -> y     padding counts, as in torch */
-    NP_OP_AVGPOOL_DGRAD,        /* dy -> dx */
-    NP_OP_GLOBAL_AVGPOOL,       /* x -> y (n, 1, 1, c) */
+    /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: masks dy first (with [add]: by
+     * y > 0; without: by the recomputed sign) */
+    NP_OP_BN_REDUCE,
+    NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
+    NP_OP_RELU,           /* x -> y */
+    NP_OP_RELU_DGRAD,     /* dy, y -> dx */
+    NP_OP_MAXPOOL,        /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
+    NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
+    NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
+    NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
+    NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
     NP_OP_GLOBAL_AVGPOOL_DGRAD, /* dy -> dx */
     NP_OP_LINEAR, /* x (n, 1, 1, in), weight (out, in), [bias] -> y (n, 1, 1, out)  attr: [relu] */
     NP_OP_LINEAR_DGRAD,  /* dy, weight -> dx */
@@ -157,8 +158,8 @@ uint64_t np_dtype_bytes(enum np_dtype dtype);
 /* Multiply-adds times two of one image's forward pass through a conv or linear node; 0 for
  * others. */
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);
-/* Fills params (flat, f32) and buffers with their initial values; Philox by (seed, tensor name),
- * so that a tensor's values do not depend on the rest of the network. */
+/* Fills params (flat, f32) and buffers with initial values; Philox by (seed, tensor name), so that
+ * a tensor's values do not depend on the rest of the network. */
 void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, float *buffers);
 
 /* Appends the backward pass: a gradient for every parameter, sums where a tensor has
@@ -167,7 +168,7 @@ int np_autodiff(struct np_graph *graph, struct np_err *err);
 /* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
  * dropout. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
-/* Rewrites the graph with the fusions that the device supports. fuse.c */
+/* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
 };

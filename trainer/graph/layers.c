@@ -20,14 +20,14 @@ const struct np_layer *np_layer_find(const char *name)
 
 const struct np_option np_layer_common[] = {
     {"name", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "The layer's name; default: its index in its list, as in a torch Sequential. Together with "
-        "the names of the blocks "
-        "around it, it names its parameters."},
+        "The layer's name; default: its index in its list, as in a torch Sequential. With the "
+        "names "
+        "of the blocks around it, it names the layer's parameters."},
     {"from", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "Its input: the name of an earlier layer, or `input`, the input of the list that it is in; "
         "default: the layer before it. add and concat take a list of at least two."},
     {"when", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "A condition, as `$in != $out`; where it does not hold, the layer is left out: its input "
+        "A condition, such as `$in != $out`. If it is false, the layer is left out: its input "
         "passes "
         "unchanged under its name."},
     NP_OPTIONS_END,
@@ -36,13 +36,13 @@ const struct np_option np_layer_common[] = {
 const struct np_option np_block_options[] = {
     {"use", NP_OPT_NODE, 0, NULL, 0, 0, NULL, "Name of a list in `blocks:`."},
     {"layers", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "Or the list itself; it also sees the parameters around it."},
+        "Instead of `use`: the list itself, which also sees the parameters around it."},
     {"repeat", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
-        "Number of repetitions (1 to 1000), named .0, .1 and so on; a parameter that is a list "
-        "then gives "
-        "one value each time, the last one stays. Other keys are parameters: `out: 64` makes "
-        "`$out` in the block 64. Numbers are calculated: `$out*4`. `$in` is the number of "
-        "channels the block reads."},
+        "Number of repetitions (1 to 1000), named .0, .1 and so on. A parameter that is a list "
+        "gives "
+        "one value to each repetition, and its last value to the rest. Other keys are parameters: "
+        "`out: 64` sets `$out` to 64 in the block. Numbers are calculated: `$out*4`. `$in` is the "
+        "number of channels that the block reads."},
     NP_OPTIONS_END,
 };
 
