@@ -1,6 +1,6 @@
-/* `nnpipe bench feed`: loader, ring and the copies to a device. A sim device also simulates the
- * step, so the stall shows whether this machine can keep a device of that speed busy; any other
- * device releases a batch as soon as it has been copied. Main thread. */
+/* `nnpipe bench feed`: measures loader, ring and the copies to a device. A sim device also
+ * simulates the step, so the stall shows whether this machine can keep a device of that speed busy;
+ * any other device releases a batch as soon as it has been copied. Main thread. */
 #include <string.h>
 
 #include "daemon/bench/bench.h"
@@ -8,17 +8,16 @@
 #include "trainer/feed.h"
 #include "trainer/plan.h"
 
-#define WARMUP_STEPS 3 /* every loader waits for its first batches */
+#define WARMUP_STEPS 3 /* the first batches always wait for the readers */
 
 struct feed_bench {
     struct np_device *device;
-    struct np_plan *plan; /* sim: its step; else NULL */
+    struct np_plan *plan; /* of a sim device; else NULL */
     struct np_loader *loader;
     struct np_feed *feed;
     struct np_block *block;
     uint64_t max_steps, nr_steps, stall_ns;
-    double seconds,
-        busy; /* busy: share of the time in which a device with a plan had a step to do */
+    double seconds, busy; /* busy: share of the time in which the device had a step to do */
 };
 
 /* A plan for the sim device, which needs only the batch size. */
@@ -45,7 +44,7 @@ static int open_feed(struct np_bench *bench, struct feed_bench *feed, struct np_
     const struct np_loader_config loader = np_bench_loader_config(bench, &feed->device->pinned);
     feed->max_steps = loader.sampler.nr_steps;
     code = open_plan(bench, feed, err);
-    feed->block = np_stat_join(bench->stat, "trainer", NULL); /* without, nothing is counted */
+    feed->block = np_stat_join(bench->stat, "trainer", NULL); /* NULL: nothing is counted */
     if (!code)
         code = np_loader_start(&loader, &feed->loader, err);
     if (!code)

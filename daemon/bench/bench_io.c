@@ -1,7 +1,7 @@
 /* `nnpipe bench io`: reads the extents of the training set in random order, with the loader's
- * number of threads and reads in flight; decodes nothing. All threads take positions from one
- * counter, so no extent is read twice before all have been read. Main thread; measuring threads
- * share fields marked atomic. */
+ * number of threads and reads in flight, without decoding. All threads take positions from one
+ * counter, so no extent is read twice before all have been read once. Main thread; the measuring
+ * threads share the fields marked atomic. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,13 +19,12 @@
 
 #define MAX_THREADS 1024
 
-/* Shared by the threads. */
 struct io_bench {
     const struct np_index *index;
     struct np_files *files;
     const char *io;
     int depth;
-    uint64_t seed, end_ns, max_reads;              /* the first limit ends it */
+    uint64_t seed, end_ns, max_reads;              /* the limit that is reached first ends it */
     uint64_t next;                                 /* atomic: position */
     uint64_t done_reads, done_bytes, cached_reads; /* atomic */
     struct np_err err;                             /* under lock */
@@ -45,7 +44,7 @@ static void fail(struct io_bench *bench, const struct np_err *err)
     pthread_mutex_unlock(&bench->lock);
 }
 
-/* fd: of the file, or -EINPROGRESS: it must be opened first, or why it cannot be opened. */
+/* fd: of the file; -EINPROGRESS: open it first; or the error of the open. */
 static int start(struct np_io *io, struct one_read *one, int fd, struct np_err *err)
 {
     int code;
@@ -59,7 +58,7 @@ static int start(struct np_io *io, struct one_read *one, int fd, struct np_err *
                 : 0;
 }
 
-/* 1: enough reads have been submitted. */
+/* 1: no further read is needed. */
 static int submit(
     struct io_bench *bench, struct np_io *io, struct one_read *one, struct np_err *err)
 {
@@ -88,7 +87,7 @@ static void close_own(const struct io_bench *bench, struct one_read *one)
     one->read.fd = -1;
 }
 
-/* Waits for a read. NULL: it failed. */
+/* NULL: the read failed. */
 static struct one_read *reap(struct io_bench *bench, struct np_io *io, struct np_err *err)
 {
     struct one_read *one;
@@ -114,7 +113,7 @@ static int read_all(
 
     for (int i = 0; !code && i < bench->depth; i++)
         code = submit(bench, io, &reads[i], err);
-    /* Reads in flight at the end count too: on slow storage they are most of the work. */
+    /* Reads in flight at the end count too, because they are most of the work on slow storage. */
     while (code >= 0 && io->nr_in_flight > 0) {
         struct one_read *one = reap(bench, io, err);
 
@@ -146,7 +145,7 @@ static void *io_thread(void *context)
     if (!code)
         code = read_all(bench, &io, reads, &err);
     __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
-    np_io_close(&io); /* waits for reads in flight */
+    np_io_close(&io);
     for (int i = 0; i < bench->depth; i++)
         close_own(bench, &reads[i]);
     np_page_allocator.free(NULL, buffers, bytes * (size_t)bench->depth + 1);
@@ -166,7 +165,7 @@ static void drop_file(const char *path)
     close(fd);
 }
 
-/* Drops the set's files from the page cache, but for pages not written back yet. */
+/* Drops the set's files from the page cache; pages that are not yet written back stay. */
 static void drop_cache(const struct np_index *index)
 {
     struct np_extent extent;

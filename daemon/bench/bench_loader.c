@@ -1,9 +1,9 @@
-/* `nnpipe bench loader`: the training loader with a consumer that takes each batch at once. With
- * --epochs or --steps it measures exactly those, from the first reader's start to the last
- * batch. Otherwise it runs for a time, and the clock starts when each slot of the ring has been
- * used: first use of memory costs page faults. The digest is XXH3-64 of the rows of the first
- * `digest_batches` batches, in order: all batches with --epochs or --steps; else the first
- * DIGEST_BATCHES (at most an epoch), which are always run. So equal settings digest the same
+/* `nnpipe bench loader`: measures the training loader with a consumer that releases each batch at
+ * once. With --epochs or --steps it measures exactly those, from the start of the first reader to
+ * the last batch. Otherwise it runs for a time, and the clock starts when each slot of the ring has
+ * been used, because the first use of memory costs page faults. The digest is XXH3-64 of the rows
+ * of the first `digest_batches` batches, in order: all batches with --epochs or --steps; else the
+ * first DIGEST_BATCHES (at most an epoch), which are always run. So equal settings digest the same
  * rows on any machine. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,11 +19,11 @@
 #define DIGEST_BATCHES 64
 
 struct measured {
-    uint64_t nr_taken; /* batches, including warm-up */
+    uint64_t nr_taken; /* batches, warm-up included */
     uint64_t digest_batches, nr_bad;
-    uint64_t start_ns, start_bytes; /* when the clock started, after the warm-up; ns 0: not yet */
+    uint64_t start_ns, start_bytes; /* when the clock started; ns 0: not yet */
     double start_cpu_seconds;
-    /* Since the clock started: */
+    /* Since the start of the clock: */
     uint64_t nr_batches;
     double images, epochs, seconds, cpu_seconds, bytes_read;
     XXH3_state_t hash;

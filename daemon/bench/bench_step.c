@@ -1,6 +1,6 @@
-/* `nnpipe bench step`: the training step alone (forward, backward, update), on one batch of
- * random pixels that is already on the device. Without data, picture size and classes come from
- * the config, or are guessed. Main thread. */
+/* `nnpipe bench step`: measures the training step alone (forward, backward, update), on one batch
+ * of random pixels that is already on the device. Without data, size and classes come from the
+ * config, or are guessed. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "trainer/plan.h"
 
 #define WARMUP_STEPS 3
-#define MAX_TIMES    100000 /* steps whose times are stored */
+#define MAX_TIMES    100000
 
 struct step_bench {
     struct np_device *device;
@@ -21,7 +21,7 @@ struct step_bench {
     uint8_t *batch;     /* images, then labels */
     void *device_batch; /* of np_compute_copy() */
     size_t labels_at;
-    struct np_event passed[2]; /* of the newest step and the one before it */
+    struct np_event passed[2]; /* of the newest step and the previous one */
     uint64_t last_ns;          /* end of the newest finished step */
     double *ms;                /* of each step */
     size_t nr_steps;
@@ -121,7 +121,7 @@ static int queue_step(
     return code;
 }
 
-/* Waits for step i. Its time is from the end of the step before to its own end. */
+/* Waits for step i. Its time is from the end of the previous step to its own end. */
 static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 {
     struct np_event *passed = &step->passed[i % 2];
@@ -139,7 +139,7 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
     return 0;
 }
 
-/* As the trainer does: queues the next step before it waits for the current one. */
+/* Queues the next step before it waits for the current one, as the trainer does. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps > 0 ? (uint64_t)bench->steps + WARMUP_STEPS : UINT64_MAX;

@@ -11,7 +11,7 @@
 
 static const struct kind {
     const char *name, *flags; /* flags: besides --seconds, --json and -o */
-    bool data_is_optional;    /* without data, size and classes are guessed, with a message */
+    bool data_is_optional;    /* if data is missing, size and classes are guessed, with a message */
     int (*measure)(struct np_bench *bench, struct np_err *err);
 } kinds[] = {
     {"bench loader", "--epochs --steps --entries", false, np_bench_loader},
@@ -58,12 +58,12 @@ static int parse_flags(int argc, char **argv, const struct kind *kind, struct np
     return code;
 }
 
-/* Guesses what the data would have determined. */
+/* Guesses size and classes, which the data would have. */
 static void guess_data(struct np_bench *bench, struct np_err *err)
 {
     struct np_setup *setup = &bench->setup;
     char guess[NP_GUESS_TEXT];
-    struct np_report report; /* stays empty: chains that disagree have been reported before */
+    struct np_report report; /* stays empty: parsing has reported chains that disagree */
     int classes = 0;
 
     np_setup_fini(setup);

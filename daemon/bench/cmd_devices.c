@@ -6,8 +6,8 @@
 #include "loader/base/json.h"
 #include "trainer/device.h"
 
-/* For a GPU a line per library: "cudnn  9.19.0  /usr/lib/libcudnn.so.9"; else "oneDNN 3.1,
- * vectors avx2". */
+/* For a GPU a line per library, "cudnn  9.19.0  /usr/lib/libcudnn.so.9"; else "oneDNN 3.1, vectors
+ * avx2". */
 static void print_library(const struct np_device_info *info, int i)
 {
     const struct np_library *library = &info->libraries[i];
@@ -30,7 +30,7 @@ static void print_text(void *context, const struct np_device_info *info)
     putchar('\n');
 }
 
-/* Writes {library: version}, or {library: path} for libraries with a path. */
+/* {library: version}, or {library: path} for those with a path. */
 static void put_libraries(
     struct np_json *line, const char *key, const struct np_device_info *info, bool paths)
 {

@@ -1,5 +1,5 @@
-/* `nnpipe doctor`: is this machine set up well? Prints a line per check, advice where it could
- * be better, and the checks that were not made. */
+/* `nnpipe doctor`: checks whether this machine is set up well. Prints a line per check, with advice
+ * if something can be better, and the checks that were not made. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +21,7 @@
 #define MIN_FREE     (2ull << 30)
 #define MIN_DISK_MBS 200.0 /* about 2,000 photographs a second */
 #define DISK_FILE    (128ull << 20)
-#define DISK_ROOM    (1ull << 30) /* must stay free, else the test file is not written */
+#define DISK_ROOM    (1ull << 30) /* free space that the test file must leave */
 #define DISK_READ    (1u << 20)
 #define DISK_DEPTH   8
 #define DISK_NS      1000000000ull
@@ -43,7 +43,7 @@ static void found(void *context, const struct np_finding *finding)
         printf("%-12s %-18s %s\n", verdicts[finding->verdict], finding->what, finding->text);
         if (finding->advice)
             printf("%-12s %-18s -> %s\n", "", "", finding->advice);
-        fflush(stdout); /* measuring takes seconds */
+        fflush(stdout); /* the next check may take seconds */
         return;
     }
     np_json_begin(&doctor->line, "finding");
@@ -63,7 +63,7 @@ static void say(struct doctor *doctor, enum np_verdict verdict, const char *what
     found(doctor, &finding);
 }
 
-/* --- the machine -------------------------------------------------------------------------------- */
+/* --- the machine ---------------------------------------------------------------------------- */
 
 static void look_at_uring(struct doctor *doctor)
 {
@@ -98,7 +98,7 @@ static void look_at_limits(struct doctor *doctor)
     snprintf(text, sizeof(text), "%.1f GiB free of %.1f GiB (memory.max)",
         (double)box.free_bytes / (1 << 30), (double)box.memory_bytes / (1 << 30));
     say(doctor, box.free_bytes >= MIN_FREE ? NP_FOUND_OK : NP_FOUND_WARN, "memory", text,
-        "batches and caches need memory: end other programs, or raise the cgroup's memory.max");
+        "batches and caches need memory: stop other programs, or raise the cgroup's memory.max");
 }
 
 static void look_at_huge_pages(struct doctor *doctor)
@@ -121,7 +121,7 @@ static void look_at_huge_pages(struct doctor *doctor)
 
 /* --- disk ---------------------------------------------------------------------------------- */
 
-/* Creates an unnamed file in folder with data that cannot be compressed, and syncs it. */
+/* Creates an unnamed file in folder with incompressible data, and syncs it. */
 static int make_file(const char *folder, void *buffer, int *ret_fd, struct np_err *err)
 {
     struct statvfs room;
@@ -151,7 +151,7 @@ static int make_file(const char *folder, void *buffer, int *ret_fd, struct np_er
     return err->code;
 }
 
-/* Opens the same file for direct reads, if the file system allows it. */
+/* Opens the file again for direct reads, if the file system allows it. */
 static int reopen_direct(int fd, bool *ret_direct)
 {
     char path[64];
@@ -166,7 +166,7 @@ static int reopen_direct(int fd, bool *ret_direct)
     return direct;
 }
 
-/* Reads from the start for at most a second. *ret_speed: bytes per second. */
+/* Reads the file from its start for at most a second. *ret_speed: bytes per second. */
 static int read_speed(int fd, uint64_t file_bytes, char *buffers, double *ret_speed,
     const char **ret_io, struct np_err *err)
 {
@@ -252,9 +252,9 @@ static void look_at_disk(const char *path, struct doctor *doctor)
         close(fd);
 }
 
-/* --- the device, the command ----------------------------------------------------------------------- */
+/* --- the device, the command ---------------------------------------------------------------- */
 
-/* Without a GPU there is no finding, unless the user named one. */
+/* Without a GPU there is nothing to report, unless the user named one. */
 static void look_at_device(struct doctor *doctor, const char *name)
 {
     struct np_err err = {0};

@@ -1,6 +1,6 @@
 /* `nnpipe data index`: lists sets ahead of time, into the cache folder, or with --beside into a
- * file beside the data, for all who read them; with --entries, finds the entries of their JPEGs,
- * too. Main thread. */
+ * file beside the data, for all users of the data; with --entries also finds the entries of their
+ * JPEGs. Main thread. */
 #include <errno.h>
 #include <inttypes.h>
 
@@ -39,8 +39,8 @@ static int fill(const struct indexing *indexing, const struct np_data_set *set,
     np_ui_event(indexing->ui, np_json_end(json));
     if (filled.nr_left)
         return np_err_set(err, -ENOSPC,
-            "%" PRIu64 " pictures have no entries, because there is no space for them; set "
-            "loader.entries to more bytes",
+            "%" PRIu64 " pictures have no entries, because there is no space for them; "
+            "raise loader.entries",
             filled.nr_left);
     return 0;
 }

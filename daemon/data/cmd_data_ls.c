@@ -7,7 +7,7 @@
 #include "daemon/data/data.h"
 #include "loader/source/files.h"
 
-/* ui, and sums over all sets. */
+/* The sums are over all sets. */
 struct totals {
     struct np_ui *ui;
     uint64_t samples, bytes;
@@ -26,7 +26,7 @@ static void list_one(struct np_ui *ui, const char *what, const struct np_index *
         char class_text[NP_MAX_NAME + 1];
 
         snprintf(class_text, sizeof(class_text), "%s", class_name ? class_name : "-");
-        np_text_clean(name); /* --json has it as it is */
+        np_text_clean(name); /* --json prints it unchanged */
         np_text_clean(class_text);
         printf("%s\t%s\t%" PRIu32 "\n", name, class_text, record->inner_bytes);
         return;
@@ -72,8 +72,8 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets, void *context)
 
     if (np_data_each_set(ui, sets, list_set, &totals) != NP_EXIT_DONE)
         return NP_EXIT_FAILED;
-    if (fflush(stdout) != 0 || ferror(stdout)) { /* no sum of an incomplete list */
-        if (errno == EPIPE)                      /* `| head` has ended */
+    if (fflush(stdout) != 0 || ferror(stdout)) { /* an incomplete list has no sum */
+        if (errno == EPIPE)                      /* the reader has closed the pipe, like `| head` */
             return NP_EXIT_DONE;
         np_err_set(&err, -errno, "the list cannot be written: %s", strerror(errno));
         np_complain(&err);

@@ -11,19 +11,18 @@
 #include "loader/pack/pack.h"
 
 #define SHARD_BYTES   (256 << 20)
-#define ALIGNED_BYTES (64 << 10) /* mean record above which direct I/O may be faster */
-#define PILOT         32         /* samples that give the mean of rewritten records */
+#define ALIGNED_BYTES (64 << 10) /* mean size of a record above which direct I/O may be faster */
+#define PILOT         32         /* samples that estimate the mean of rewritten records */
 
 struct pack {
     struct np_pack_options options;
     struct np_repack repack;
     struct np_ui *ui;
     uint64_t nr_bad, nr_samples, nr_unlabelled;
-    const char *shuffle; /* the text of the seed; NULL: keep the order */
+    const char *shuffle; /* the seed as text; NULL: keep the order */
     int64_t seed;
 };
 
-/* Packing one set. */
 struct packing {
     struct np_index *index;
     struct np_fetch *fetch;
@@ -37,7 +36,7 @@ static void packing_close(struct packing *packing)
     np_index_free(packing->index);
 }
 
-/* Leaves out what training leaves out, so that the shards are the set of the config. */
+/* Leaves out what training leaves out, so that the shards hold the set of the config. */
 static int skip_unlabelled(struct pack *pack, const struct np_source_options *options,
     struct np_index *index, struct np_err *err)
 {
@@ -85,7 +84,7 @@ static int make_member(
                       &member->extension, err);
 }
 
-/* Mean bytes of a record, from PILOT samples spread over the set. */
+/* The mean size of a record in bytes, from PILOT samples spread over the set. */
 static uint64_t mean_bytes(const struct packing *packing)
 {
     const uint64_t n = np_index_samples(packing->index), some = n < PILOT ? n : PILOT;
@@ -140,7 +139,7 @@ static int add_one(struct pack *pack, const struct packing *packing, struct np_p
         packer, class_name, name, member.extension, member.bytes, member.nr_bytes, err);
 }
 
-/* The numbers of the samples in the seed's order; np_free. NULL: out of memory. */
+/* The numbers of the samples in the order of the seed; np_free. NULL: out of memory. */
 static uint32_t *shuffled(uint64_t n, int64_t seed, struct np_err *err)
 {
     uint32_t *order = np_try_array((size_t)n, sizeof(*order), err);
@@ -228,7 +227,6 @@ static int run(struct pack *pack, const struct np_data_sets *sets)
     return NP_EXIT_DONE;
 }
 
-/* The texts of the flags. */
 struct words {
     const char *resize, *quality, *zstd, *shard_size;
 };

@@ -10,7 +10,6 @@
 
 #define MAX_CLASS_LINES 100
 
-/* Smallest, largest and sum of something. */
 struct spread {
     uint64_t min, max, sum;
 };
@@ -19,9 +18,9 @@ struct stats {
     uint64_t samples, good, bad, unlabelled;
     struct spread bytes, width, height;
     uint64_t pixels, sum[3];
-    long double squares[3]; /* a u64 is full after 2.8e14 pixels: within reach of a large set */
-    bool colour;            /* a picture has three channels */
-    uint64_t *of_class;     /* samples */
+    long double squares[3]; /* a u64 overflows after 2.8e14 pixels, which a large set can have */
+    bool colour;            /* true: some picture has three channels */
+    uint64_t *of_class;     /* (nr_classes): samples of each */
 };
 
 static void add(struct spread *spread, uint64_t value)
@@ -31,7 +30,7 @@ static void add(struct spread *spread, uint64_t value)
     spread->sum += value;
 }
 
-/* Grey counts as three equal channels. */
+/* A grey picture counts as three equal channels. */
 static void add_pixels(struct stats *stats, const struct np_pixels *pixels)
 {
     uint64_t sum[3] = {0}, squares[3] = {0};
@@ -155,7 +154,7 @@ static void say_channels(const struct stats *stats, char *text, size_t text_byte
             text + used, text_bytes - used, "%s%.4f", c ? ", " : "", value(stats, c));
 }
 
-/* One line per class; for many classes, the spread of their sizes. */
+/* Prints a line per class; for many classes, the spread of their sizes. */
 static void say_classes(struct np_ui *ui, const struct np_index *index, const struct stats *stats)
 {
     const int classes = index->nr_classes;
@@ -213,7 +212,7 @@ static void put_classes(
     np_ui_event(ui, np_json_end(&ui->object));
 }
 
-/* ui, and the `done` object: the facts of the first set, because `normalize:` comes from training
+/* The `done` object has the facts of the first set, because `normalize:` comes from training
  * data. */
 struct describing {
     struct np_ui *ui;

@@ -1,4 +1,4 @@
-/* `nnpipe data synth`: a sample set of drawn shapes as shards of JPEGs, train and test. Main
+/* `nnpipe data synth`: writes a sample set of drawn shapes as shards of JPEGs, train and test. Main
  * thread. */
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +38,8 @@ static int add_one(
     return code;
 }
 
-/* Writes samples first..first+n-1 of the sequence of a seed; train and test share none. */
+/* Writes samples first..first+n-1 of the sequence of a seed; train and test have no sample in
+ * common. */
 static int write_split(const struct synth *synth, const char *name, uint64_t first, uint64_t n,
     struct np_pack_result *result, struct np_err *err)
 {

@@ -37,7 +37,7 @@ static void verify_one(
 
     verify->samples++;
     verify->unlabelled += record.no_label;
-    if (np_data_pixels_get(pixels, i, &sample, &why)) { /* also if it cannot be read */
+    if (np_data_pixels_get(pixels, i, &sample, &why)) { /* also for a sample that cannot be read */
         report_bad(verify, index, i, &why);
         return;
     }

@@ -1,5 +1,5 @@
-/* `nnpipe data view`: the rows of one training step from the loader itself, with their geometry,
- * and as PNG files. Main thread; the loader's readers run while it waits for the batch. */
+/* `nnpipe data view`: shows the rows of one training step, made by the loader itself: their
+ * geometry, and PNG files. Main thread; the readers run while it waits for the batch. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,11 +19,11 @@ struct view {
     struct np_io io;
     const char *out, *sheet, *split; /* NULL: none; split: train */
     uint64_t step;
-    const struct np_index *index; /* of setup: the shown set */
+    const struct np_index *index; /* owned by setup: the shown set */
     struct np_sheet grid;         /* pixels NULL: none */
 };
 
-/* Changes config to the rows of an evaluation: in the set's order, with the test chain. */
+/* Changes config to the rows of an evaluation: in the order of the set, with the test chain. */
 static int evaluation_config(struct view *view, struct np_loader_config *config, struct np_err *err)
 {
     struct np_setup *setup = &view->setup;
@@ -40,7 +40,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     if (code < 0)
         return code;
     if (!index)
-        return np_err_set(err, -EINVAL, "there is no data.%s in the config", view->split);
+        return np_err_set(err, -EINVAL, "the config has no data.%s", view->split);
     config->train = index;
     config->train_labels = labels;
     config->augment = config->test_augment;
@@ -53,7 +53,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     return 0;
 }
 
-/* The config of a run that ends after this step. */
+/* Sets the config of a run that ends after this step. */
 static int loader_config(struct view *view, struct np_stat *stat,
     struct np_loader_config *ret_config, struct np_err *err)
 {

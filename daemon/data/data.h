@@ -1,5 +1,5 @@
-/* The shared parts of the `nnpipe data` commands, each of which is a file, cmd_data_NAME.c: the
- * sets of a command line, and their samples. Main thread. */
+/* What the `nnpipe data` commands (one file each, cmd_data_NAME.c) share: the sets of a command
+ * line, and their samples. Main thread. */
 #ifndef NP_DATA_H
 #define NP_DATA_H
 
@@ -24,30 +24,30 @@ struct np_data_set {
     const struct np_config *split; /* only the samples that its data.split keeps; NULL: all */
 };
 
-/* CONFIG|PATH... of a command line. */
+/* The operands CONFIG|PATH... */
 struct np_data_sets {
     struct np_config *config;        /* NULL: paths */
-    struct np_source_options *paths; /* owned, of paths */
+    struct np_source_options *paths; /* owned; of paths */
     int nr_paths;
     struct np_data_set *sets;
     int nr_sets;
 };
 
-/* The flags of a command line that choose sets. */
+/* The flags that choose sets. */
 struct np_data_choice {
     const char *split;  /* "train", "test", "val"; NULL: all of a config */
-    const char *source; /* paths: their format; NULL: by their names */
-    const char *match;  /* paths */
+    const char *source; /* of paths: their format; NULL: chosen by their names */
+    const char *match;  /* of paths */
     struct np_overrides overrides;
 };
 
-/* An operand that ends in .yaml or .yml, or "-", is a config, and must be the only operand. Any
- * other is a path: a folder, a file of images, archives. Returns 0, or NP_EXIT_USAGE after printing
- * the mistakes. */
+/* Opens the sets of a command line. An operand that ends in .yaml or .yml, or "-", is a config, and
+ * must be the only operand; any other is a path: a folder, a file of images, archives. Returns 0,
+ * or NP_EXIT_USAGE after printing the mistakes. */
 int np_data_sets_open(int nr_operands, char **operands, const struct np_data_choice *choice,
     struct np_data_sets *ret_sets);
 void np_data_sets_close(struct np_data_sets *sets);
-/* np_source_open() with its notes on standard error. */
+/* As np_source_open(); prints its notes on standard error. */
 int np_data_open(const struct np_data_set *set, struct np_index **ret_index, struct np_err *err);
 
 /* Opens one set after another and calls visit() for each, until a call fails. Returns NP_EXIT_DONE,
@@ -57,7 +57,7 @@ int np_data_each_set(struct np_ui *ui, const struct np_data_sets *sets,
         void *context, const struct np_data_set *set, struct np_index *index, struct np_err *err),
     void *context);
 /* Runs a command that only reads sets: parses flags and operands, and returns the exit code of
- * run(). own: two flags of this command alone; NULL: it has none. */
+ * run(). own: two flags of this command; NULL: it has none. */
 int np_data_read_sets(int argc, char **argv, const struct np_flag own[2],
     int (*run)(struct np_ui *ui, const struct np_data_sets *sets, void *context), void *context);
 
@@ -82,11 +82,11 @@ int np_data_pixels_get(struct np_data_pixels *pixels, uint64_t sample,
     struct np_data_sample *ret_sample, struct np_err *err);
 void np_data_pixels_close(struct np_data_pixels *pixels);
 
-/* Parses the number of a flag; bytes: as np_option_bytes(). text NULL: *number stays. False after a
- * message: not a number, or out of range. */
+/* Parses the number of a flag; bytes: with suffixes, as np_option_bytes(). text NULL: *number
+ * stays. False, after a message: not a number, or out of range. */
 bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number);
-/* "FILE:MEMBER" or "FILE" of a sample, for messages. */
+/* Writes "FILE:MEMBER" or "FILE" of a sample, for messages. */
 void np_data_place(const struct np_index *index, uint64_t sample, char *text, size_t text_bytes);
 /* Prints a usage error. Returns NP_EXIT_USAGE. */
 int np_data_usage(const char *text);

@@ -1,4 +1,3 @@
-/* See data.h. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <stdio.h>
@@ -26,7 +25,7 @@ static bool is_config(const char *operand)
     return strcmp(operand, "-") == 0 || ends_with(operand, ".yaml") || ends_with(operand, ".yml");
 }
 
-/* The format that a path looks like. */
+/* The probable format of a path. */
 static const char *guess_source(const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
@@ -41,7 +40,7 @@ static const char *guess_source(const char *path)
     return "tar";
 }
 
-/* Uses the parser of configs, for the same checks. */
+/* Uses the parser of configs, so that paths get the same checks. */
 static int parse_path(const char *path, const struct np_data_choice *choice,
     struct np_source_options *options, struct np_report *report)
 {
@@ -103,7 +102,7 @@ static int open_config(
     }
     if (sets->nr_sets)
         return 0;
-    fprintf(stderr, "nnpipe: %s: there is no data.%s in it\n", path, choice->split);
+    fprintf(stderr, "nnpipe: %s: the config has no data.%s\n", path, choice->split);
     return NP_EXIT_USAGE;
 }
 
@@ -147,7 +146,7 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Leaves only the samples of the val part of data.split. */
+/* Keeps only the samples of the val part of data.split. */
 static int keep_split(const struct np_config *config, struct np_index *index, struct np_err *err)
 {
     struct np_split split = {0};

@@ -1,6 +1,6 @@
-/* See fill_entries.h. Threads take runs of samples, so that the samples of a zstd frame are one
- * thread's. A picture is decoded down to its last row of pixels: most of its codes are read, and
- * few are transformed. */
+/* Each thread takes runs of consecutive samples, so that one thread reads all samples of a zstd
+ * frame. A picture is decoded down to its last row of pixels: most of its codes are read, and few
+ * are transformed. */
 #include "daemon/data/fill_entries.h"
 
 #include <errno.h>
@@ -13,13 +13,13 @@
 #include "loader/pixels/codec.h"
 #include "loader/row_entries.h"
 
-#define RUN 64 /* samples that a thread takes at a time */
+#define RUN 64 /* samples that a thread takes at once */
 
 struct fill {
     const struct np_index *index;
     struct np_entries *store;
     uint64_t next; /* atomic */
-    int failed;    /* atomic: a thread's -errno */
+    int failed;    /* atomic: -errno of a thread */
 };
 
 struct worker {
@@ -32,7 +32,7 @@ struct worker {
     struct np_err err;
 };
 
-/* 0: they are in the store, or it is full; -ENOMEM. */
+/* 0: the store has them, or is full; -ENOMEM. */
 static int keep(
     struct worker *worker, const struct np_row_picture *picture, const struct np_jpeg *jpeg)
 {
@@ -50,7 +50,7 @@ static int keep(
     return np_row_entries_keep(worker->entries, picture, jpeg, &worker->err);
 }
 
-/* The open picture. 0 or -ENOMEM. */
+/* The picture is open. 0 or -ENOMEM. */
 static int fill_picture(struct worker *worker, const struct np_row_picture *picture,
     const struct np_image_info *info, struct np_jpeg *jpeg)
 {
@@ -127,7 +127,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Runs the threads; the calling thread is the first of them. */
+/* Runs the threads; the calling thread is one of them. */
 static int run(struct fill *fill, int nr, struct np_filled *filled, struct np_err *err)
 {
     struct worker *workers = np_alloc(sizeof(*workers) * (size_t)nr);
@@ -153,7 +153,7 @@ static int run(struct fill *fill, int nr, struct np_filled *filled, struct np_er
     return fill->failed;
 }
 
-/* The store can be written, and all writes so far have reached it. */
+/* 0: the store can be written, and all writes so far have reached it. */
 static int check_writes(struct np_entries *store, struct np_err *err)
 {
     const char *note = np_entries_note(store);

@@ -1,5 +1,5 @@
-/* See remake.h. Counted in rows, a run with batches of another size has the same rows: row r of
- * step s is row 0 of step s * batch + r of a run with one row a batch. */
+/* The rows of a run, counted one by one, do not depend on the size of its batches: row r of step s
+ * is row 0 of step s * batch + r of a run with one row a batch. */
 #include "daemon/data/remake.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 
 #include "loader/base/mem.h"
 
-/* What may differ from the run, because no row depends on it. */
+/* The settings that may differ from the run, because no row depends on them. */
 struct remake {
     struct np_loader_options options;
     struct np_loader_config config;
@@ -36,7 +36,7 @@ static void set_up(
     remake->config.eval = NULL;
     remake->config.eval_due = false;
     remake->config.nr_bad = remake->config.device_room = 0;
-    if (order->split) /* of the run's evaluation first: none here */
+    if (order->split) /* it lists the evaluation of the run first; here is none */
         order->split += order->nr_eval;
     order->nr_eval = order->eval_steps = 0;
     order->eval_epochs = 0;

@@ -1,4 +1,3 @@
-/* See sheet.h. */
 #include "daemon/data/sheet.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #include "loader/base/mem.h"
 #include "loader/pixels/codec.h"
 
-#define GAP 2 /* pixels between two pictures */
+#define GAP 2 /* pixels between pictures */
 
 int np_picture_write(
     struct np_io *io, const struct np_picture *picture, const char *path, struct np_err *err)

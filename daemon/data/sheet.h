@@ -1,5 +1,5 @@
-/* Rows as PNG files: one by one, or many in a contact sheet; and the words for a row's geometry.
- * For `data view` and `replay`. Main thread. */
+/* Writes rows as PNG files, one by one or many in a contact sheet, and describes the geometry of a
+ * row. For `data view` and `replay`. Main thread. */
 #ifndef NP_SHEET_H
 #define NP_SHEET_H
 
@@ -14,21 +14,21 @@ struct np_picture {
 int np_picture_write(
     struct np_io *io, const struct np_picture *picture, const char *path, struct np_err *err);
 
-/* A nearly square grid of equal pictures, from left to right, then down, two pixels apart. */
+/* A nearly square grid of equal pictures, filled row by row, two pixels apart. */
 struct np_sheet {
-    struct np_batch_shape shape; /* rows: how many pictures */
+    struct np_batch_shape shape; /* rows: number of pictures */
     uint8_t *pixels;             /* u8 (height, width, channels) */
     int columns, height, width;
 };
 /* -ENOMEM. The caller frees sheet->pixels (np_free). */
 int np_sheet_init(struct np_sheet *sheet, const struct np_batch_shape *shape, struct np_err *err);
-/* Copies picture number `place`, from 0, into the grid. */
+/* Copies picture `place` (from 0) into the grid. */
 void np_sheet_put(struct np_sheet *sheet, int place, const uint8_t *pixels);
 int np_sheet_write(
     struct np_io *io, const struct np_sheet *sheet, const char *path, struct np_err *err);
 
-/* "500x375, cut 300x280 at 20,31, resized to 224x224, flipped": in order, without the operations
- * that change nothing. */
+/* "500x375, cut 300x280 at 20,31, resized to 224x224, flipped": in order, without operations that
+ * change nothing. */
 void np_geometry_text(const struct np_row *row, char *text, size_t bytes);
 /* The same as JSON: box, size, window, flip and source_size. */
 struct np_json;

@@ -1,4 +1,4 @@
-/* See fetch.h. Keeps one file open and one frame unpacked. */
+/* Keeps one file open and one frame unpacked. */
 #include "loader/pack/fetch.h"
 
 #include <errno.h>
@@ -18,14 +18,14 @@ struct np_fetch {
     struct np_extent extent;
     int fd;
     char *fd_path;
-    uint8_t *buffer; /* an extent's bytes */
+    uint8_t *buffer; /* bytes of an extent */
     size_t buffer_bytes;
-    uint8_t *frame; /* unpacked; of frame_file at frame_offset */
+    uint8_t *frame; /* the frame unpacked last: of frame_file, at frame_offset */
     size_t frame_room, frame_bytes;
     uint32_t frame_file;
     uint64_t frame_offset;
     bool has_frame;
-    uint64_t number; /* a drawn sample's bytes */
+    uint64_t number; /* for a drawn sample, its bytes */
     uint64_t mtime_ns;
 };
 
@@ -59,7 +59,7 @@ void np_fetch_close(struct np_fetch *fetch)
     np_free(fetch);
 }
 
-/* record gets the current size of the file if the sample is a file of its own. */
+/* record receives the current size if the sample is a file of its own. */
 static int open_file(
     struct np_fetch *fetch, const char *path, struct np_record *record, struct np_err *err)
 {
@@ -68,7 +68,7 @@ static int open_file(
     int code;
 
     if (own && stat(path, &st) == 0 &&
-        !S_ISREG(st.st_mode)) /* the open of a pipe waits for a writer */
+        !S_ISREG(st.st_mode)) /* open() of a pipe waits for a writer */
         return np_err_set(err, -EBADMSG, "not a file");
     if (!own && fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
         return 0;

@@ -1,5 +1,5 @@
-/* See pack.h. A shard is written as NAME.part, in blocks of 1 MiB. All shards get their names at
- * the end, so that a killed packing leaves no shard that looks complete. */
+/* A shard is written as NAME.part, in blocks of 1 MiB. All shards get their names at the end, so
+ * that a killed packing leaves no shard that looks complete. */
 #include "loader/pack/pack.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "loader/source/tar.h"
 
 #define BUFFER_BYTES (1u << 20)
-#define FRAME_BYTES  (16u << 10) /* of content: a reader unpacks so much for a small record */
+#define FRAME_BYTES  (16u << 10) /* of content: for a small record a reader unpacks this much */
 #define ALIGN        4096u
 #define MAX_HEAD     (32u << 10) /* of a member's headers: pax with a long name and an alignment */
 
@@ -30,16 +30,16 @@ struct shards {
     struct np_io io;
     int fd; /* of the open shard; -1: none */
     int nr_shards, nr_published;
-    uint64_t content, written, bytes; /* content, written: of the open shard; bytes: of all */
+    uint64_t content, written; /* of the open shard */
+    uint64_t bytes;            /* of all shards */
     size_t buffered;
     uint8_t *buffer;               /* (BUFFER_BYTES) */
-    struct np_seek_writer *frames; /* NULL: plain */
+    struct np_seek_writer *frames; /* NULL: a plain .tar */
     uint8_t *frame;                /* content of the open frame */
     size_t frame_bytes, frame_room;
-    uint64_t frame_first; /* the first sample in it */
+    uint64_t frame_first;
 };
 
-/* Caller frees. */
 static char *path_of(const struct shards *shards, int shard, const char *ending, struct np_err *err)
 {
     return np_try_format(err, "%s/%s-%05d.tar%s%s", shards->options.out, shards->options.name,
@@ -103,7 +103,7 @@ static int put(struct shards *shards, const void *bytes, size_t n, struct np_err
     return code;
 }
 
-/* Compresses and writes the open frame, and sets the extents of its samples. */
+/* Compresses and writes the open frame, and stores the extents of its samples. */
 static int end_frame(struct shards *shards, struct np_err *err)
 {
     const uint64_t offset = shards->written, n = np_index_samples(shards->index);
@@ -136,7 +136,7 @@ static int gather(struct shards *shards, const void *bytes, size_t n, struct np_
     return 0;
 }
 
-/* Adds bytes of the archive to the open frame, or to the file. */
+/* Adds content to the open frame, or to the file. */
 static int write_content(struct shards *shards, const void *bytes, size_t n, struct np_err *err)
 {
     shards->content += n;
@@ -211,7 +211,7 @@ static int publish(struct shards *shards, struct np_err *err)
 
 /* --- members ------------------------------------------------------------- */
 
-/* Writes a pax header with records, padded to whole blocks. Returns its bytes. */
+/* Writes a pax header with records, padded to whole blocks. Returns the number of bytes. */
 static size_t put_pax(uint8_t *to, const char *records, size_t n)
 {
     const size_t whole = (n + NP_TAR_BLOCK - 1) / NP_TAR_BLOCK * NP_TAR_BLOCK;
@@ -222,7 +222,7 @@ static size_t put_pax(uint8_t *to, const char *records, size_t n)
     return NP_TAR_BLOCK + whole;
 }
 
-/* Writes a comment record of exactly n bytes (at least 32), as padding. */
+/* Writes a comment record of exactly n bytes (at least 32), which pads. */
 static void put_comment(char *text, size_t n)
 {
     const int head = sprintf(text, "%zu comment=", n);
@@ -231,8 +231,8 @@ static void put_comment(char *text, size_t n)
     text[n - 1] = '\n';
 }
 
-/* Writes a member's headers into head (MAX_HEAD) and returns their bytes. at: their offset in the
- * archive. */
+/* Writes a member's headers into head (MAX_HEAD), and returns the number of bytes. at: offset of
+ * the headers in the archive. */
 static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool align, uint8_t *head)
 {
     char records[MAX_HEAD / 2], start[101];
@@ -251,7 +251,7 @@ static size_t make_head(const char *name, uint32_t nr_bytes, uint64_t at, bool a
         while (gap < n + 32)
             gap += ALIGN;
         put_comment(records + n, gap - n);
-        used = put_pax(head, records, gap); /* replaces the first: a member has one pax header */
+        used = put_pax(head, records, gap); /* a member has one pax header: replaces it */
     }
     memcpy(head + used, header, sizeof(header));
     return used + sizeof(header);
@@ -273,7 +273,7 @@ static int write_member(struct shards *shards, const char *name, const void *byt
     if (!code)
         code = write_content(shards, head, head_bytes, err);
     if (shards->frames && nr_bytes) {
-        record->packing = NP_PACKING_ZSTD; /* its extent is set when the frame ends */
+        record->packing = NP_PACKING_ZSTD; /* its extent follows at the end of the frame */
         record->inner_offset = (uint32_t)shards->frame_bytes;
     } else if (nr_bytes)
         record->offset = shards->written;
@@ -305,11 +305,11 @@ struct np_packer {
     char *out, *name, *pattern;
     struct shards shards;
     struct np_index *index;
-    uint64_t samples, *names; /* hash set of the members' names */
+    uint64_t samples, *names; /* names: hash set of the members' names */
     uint64_t names_room;
 };
 
-/* A glob would read old and new shards as one set. */
+/* A glob would match old and new shards, as one set. */
 static int check_empty(const struct np_packer *packer, struct np_err *err)
 {
     char *old = np_try_format(err, "%s/%s-[0-9]*.tar*", packer->out, packer->name);
@@ -318,7 +318,7 @@ static int check_empty(const struct np_packer *packer, struct np_err *err)
 
     if (old && glob(old, GLOB_NOSORT, NULL, &found) == 0)
         for (size_t i = 0; !code && i < found.gl_pathc; i++)
-            if (!strstr(found.gl_pathv[i], ".part")) /* a killed packing left it */
+            if (!strstr(found.gl_pathv[i], ".part")) /* of a killed packing */
                 code = np_err_set(err, -EEXIST,
                     "%s exists: remove the old shards, or name another folder with --out "
                     "or another set with --split (train, test or val: shards are SET-NNNNN.tar)",
@@ -380,7 +380,7 @@ void np_packer_abort(struct np_packer *packer)
     np_free(packer);
 }
 
-/* Adds a hash. False: it is in the set already. */
+/* False: the hash is in the set already. */
 static bool add_hash(uint64_t *names, uint64_t room, uint64_t hash)
 {
     uint64_t at;
@@ -393,7 +393,7 @@ static bool add_hash(uint64_t *names, uint64_t room, uint64_t hash)
     return true;
 }
 
-/* 1: the name is new; 0: it is used; -ENOMEM. */
+/* 1: the name is new; 0: a member has it; -ENOMEM. */
 static int claim(struct np_packer *packer, const char *name, struct np_err *err)
 {
     if (packer->samples * 2 >= packer->names_room) {
@@ -412,7 +412,7 @@ static int claim(struct np_packer *packer, const char *name, struct np_err *err)
     return add_hash(packer->names, packer->names_room, XXH64(name, strlen(name), 0));
 }
 
-/* Writes CLASS/BASE.EXT, or CLASS/BASE-NUMBER.EXT if that name is used. */
+/* Writes CLASS/BASE.EXT, or CLASS/BASE-NUMBER.EXT if a member has that name. */
 static int make_name(struct np_packer *packer, const char *class_name, const char *name,
     const char *extension, char *text, struct np_err *err)
 {

@@ -1,4 +1,4 @@
-/* See pack.h: a sample's bytes, as they are or decoded and encoded again. */
+/* Passes the bytes of a sample on, or decodes it and encodes it again. */
 #include <errno.h>
 
 #include "loader/base/mem.h"
@@ -48,7 +48,7 @@ void np_repacker_free(struct np_repacker *repacker)
     np_free(repacker);
 }
 
-/* The whole picture with a shorter side of at most `resize`, rounded as by torchvision's Resize. */
+/* The whole picture, its shorter side at most `resize`, rounded as by torchvision's Resize. */
 static void make_geometry(
     const struct np_image_info *info, int64_t resize, struct np_geometry *geometry)
 {
@@ -77,7 +77,7 @@ static int decode(struct np_repacker *repacker, const struct np_geometry *geomet
     return code ? code : np_resize(repacker->resizer, &pixels, geometry, repacker->pixels, err);
 }
 
-/* Must the pixels be encoded again? */
+/* True: the pixels must be encoded again. */
 static bool is_rewritten(const struct np_repacker *repacker, const struct np_image_info *info)
 {
     const struct np_repack *options = &repacker->options;
@@ -87,7 +87,8 @@ static bool is_rewritten(const struct np_repacker *repacker, const struct np_ima
            (options->resize && options->resize < shorter);
 }
 
-/* Checks an unchanged picture as training does: decoding any part of it checks the whole. */
+/* Checks a picture that stays unchanged as training does: the decoding of any part checks the
+ * whole. */
 static int judge(struct np_repacker *repacker, const struct np_image_info *info, struct np_err *err)
 {
     const struct np_geometry corner = {

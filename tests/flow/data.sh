@@ -159,7 +159,7 @@ listed() { "$NNPIPE" data ls view-val.yaml --split "$1" 2>/dev/null | cut -f 1 |
 same_rows() { [ "$(view_rows "$1" | wc -l)" -eq 8 ] && [ "$(view_rows "$1")" = "$(listed "$1")" ]; }
 t "view --split val shows the samples that data.split sets apart" same_rows val
 t "view --split test shows the test set in its order" same_rows test
-t "a missing set is reported" says "there is no data.val in the config" "$NNPIPE" data view view.yaml --split val
+t "a missing set is reported" says "the config has no data.val" "$NNPIPE" data view view.yaml --split val
 
 # Pictures rewritten in place: the folder's mtime does not change.
 cat >changed.yaml <<'EOF'
