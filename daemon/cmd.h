@@ -36,7 +36,7 @@ void np_config_keys(FILE *out);
 void np_service_reference(FILE *out);
 
 struct np_flag {
-    const char *name;  /* "--json" */
+    const char *name;
     const char **text; /* for a flag with a value: gets it; the last one counts */
     bool *set;         /* for a flag without a value: becomes true. With text too the value is
                           optional: the next word is one if it has no '-' in front and maybe()

@@ -51,7 +51,7 @@ static const struct np_flag *find_flag(
     return NULL;
 }
 
-/* Parses the flag argv[i]. Returns how many more words it used, or -1 after a message. */
+/* Returns how many words after argv[i] it used, or -1 after a message. */
 static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, bool overrides)
 {
     const char *word = argv[i], *equals = strchr(word, '=');
@@ -83,7 +83,6 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, 
     return 1;
 }
 
-/* -o KEY=VALUE or -oKEY=VALUE. */
 static int take_override(int argc, char **argv, int i, struct np_overrides *overrides)
 {
     const char *text = argv[i][2] ? argv[i] + 2 : i + 1 < argc ? argv[i + 1] : NULL;

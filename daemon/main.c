@@ -283,7 +283,7 @@ static const struct np_command commands[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* --- look-up --------------------------------------------------------------------------------- */
+/* --- look-up ------------------------------------------------------------------------------- */
 
 /* Commands of other programs. */
 static const struct hint {
@@ -403,7 +403,7 @@ static int print_missing(const struct np_command *group)
     return NP_EXIT_USAGE;
 }
 
-/* --- help ------------------------------------------------------------------------------------ */
+/* --- help ---------------------------------------------------------------------------------- */
 
 static void print_commands(FILE *out)
 {
@@ -460,7 +460,7 @@ static int help(int nr_words, char **words)
     return NP_EXIT_DONE;
 }
 
-/* --- main() ---------------------------------------------------------------------------------- */
+/* --- main() -------------------------------------------------------------------------------- */
 
 /* If a standard stream is closed at the start, the next file would get its number, and the
  * program would print into that file. */
@@ -499,7 +499,7 @@ int main(int argc, char **argv)
 {
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe does not end a run */
-    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is an error, as a full disk */
+    signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is then an error */
     if (argc < 2) {
         print_commands(stderr);
         return NP_EXIT_USAGE;

@@ -31,7 +31,7 @@ static int smallest(const struct np_model *model, struct np_knobs *knobs, int *k
     return *knob;
 }
 
-/* Advises the smallest such value; false: it is not worth it. */
+/* False: not worth advising. */
 static bool raise_knob(const struct np_model *model, struct np_knobs *knobs, int *knob, int max,
     const char *key, struct np_advice *advice)
 {

@@ -17,7 +17,7 @@ struct check {
     size_t bytes;
 };
 
-/* Writes the contradiction; returns false, so that a rule can end with it. */
+/* Returns false, so that a rule can end with it. */
 __attribute__((format(printf, 2, 3))) static bool wrong(
     const struct check *check, const char *format, ...)
 {

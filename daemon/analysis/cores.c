@@ -26,7 +26,7 @@ static bool busy_ticks(const char *line, int *ret_cpu, unsigned long long *ret_t
     return true;
 }
 
-/* The first bytes of a file, ended by NUL; empty if it cannot be read. */
+/* text: the first bytes of the file, with a NUL; empty if it cannot be read. */
 static void read_text(const char *path, char *text, size_t text_bytes)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -39,7 +39,7 @@ static void read_text(const char *path, char *text, size_t text_bytes)
     text[used] = '\0';
 }
 
-/* NULL: that was the last line. */
+/* NULL: line was the last one. */
 static const char *next_line(const char *line)
 {
     const char *end = strchr(line, '\n');

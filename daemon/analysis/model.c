@@ -15,7 +15,7 @@
 #define MAX_BRIDGED    0.95 /* of the time */
 #define LOOSE          0.97 /* a coupling above this is no limit */
 
-/* --- making the model ------------------------------------------------------------------------- */
+/* --- making the model ---------------------------------------------------------------------- */
 
 /* Images that the readers made: each passes `batch` once, masked rows too. */
 static double images_made(const struct np_observation *o)
@@ -58,7 +58,6 @@ static void make_threads(const struct np_observation *o, struct np_model *model)
         make_blocked(fmax(work * on_core - o->reader_cpu_s, 0), images, model);
 }
 
-/* The share of the readers' time spent waiting for the disk. */
 static double disk_waits(const struct np_observation *o)
 {
     return o->reader_s[NP_STATE_IO_WAIT] / fmax(o->nr_readers * o->seconds, 1e-9);
@@ -172,7 +171,7 @@ void np_model_reach(struct np_model *model, double rate, enum np_stage without)
         model->step_rate = fmax(model->step_rate, rate);
 }
 
-/* --- using the model -------------------------------------------------------------------------- */
+/* --- using the model ----------------------------------------------------------------------- */
 
 static double lower(double bound, double rate, double faster)
 {

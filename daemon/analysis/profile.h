@@ -1,7 +1,8 @@
 /* A profile: which stage limits a run, by how much, and which key to change.
  *
  *   observe.c    the counters of some seconds -> an observation
- *   model.c      observation and ceilings of the parts -> costs per image -> the rate if a stage cost less
+ *   model.c      observation and ceilings of the parts -> costs per image -> the rate if a stage
+ *                cost less
  *   verdict.c    the limiter, the gain, the next limit; or balanced, or inconclusive
  *   advise.c     the limiter -> the key to change, its value, the gain and the cost
  *   consistent.c  finds figures that contradict each other
@@ -20,7 +21,7 @@
 #include "trainer/feed.h"
 
 struct np_observed_stage {
-    uint64_t items, bytes; /* an item is an image; for copy, step and checkpoint one of those */
+    uint64_t items, bytes; /* items: images; for copy, step, checkpoint: copies and so on */
     double work_s;         /* sum over threads */
     double p50_s, p99_s;
 };
@@ -32,7 +33,7 @@ struct np_observation {
     uint64_t images, steps;
     double images_per_second;
     struct np_observed_stage stages[NP_NR_STAGES];
-    uint64_t entered, missed; /* JPEGs decoded from an entry; that could have had one */
+    uint64_t entered, missed; /* JPEGs decoded from an entry; JPEGs without one yet */
     /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within
      * 0.5 %. */
     int nr_readers;
@@ -42,7 +43,7 @@ struct np_observation {
     double trainer_s[NP_NR_STATES];
     double process_cpu_s;      /* all threads */
     double cores;              /* usable by this process */
-    double other_cores;        /* how many of these other processes used */
+    double other_cores;        /* the part of `cores` that other processes used */
     double ring_full;          /* batches ready, as a share of the ring's slots: mean over time */
     double reads_full;         /* reads in flight, as a share of readers * depth: mean over time */
     struct np_feed_times feed; /* zeros on a device that reads the host's memory */
@@ -113,7 +114,7 @@ struct np_advice {
     char from[32], to[64];
     char text[256]; /* a sentence: what to do and why; also without a key */
     double rate;    /* predicted with the advice */
-    double cores;   /* more than now */
+    double cores;   /* in addition to those used now */
     uint64_t memory_bytes;
 };
 

@@ -163,7 +163,7 @@ const struct np_field np_fields_details[] = {
 /* "stubbed" reads struct np_deep_stage[] as numbers. */
 _Static_assert(sizeof(struct np_deep_stage) == sizeof(double), "a number a stage");
 
-/* --- writing ---------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------- */
 
 static void write_named(struct np_json *json, const struct np_field *field, const char *at)
 {
@@ -209,7 +209,7 @@ void np_fields_write(struct np_json *json, const struct np_field *fields, const 
     }
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------- */
 
 bool np_field_number(const struct np_node *node, double *ret_value)
 {

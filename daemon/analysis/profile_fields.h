@@ -13,10 +13,10 @@ enum np_field_kind {
     NP_FIELD_INT,
     NP_FIELD_U64,
     NP_FIELD_BOOL,
-    NP_FIELD_TEXT,    /* char[size] */
-    NP_FIELD_NAME,    /* an enum, by its names[nr] */
-    NP_FIELD_REALS,   /* double[nr] as an object, with names as keys */
-    NP_FIELD_OBJECT,  /* a struct of `fields` */
+    NP_FIELD_TEXT,  /* char[size] */
+    NP_FIELD_NAME,  /* an enum, by its names[nr] */
+    NP_FIELD_REALS, /* double[nr] as an object, with names as keys */
+    NP_FIELD_OBJECT,
     NP_FIELD_OBJECTS, /* an array of nr such structs as an object, with names as keys */
 };
 struct np_field {
@@ -33,7 +33,6 @@ struct np_field {
 extern const struct np_field np_fields_observation[], np_fields_knobs[], np_fields_profile[],
     np_fields_details[];
 
-/* Writes the fields of `from` to the open object. */
 void np_fields_write(struct np_json *json, const struct np_field *fields, const void *from);
 /* Reads fields. A missing key leaves `to` unchanged, unknown keys are ignored. -EBADMSG: a value of
  * another kind or out of range; `where` names the object in the error. */

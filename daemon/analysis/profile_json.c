@@ -11,9 +11,9 @@
 
 #define MAX_FILE_BYTES (64u << 20)
 
-/* --- writing ---------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------- */
 
-/* The readers' CPU stages have one ceiling: it is written for each. */
+/* Writes the one ceiling of the readers' CPU stages for each of them. */
 static void write_stages(struct np_json *json, const char *key, const struct np_profile *profile)
 {
     struct np_words_row rows[NP_NR_STAGES];
@@ -162,7 +162,7 @@ char *np_profile_json(const struct np_profile *profile, struct np_err *err)
     return np_json_take(&json, err);
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------- */
 
 void np_profile_fini(struct np_profile *profile)
 {
@@ -175,7 +175,6 @@ void np_profile_fini(struct np_profile *profile)
     memset(profile, 0, sizeof(*profile));
 }
 
-/* A row of n numbers. */
 static bool read_row(const struct np_node *list, double *values, int n)
 {
     if (list->kind != NP_NODE_LIST || list->nr_items != n)

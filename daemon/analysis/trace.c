@@ -44,7 +44,7 @@ struct np_trace {
     struct np_tracks *tracks;
     struct np_trace_file file;
     pthread_t thread;
-    bool running; /* the owner's */
+    bool running; /* used only by the owner of the trace */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -57,7 +57,7 @@ struct np_trace {
     uint64_t written;    /* whole packets in the file */
     uint64_t flushed_ns;
     struct np_trace_sums sums;
-    uint64_t pending;              /* of its spans, those in the buffer */
+    uint64_t pending;              /* spans in the buffer */
     int code;                      /* the error that ended writing; 0: none */
     struct track *tracks_seen;     /* (MAX_TRACKS), by number */
     struct np_span *chunk;         /* (CHUNK) */
@@ -66,7 +66,7 @@ struct np_trace {
     int ready;
 };
 
-/* --- the file ------------------------------------------------------------------------------------ */
+/* --- the file ------------------------------------------------------------------------------ */
 
 static int write_all(int fd, const uint8_t *bytes, size_t nr)
 {
@@ -120,14 +120,14 @@ static bool has_room(struct np_trace *trace)
                trace->limit;
 }
 
-/* Takes over what an encoder wrote, up to end. */
+/* Keeps the bytes that an encoder has written, up to end. */
 static void append(struct np_trace *trace, uint8_t *end)
 {
     assert(end - trace->at <= NP_TRACE_MAX && end <= trace->bytes + BUFFER_BYTES);
     trace->at = end;
 }
 
-/* --- spans --------------------------------------------------------------------------------------- */
+/* --- spans --------------------------------------------------------------------------------- */
 
 /* The first track of that name: threads that follow one another share a row. */
 static const struct np_spans *first_of_name(const struct np_spans *spans)
@@ -199,7 +199,7 @@ static void drain_track(struct np_trace *trace, struct np_spans *spans, int batc
 {
     struct track *track = &trace->tracks_seen[spans->number];
     int nr, nr_chunks =
-                2 * NP_SPAN_SLOTS / CHUNK; /* at most, so that one track cannot delay the others */
+                2 * NP_SPAN_SLOTS / CHUNK; /* limit, so that one track cannot delay the others */
 
     do {
         nr = np_spans_take(spans, trace->chunk, CHUNK);
@@ -221,7 +221,7 @@ static void drain(struct np_trace *trace, int batch)
             drain_track(trace, at, batch);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------- */
+/* --- the thread ---------------------------------------------------------------------------- */
 
 static void gauge_ready(struct np_trace *trace, int ready)
 {
@@ -274,7 +274,7 @@ static void *drain_main(void *context)
     return NULL;
 }
 
-/* --- open and close ------------------------------------------------------------------------------ */
+/* --- open and close ------------------------------------------------------------------------ */
 
 static uint64_t boot_ns(void)
 {

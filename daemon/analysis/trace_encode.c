@@ -53,7 +53,7 @@ static const char *const gauges[NP_NR_TRACE_GAUGES][2] = {/* name, unit */
 enum { BATCH = 1, ROW, BYTES };
 static const char *const annotation_names[] = {[BATCH] = "batch", [ROW] = "row", [BYTES] = "bytes"};
 
-/* --- fields -------------------------------------------------------------------------------------- */
+/* --- fields -------------------------------------------------------------------------------- */
 
 static inline uint8_t *varint(uint8_t *at, uint64_t value)
 {
@@ -106,7 +106,7 @@ static inline uint8_t *end(uint8_t *at, uint8_t *inside)
     return at + 1;
 }
 
-/* A packet and the message in it, both not ended yet: their contents. */
+/* The contents of a packet and of the message in it; neither is ended yet. */
 struct open_packet {
     uint8_t *packet, *message;
 };
@@ -123,7 +123,7 @@ static inline uint8_t *begin_packet(uint8_t *at, int sequence, int flags, uint8_
     return number(at, PACKET_FLAGS, (uint64_t)flags);
 }
 
-/* --- sequences and tracks ------------------------------------------------------------------------ */
+/* --- sequences and tracks ------------------------------------------------------------------ */
 
 static uint8_t *intern(uint8_t *at, int field, int iid, const char *name)
 {
@@ -221,9 +221,9 @@ uint8_t *np_trace_track(uint8_t *at, const struct np_trace_file *file, int numbe
     return end_both(at, &open);
 }
 
-/* --- events -------------------------------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------------------------- */
 
-/* Begins a packet with an event of a type; end_both() ends them. */
+/* end_both() ends packet and event. */
 static inline uint8_t *begin_event(
     uint8_t *at, int sequence, uint64_t now_ns, int type, struct open_packet *ret_open)
 {

@@ -258,7 +258,6 @@ void np_words_cost(const struct np_profile *profile, char *text, size_t bytes)
         left.text);
 }
 
-/* "1.1 s every 500 steps = 0.4% of the time" */
 static void checkpoint_note(const struct np_profile *profile, char *text, size_t bytes)
 {
     const double each = profile->observation.checkpoint_each_s,

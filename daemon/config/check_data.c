@@ -13,7 +13,7 @@
 #include "loader/base/clock.h"
 
 #define MAX_MESSAGES 1000
-#define MAX_THREADS  10 /* that list a set */
+#define MAX_THREADS  10 /* threads that list a set */
 
 struct message {
     bool is_end; /* else a note, with only a text */
@@ -23,7 +23,7 @@ struct message {
     char text[800];
 };
 
-/* --- the child -------------------------------------------------------------------------------- */
+/* --- the child ----------------------------------------------------------------------------- */
 
 static void send_note(void *context, const char *text)
 {
@@ -59,7 +59,7 @@ static int list_data(const void *context, int out_fd)
     return np_child_write(out_fd, &message, sizeof(message)) < 0;
 }
 
-/* --- the parent ------------------------------------------------------------------------------- */
+/* --- the parent ---------------------------------------------------------------------------- */
 
 /* The place of the key with which a message of np_setup_data() begins: "data.test: ...". */
 static void place_of(const struct np_config *config, const char *text, int *line, int *column)
@@ -142,7 +142,7 @@ void np_check_data(const struct np_config *config, double seconds,
     char why[800];
     int code;
 
-    fflush(NULL); /* else the child prints it again */
+    fflush(NULL); /* else the child would print buffered text again */
     code = np_child_start(&start, &child, &err);
     if (code == 0)
         code = receive(&child, until_ns, notes, &message);

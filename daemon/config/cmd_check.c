@@ -83,7 +83,7 @@ static int check_all(const struct check *check, int nr, char **paths)
     return code;
 }
 
-/* --- check --whole -------------------------------------------------------------------------- */
+/* --- check --whole ------------------------------------------------------------------------- */
 
 /* Bytes of f32 weights and optimizer state, and of the manifest. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
@@ -205,7 +205,7 @@ static double check_parts(const struct np_config *config, double seconds,
     return bytes;
 }
 
-/* --- printing -------------------------------------------------------------------------------- */
+/* --- printing ------------------------------------------------------------------------------ */
 
 static void print_problems(struct np_report *report, const struct np_overrides *overrides)
 {
@@ -285,7 +285,7 @@ static int check_whole(
     return good ? NP_EXIT_DONE : NP_EXIT_USAGE;
 }
 
-/* --- the command ----------------------------------------------------------------------------- */
+/* --- the command --------------------------------------------------------------------------- */
 
 static bool parse_seconds(const char *text, double *ret_seconds)
 {

@@ -19,7 +19,7 @@
 #define GUESS_CLASSES      10
 #define GUESS_MANY_CLASSES 1000
 
-/* --- tables ---------------------------------------------------------------------------------- */
+/* --- tables -------------------------------------------------------------------------------- */
 
 #define AT(field) offsetof(struct np_config, field)
 
@@ -109,7 +109,7 @@ const struct np_option np_checkpoint_table[] = {
 
 #undef AT
 
-/* --- the model -------------------------------------------------------------------------------- */
+/* --- the model ----------------------------------------------------------------------------- */
 
 void np_network_input(const struct np_network *network, int height, int width, int classes,
     enum np_dtype precision, struct np_graph_input *ret_input)
@@ -181,7 +181,7 @@ int np_network_check(
     return graph ? 0 : -EINVAL;
 }
 
-/* --- sections -------------------------------------------------------------------------------- */
+/* --- sections ------------------------------------------------------------------------------ */
 
 static bool plain_name(const char *name)
 {
@@ -306,7 +306,6 @@ static void parse_checkpoint(struct np_config *config, struct np_report *report)
         &config->checkpoint.every, report);
 }
 
-/* Expands ${NAME} in `runs:`. */
 static void expand_runs(struct np_config *config, struct np_report *report)
 {
     const struct np_node *node = np_node_get(config->root, "runs");
@@ -372,7 +371,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     check_model(config, report);
 }
 
-/* --- the file -------------------------------------------------------------------------------- */
+/* --- the file ------------------------------------------------------------------------------ */
 
 static bool has_length(const struct np_config *config, const char *key)
 {

@@ -64,7 +64,8 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
-    const char *replaced; /* "epochs" or "steps" of the file, if -o gave the other one; or NULL */
+    const char
+        *replaced; /* the file's key, "epochs" or "steps", if -o gave the other one; or NULL */
 };
 
 /* Reads a config, applies `-o key.path=value` overrides (value: YAML flow) and checks everything

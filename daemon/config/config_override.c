@@ -106,7 +106,7 @@ static struct np_node *parse_value(const char *text, int line, struct np_report 
     return value;
 }
 
-/* --- one name with its options --------------------------------------------------------------- */
+/* --- one name with its options ------------------------------------------------------------- */
 
 /* Sections such as `optimizer: {sgd: {...}}`, whose keys depend on the choice. */
 static const struct section {

@@ -1,5 +1,4 @@
-/* The resolved config: every key with its value, in table order. It parses back to the same
- * config. */
+/* The resolved config; it parses back to the same config. */
 #include "daemon/config/config.h"
 
 #include <string.h>
@@ -77,7 +76,7 @@ struct np_node *np_config_node(const struct np_config *config)
         .seed = config->seed,
         .precision = config->precision + 1};
     struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
-    struct np_node *all = np_options_node(np_config_table, &plain); /* but the sections */
+    struct np_node *all = np_options_node(np_config_table, &plain); /* all but the sections */
 
     for (const struct np_option *option = np_config_table; option->key; option++) {
         struct np_node *value = option->type == NP_OPT_NODE

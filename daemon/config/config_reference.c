@@ -129,7 +129,7 @@ void np_config_reference(FILE *out)
     np_reference_table(out, np_checkpoint_table);
 }
 
-/* --- keys ------------------------------------------------------------------------------------ */
+/* --- keys ---------------------------------------------------------------------------------- */
 
 /* Values that the option tables do not list. */
 static const struct {

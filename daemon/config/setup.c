@@ -27,7 +27,7 @@ void np_setup_fini(struct np_setup *setup)
     memset(setup, 0, sizeof(*setup));
 }
 
-/* --- sizes ----------------------------------------------------------------------------------- */
+/* --- sizes --------------------------------------------------------------------------------- */
 
 static int header_size(const struct np_index *index, const uint8_t *bytes, size_t nr_bytes,
     int *ret_width, int *ret_height, struct np_err *err)
@@ -137,7 +137,7 @@ static const char *chain_of(const char *what)
     return strcmp(what, "data.train") == 0 ? "augment" : "test_augment";
 }
 
-/* The row size if the chain does not change it: that of the images. */
+/* If the chain does not change the size: that of the images. */
 static int images_size(const struct np_index *index, const struct np_config *config,
     const char *what, int *ret_width, int *ret_height, struct np_err *err)
 {
@@ -184,7 +184,7 @@ bool np_setup_is_mistake(int code)
     return false;
 }
 
-/* --- data ------------------------------------------------------------------------------------ */
+/* --- data ---------------------------------------------------------------------------------- */
 
 /* Samples in no class have no gradient and would only make batches smaller. */
 static int check_unlabelled(const struct np_source_options *options, const char *what,

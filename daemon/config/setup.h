@@ -47,8 +47,8 @@ int np_setup_order_classes(
  * err names the line. */
 int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);
 /* Maps class numbers of index to labels in classes; *ret_labels is NULL if they are equal, else
- * np_free. -EINVAL names a class that classes lacks. For messages: what is the set of index, of the
- * set or file of classes. */
+ * np_free. -EINVAL names a class that is missing in classes. In messages `what` names the set of
+ * index, and `of` the set or file of classes. */
 int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
     const char *of, int32_t **ret_labels, struct np_err *err);
 /* Bytes of the pixels of a set's first image; 0: it cannot be read. */

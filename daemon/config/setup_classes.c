@@ -10,7 +10,7 @@
 
 #define MAX_FILE (256u << 20)
 
-/* --- classes: FILE --------------------------------------------------------------------------- */
+/* --- classes: FILE ------------------------------------------------------------------------- */
 
 /* A class name with its label, which is its line minus 1. */
 struct named {
@@ -115,7 +115,7 @@ int np_classes_read(const char *path, struct np_node **ret_classes, struct np_er
     return code;
 }
 
-/* --- matching -------------------------------------------------------------------------------- */
+/* --- matching ------------------------------------------------------------------------------ */
 
 static struct np_node *class_list(const struct np_index *index)
 {
@@ -160,9 +160,9 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
     return code;
 }
 
-/* --- the classes of a run -------------------------------------------------------------------- */
+/* --- the classes of a run ------------------------------------------------------------------ */
 
-/* A single class is nearly always a mistake: the class folders are one level too deep or
+/* A single class is nearly always a mistake: the class folders are one level too deep, or are
  * missing. */
 static int check_several(
     const struct np_config *config, const struct np_index *train, struct np_err *err)

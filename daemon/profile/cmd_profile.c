@@ -48,7 +48,7 @@ struct profiling {
     bool wrong_cap; /* --tune: too small for the measured run */
 };
 
-/* --- measuring -------------------------------------------------------------------------------- */
+/* --- measuring ----------------------------------------------------------------------------- */
 
 static void say_so_far(void *context, const struct np_profile *profile, double seconds)
 {
@@ -95,7 +95,7 @@ static int measure(struct profiling *p, struct np_err *err)
     return code;
 }
 
-/* --- the outcome ------------------------------------------------------------------------------ */
+/* --- the outcome --------------------------------------------------------------------------- */
 
 static int write_files(struct profiling *p, struct np_err *err)
 {
@@ -193,7 +193,7 @@ static int report(struct profiling *p, struct np_err *err)
     return 0;
 }
 
-/* --- the command ------------------------------------------------------------------------------ */
+/* --- the command --------------------------------------------------------------------------- */
 
 static void name_profile(struct profiling *p)
 {

@@ -73,7 +73,7 @@ static const struct np_node *run_of(const struct top *top, const char *id)
     return i < 0 ? NULL : runs_of(top)->items[i];
 }
 
-/* --- reading ------------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------- */
 
 static void set_pipeline(struct top *top, struct np_node *line)
 {
@@ -208,7 +208,7 @@ static void change(struct top *top, const char *verb, const char *id)
         snprintf(top->message, sizeof(top->message), "run %.40s: %s requested", id, verb);
 }
 
-/* --- drawing ------------------------------------------------------------------------------------- */
+/* --- drawing ------------------------------------------------------------------------------- */
 
 static void put_summary(const struct top *top, FILE *out)
 {
@@ -322,7 +322,7 @@ static int draw(struct top *top, struct np_err *err)
     return np_terminal_show(&top->screen, text);
 }
 
-/* --- keys ---------------------------------------------------------------------------------------- */
+/* --- keys ---------------------------------------------------------------------------------- */
 
 static void choose(struct top *top, int at)
 {
@@ -407,7 +407,7 @@ static int run_live(struct top *top, struct np_err *err)
     return code == -EPIPE ? 0 : code;
 }
 
-/* --- once ---------------------------------------------------------------------------------------- */
+/* --- once ---------------------------------------------------------------------------------- */
 
 static int print_once(struct top *top, struct np_err *err)
 {

@@ -1,6 +1,6 @@
-/* Writes profile.html: profile.json with the script and style of the service's page that draw it, in
- * one file that needs no other file and no network. Its policy allows only these scripts, by the
- * file's random nonce. */
+/* Writes profile.html: profile.json with the script and style of the service's page that draw it,
+ * in one file that needs no other file and no network. Its policy allows only these scripts, by
+ * the file's random nonce. */
 #include <sys/random.h>
 
 #include "daemon/profile/trial.h"

@@ -203,7 +203,6 @@ static int verify(struct measuring *m, struct np_err *err)
     return code;
 }
 
-/* Three trials, and more if they differ. */
 static int measure_again(struct measuring *m, struct np_err *err)
 {
     const struct np_profile *profile = m->profile;

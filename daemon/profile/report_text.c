@@ -20,7 +20,7 @@ struct screen {
     FILE *out;
     int width;
     bool colour;
-    char text[1024]; /* the current line */
+    char text[1024];
     size_t used;
     int columns;
 };
@@ -114,7 +114,7 @@ static void label(struct screen *screen, const char *style, const char *text)
     pad_to(screen, INDENT);
 }
 
-/* --- the verdict ------------------------------------------------------------------------------ */
+/* --- the verdict --------------------------------------------------------------------------- */
 
 static void put_limit(struct screen *screen)
 {
@@ -208,7 +208,7 @@ static void put_verdict(struct screen *screen)
     put_tried(screen);
 }
 
-/* --- the chart -------------------------------------------------------------------------------- */
+/* --- the chart ----------------------------------------------------------------------------- */
 
 #define BAR_AT  13 /* column of the first block */
 #define RIGHT_W 25 /* columns of the numbers after the bars */
@@ -270,7 +270,6 @@ static void put_numbers(
         addf(screen, "%s %3.0f%%", levels[(int)(full * 7.999)], full * 100);
 }
 
-/* A stage without a bar has a note. */
 static void put_row(
     struct screen *screen, const struct chart *chart, const struct np_words_row *row)
 {
@@ -317,7 +316,7 @@ static void put_chart(struct screen *screen)
     }
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------------------------ */
 
 /* Adds a part of a step's time, on a new line if this one is full. */
 static void put_part(struct screen *screen, const char *between, const char *text)
@@ -382,7 +381,7 @@ static void put_times(struct screen *screen)
         end_line(screen);
 }
 
-/* Where decoding limits, and most entries are not known yet. */
+/* Printed if decoding is the limiter and most entries are not known yet. */
 static void put_entries(struct screen *screen)
 {
     const struct np_observation *seen = &screen->profile->observation;

@@ -25,7 +25,7 @@
 #define MIN_STEPS   3 /* of a warm-up: every run waits for its first batches */
 #define LONG_WARMUP 4 /* times warmup_s, for a cache to fill in its first epoch */
 
-/* The command line's -o, then the trial's. */
+/* The -o of the command line come first, those of the trial after them. */
 static int join_overrides(const struct np_rig *rig, const struct np_overrides *more,
     struct np_overrides *ret_all, struct np_err *err)
 {
@@ -38,7 +38,7 @@ static int join_overrides(const struct np_rig *rig, const struct np_overrides *m
     return 0;
 }
 
-/* The watch of a trial leaves signals blocked: finds a signal that came since then. */
+/* The watch of a trial leaves the signals blocked: looks for one that is pending. */
 static int check_signals(struct np_err *err)
 {
     sigset_t pending;
@@ -50,7 +50,7 @@ static int check_signals(struct np_err *err)
     return 0;
 }
 
-/* --- the whole run ---------------------------------------------------------------------------- */
+/* --- the whole run ------------------------------------------------------------------------- */
 
 struct trial {
     const struct np_trial_options *options;
@@ -79,7 +79,7 @@ static bool is_warm(const struct trial *trial, const struct np_observed *seen)
            seconds >= (np_observe_fills(seen->knobs, seen->steps) ? fill : warmup);
 }
 
-/* If none was due in the window, writes one to measure its time. */
+/* If no checkpoint was due in the window, writes one to measure its time. */
 static void time_checkpoint(struct trial *trial, struct np_run *run)
 {
     struct np_observation *seen = trial->observation;
@@ -206,11 +206,11 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
     return code;
 }
 
-/* --- parts, each in a child process ----------------------------------------------------------- */
+/* --- parts, each in a child process -------------------------------------------------------- */
 
 #define MAX_WORDS (2 * NP_MAX_OVERRIDES + 16)
 
-/* Runs the program with these words; takes the last line it prints. */
+/* Runs `nnpipe WORDS...`; text: the last line that it prints. */
 static int run_self(const char *const *words, char *text, size_t text_bytes, struct np_err *err)
 {
     int pipe_fds[2], status = -1;

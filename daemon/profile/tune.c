@@ -37,7 +37,7 @@ struct search {
     int best; /* index of a trial */
 };
 
-/* --- knobs ------------------------------------------------------------------------------------ */
+/* --- knobs --------------------------------------------------------------------------------- */
 
 static bool caches(const struct np_knobs *knobs, const char *kind)
 {
@@ -150,7 +150,7 @@ static int refuse_cap(const struct search *s, const struct np_knobs *least)
         kib, least->prefetch, least->batch, s->max_memory);
 }
 
-/* --- measuring -------------------------------------------------------------------------------- */
+/* --- measuring ----------------------------------------------------------------------------- */
 
 static double best_rate(const struct search *s)
 {
@@ -212,7 +212,7 @@ static int try_knobs(struct search *s, const struct np_knobs *knobs, bool *ret_b
     return code;
 }
 
-/* --- what the model would take ---------------------------------------------------------------- */
+/* --- what the model would take ------------------------------------------------------------- */
 
 static double worth(const struct search *s, const struct np_knobs *knobs)
 {
@@ -225,7 +225,8 @@ static int next_reader(int readers)
     return readers + (readers >= 8 ? readers / 4 : 1);
 }
 
-/* The model's choice of numbers, of this kind of cache; false: nothing of it is allowed. */
+/* The numbers that the model predicts to be best with this kind of cache; false: the caps allow
+ * none. */
 static bool choose(const struct search *s, const char *cache, struct np_knobs *ret_knobs)
 {
     struct np_knobs knobs = s->tuned->base;
@@ -289,7 +290,7 @@ static int try_caches(struct search *s)
     return code;
 }
 
-/* --- one knob at a time ----------------------------------------------------------------------- */
+/* --- one knob at a time -------------------------------------------------------------------- */
 
 /* Does the run still read, near the disk's limit? */
 static bool disk_matters(const struct search *s)
@@ -298,7 +299,7 @@ static bool disk_matters(const struct search *s)
            (caches(best_knobs(s), "none") || caches(best_knobs(s), s->tuned->base.cache));
 }
 
-/* One step of a knob from the best so far; false: there is none. */
+/* Moves a knob one step from the best so far; false: it has no further value. */
 static bool step(
     const struct search *s, enum move move, bool up, bool fine, struct np_knobs *ret_knobs)
 {
@@ -332,7 +333,7 @@ static bool step(
     return !np_tune_same(to, best_knobs(s));
 }
 
-/* The model predicts a loss, and was right about the best so far. */
+/* The model predicts a loss, and its prediction for the best so far was right. */
 static bool hopeless(const struct search *s, enum move move, const struct np_knobs *to)
 {
     const double here = s->tuned->trials[s->best].predicted;
@@ -402,9 +403,9 @@ static int search(struct search *s)
     return code;
 }
 
-/* --- the end ---------------------------------------------------------------------------------- */
+/* --- the end ------------------------------------------------------------------------------- */
 
-/* A B B A once. *ret_agree: both pairs have the same winner. */
+/* Runs A B B A. *ret_agree: both pairs have the same winner. */
 static int in_turn(struct search *s, const struct np_knobs *winner, double sum[2], bool *ret_agree)
 {
     double rate[NR_LAST];
@@ -464,7 +465,7 @@ int np_tune(const struct np_model *model, const struct np_tune_options *options,
 
     *tuned = (struct np_tuned){.base = model->knobs, .least = fmax(MIN_GAIN, options->noise)};
     if (options->max_cores <= 0 && s.max_readers < model->knobs.readers)
-        s.max_readers = model->knobs.readers; /* more readers than cores may be the user's choice */
+        s.max_readers = model->knobs.readers; /* the user may have chosen more readers than cores */
     clamp(&s, &tuned->base);
     if (options->max_memory && np_tune_memory(&tuned->base) > s.max_memory)
         return refuse_cap(&s, &tuned->base);

@@ -12,9 +12,8 @@ struct np_tune_options {
     uint64_t max_memory; /* bytes of cache, batches and reads together; 0: half of what is free */
     int max_cores;       /* limit of readers; 0: the number of cores */
     double noise;        /* of equal trials, relative */
-    /* Measures images per second with these knobs. An error ends the search; but if knobs other
-     * than the config's own are not possible (-EINVAL, -ENOMEM, -EOPNOTSUPP), only these are
-     * dropped. */
+    /* Measures images per second with these knobs. An error ends the search; but -EINVAL, -ENOMEM
+     * and -EOPNOTSUPP only drop these knobs, unless they are the config's own. */
     int (*trial)(void *context, const struct np_knobs *knobs, double *ret_rate, struct np_err *err);
     void *context;
     const struct np_knobs *advised; /* the verdict's advice, tried first; NULL: none */
@@ -78,7 +77,7 @@ int np_tuning_write(
 int np_advice_write(const struct np_profile *profile, const char *config_path, const char *dir,
     char **ret_path, struct np_err *err);
 void np_tuning_print(const struct np_tuning *tuning, FILE *out);
-/* The event `tuned`; the line belongs to json. */
+/* The event `tuned`. json owns the line. */
 const char *np_tuning_event(const struct np_tuning *tuning, struct np_json *json);
 void np_tuning_fini(struct np_tuning *tuning);
 

@@ -47,7 +47,7 @@ int np_tuning_caps(const char *max_memory, const char *max_cores,
     return code;
 }
 
-/* --- trials ----------------------------------------------------------------------------------- */
+/* --- trials -------------------------------------------------------------------------------- */
 
 struct run {
     struct np_rig *rig;
@@ -55,7 +55,8 @@ struct run {
     double seconds, rate; /* rate: of the unchanged run */
 };
 
-/* Will the cache's first epoch end within the wait? */
+/* The wait for the first epoch of another kind of cache than the measured one; 0: the default,
+ * also if that epoch takes longer than NP_FILL_S. */
 static double fill_seconds(const struct run *run, const struct np_knobs *knobs)
 {
     const bool soon = (double)knobs->nr_samples < NP_FILL_S * run->rate;
@@ -107,7 +108,7 @@ int np_tuning_run(struct np_rig *rig, const struct np_profile *profile,
     return np_tune(&profile->model, &options, &ret_tuning->tuned, err);
 }
 
-/* --- a config that builds on the one measured --------------------------------------------------- */
+/* --- a config that builds on the one measured ---------------------------------------------- */
 
 struct changed {
     char base[PATH_MAX];
@@ -217,7 +218,7 @@ int np_advice_write(const struct np_profile *profile, const char *config_path, c
     return code;
 }
 
-/* --- printing --------------------------------------------------------------------------------- */
+/* --- printing ------------------------------------------------------------------------------ */
 
 static void print_trial(const struct np_tuning *tuning, int i, FILE *out)
 {

@@ -201,7 +201,7 @@ static void report(struct predictor *p, const char *path, struct np_ui *ui)
     np_node_free(top);
 }
 
-/* --- which images ------------------------------------------------------------------------------- */
+/* --- which images -------------------------------------------------------------------------- */
 
 struct images {
     char **paths; /* owned */
@@ -275,7 +275,7 @@ static int find_images(char **words, int nr_words, struct images *images, struct
     return code;
 }
 
-/* --- the command ---------------------------------------------------------------------------------- */
+/* --- the command --------------------------------------------------------------------------- */
 
 struct request {
     const char *weights;
@@ -306,7 +306,7 @@ static int predict(struct np_config *config, const struct request *request, stru
         fprintf(stderr, "predicting %s\n", how);
     }
     for (int i = 0; i < images.nr_paths && !err.code; i++) {
-        struct np_err one = {0}; /* the others are classified in any case */
+        struct np_err one = {0}; /* an error of one image does not stop the others */
 
         if (predict_file(&p, images.paths[i], &one) == 0) {
             report(&p, images.paths[i], ui);

@@ -23,7 +23,7 @@ struct prune {
 
 struct usage {             /* of a folder of checkpoints */
     uint64_t newest, best; /* steps of the newest and the best complete one; best 0: none */
-    uint64_t bytes, spare; /* of all; of those to be deleted */
+    uint64_t bytes, spare; /* of all checkpoints; of those to be deleted */
 };
 
 /* dropped: a checkpoint without optimizer state is complete too. */
@@ -110,7 +110,7 @@ static int measure(const char *dir, int keep, struct usage *ret_usage, struct np
     return 0;
 }
 
-/* Prints the bytes of a run, or of all runs (run NULL), as text or JSON. */
+/* run NULL: the sum over all runs. */
 static void report(const struct prune *p, const char *run, uint64_t freed, uint64_t kept)
 {
     struct np_json json = {0};

@@ -47,7 +47,7 @@ struct show {
     double loss;           /* of the next row of the sheet */
 };
 
-/* --- one row --------------------------------------------------------------------------------- */
+/* --- one row ------------------------------------------------------------------------------- */
 
 enum { LOSS, STEP, ROW, EPOCH, SAMPLE, CLASS, MADE, PATH, REPLACED };
 static const struct np_column columns[] = {
@@ -95,7 +95,7 @@ static int add_to_table(struct show *show, const struct np_remade *row, struct n
     return 0;
 }
 
-/* The bad samples in whose place this sample came. */
+/* The bad samples that this sample replaces. */
 static void put_bad(struct np_json *json, const struct np_remade *row)
 {
     np_json_open(json, "bad", '[');
@@ -160,7 +160,7 @@ static int take(void *context, const struct np_remade *row, struct np_err *err)
     return code;
 }
 
-/* --- a step ---------------------------------------------------------------------------------- */
+/* --- a step -------------------------------------------------------------------------------- */
 
 static int open_folder(struct show *show, const char *dir, struct np_err *err)
 {
@@ -230,7 +230,7 @@ static int replay_step(struct show *show, struct np_err *err)
     return 0;
 }
 
-/* --- the worst rows --------------------------------------------------------------------------- */
+/* --- the worst rows ------------------------------------------------------------------------ */
 
 /* Puts a row into the sheet, unless another row of its sample is there. */
 static int take_worst(void *context, const struct np_remade *row, struct np_err *err)
@@ -240,7 +240,7 @@ static int take_worst(void *context, const struct np_remade *row, struct np_err 
 
     for (int i = 0; i < place; i++)
         if (show->samples[i] == row->about->sample)
-            return 0; /* it came in place of a bad sample, too */
+            return 0; /* this sample also replaced a bad one, in another row */
     show->samples[place] = row->about->sample;
     np_sheet_put(&show->sheet, place, row->pixels);
     show->nr_replaced += row->about->attempts > 0;
@@ -310,7 +310,7 @@ static int replay_worst(struct show *show, const char *dir, struct np_err *err)
     return code;
 }
 
-/* --- the command ----------------------------------------------------------------------------- */
+/* --- the command --------------------------------------------------------------------------- */
 
 /* A row depends on most keys: -o may change only those that a resumed run may change. */
 static int check_overrides(

@@ -123,7 +123,7 @@ static void at(void *context, const struct np_run *run, const char *doing)
     rotate(w);
 }
 
-/* Opened for reading and writing, so that readers may come and go. */
+/* Opens it for reading and writing, so that its readers may come and go. */
 static void open_report(struct worker *w)
 {
     struct stat stat_;

@@ -114,7 +114,6 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
 }
 
-/* Finds the image whose output made the loss not finite. */
 static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
 {
     struct look look = {.evaluation = evaluation};

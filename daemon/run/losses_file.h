@@ -15,7 +15,7 @@ struct np_row_loss {
 struct np_losses {
     struct np_row_loss *rows; /* (nr_rows), the highest loss first; np_free */
     uint64_t nr_rows;
-    uint64_t epoch; /* from 0: the last complete one, or 0 as far as it came */
+    uint64_t epoch; /* from 0: the last complete epoch, or epoch 0 up to the last step */
     bool complete;
 };
 /* Reads path. batch, nr_train, nr_steps: of the run. -ENOENT: there is no file; -ENODATA: it has no

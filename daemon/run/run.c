@@ -16,7 +16,7 @@
 
 #define MAX_RESULT (1u << 20)
 
-/* --- the pipeline ---------------------------------------------------------------------------- */
+/* --- the pipeline -------------------------------------------------------------------------- */
 
 static struct np_batch_shape shape_of(const struct np_run *run)
 {
@@ -93,7 +93,7 @@ static void close_pipeline(struct np_run *run)
     run->loader = NULL;
 }
 
-/* --- begin and end --------------------------------------------------------------------------- */
+/* --- begin and end ------------------------------------------------------------------------- */
 
 static int train(struct np_run *run, struct np_err *err)
 {
@@ -171,7 +171,7 @@ static int final_test(struct np_run *run, struct np_err *err)
     return np_evaluate(&evaluation, &run->test, err);
 }
 
-/* --- the whole run --------------------------------------------------------------------------- */
+/* --- the whole run ------------------------------------------------------------------------- */
 
 static int open_base(struct np_run *run, struct np_err *err)
 {
@@ -186,7 +186,7 @@ static int open_base(struct np_run *run, struct np_err *err)
         return code;
     if (run->options->probe) /* the caller must clean up, so a signal may not end the process */
         np_watch_arm(run->watch);
-    run->block = np_stat_join(run->stat, "trainer", NULL); /* without, the run counts nothing */
+    run->block = np_stat_join(run->stat, "trainer", NULL); /* NULL: the run counts nothing */
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;
     code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);

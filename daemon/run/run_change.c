@@ -12,7 +12,7 @@
 #define NR_DIALS 5
 #define PATH     80
 
-/* --- values of a tree -------------------------------------------------------------------------- */
+/* --- values of a tree ---------------------------------------------------------------------- */
 
 /* The keys that may be changed, for the config's optimizer. */
 static void dials_of(const struct np_node *config, char paths[NR_DIALS][PATH])
@@ -88,7 +88,7 @@ static bool same_value(const struct np_node *a, const struct np_node *b)
     return same;
 }
 
-/* --- the list ---------------------------------------------------------------------------------- */
+/* --- the list ------------------------------------------------------------------------------ */
 
 void np_changes_open(struct np_changes *changes, const struct np_node *list)
 {
@@ -164,7 +164,7 @@ static void add_change(struct np_changes *changes, const char *path, const struc
     changes->nr_new++;
 }
 
-/* --- changes of this start --------------------------------------------------------------------- */
+/* --- changes of this start ----------------------------------------------------------------- */
 
 /* Is one of the two paths the other, or above it? */
 static bool related(const char *text, const char *path)
@@ -278,7 +278,7 @@ int np_changes_take(const struct np_node *resolved, struct np_config *config, st
     return 0;
 }
 
-/* --- comparing configs ------------------------------------------------------------------------- */
+/* --- comparing configs --------------------------------------------------------------------- */
 
 /* Key paths that change no weight. The checkpoint's facts have precision and compute lanes; the
  * training set may be anywhere, for the facts have a checksum of its names and labels. */
@@ -385,7 +385,7 @@ static bool compare(struct comparison *c, const struct np_node *then, const stru
         if (!compare_child(
                 c, then->items[i]->key, then->items[i], np_node_get(now, then->items[i]->key)))
             return false;
-    for (int i = 0; i < now->nr_items; i++) /* new keys */
+    for (int i = 0; i < now->nr_items; i++) /* keys that only `now` has */
         if (!np_node_get(then, now->items[i]->key) &&
             !compare_child(c, now->items[i]->key, NULL, now->items[i]))
             return false;

@@ -258,7 +258,7 @@ int np_folder_find(const char *runs, const char *name, bool (*fits)(void *contex
     return 0;
 }
 
-/* --- checkpoints in it ----------------------------------------------------------------------- */
+/* --- checkpoints in it --------------------------------------------------------------------- */
 
 static bool is_file(const char *path)
 {
@@ -316,7 +316,7 @@ int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_e
     return 0;
 }
 
-/* --- weights --------------------------------------------------------------------------------- */
+/* --- weights ------------------------------------------------------------------------------- */
 
 /* The newest complete checkpoint of a run; skips damaged ones with a note. NULL: none, or
  * -ENOMEM in err. */

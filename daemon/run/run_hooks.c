@@ -28,7 +28,7 @@ static void send(struct np_run *run)
     np_ui_event(&run->ui, line);
 }
 
-/* --- bad samples ----------------------------------------------------------------------------- */
+/* --- bad samples --------------------------------------------------------------------------- */
 
 static void drain_bad(struct np_run *run)
 {
@@ -106,7 +106,7 @@ void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
     run->nr_bad = kept;
 }
 
-/* --- batches and steps ----------------------------------------------------------------------- */
+/* --- batches and steps --------------------------------------------------------------------- */
 
 static int on_batch(void *context, const struct np_batch *batch)
 {
@@ -253,7 +253,7 @@ static int on_step(void *context, const struct np_step_report *report)
     return probe_ends(run) ? -ECANCELED : 0;
 }
 
-/* --- evaluations ----------------------------------------------------------------------------- */
+/* --- evaluations --------------------------------------------------------------------------- */
 
 static void write_curves(struct np_run *run)
 {
@@ -351,7 +351,7 @@ void np_run_reload_curves(struct np_run *run)
     np_free(path);
 }
 
-/* --- boundaries ------------------------------------------------------------------------------ */
+/* --- boundaries ---------------------------------------------------------------------------- */
 
 /* Has a period of checkpoint.every ended since the previous boundary? Depends on the step only. */
 static bool checkpoint_due(const struct np_run *run, uint64_t step)

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/checkpoint_dir.h"
 #include "trainer/checkpoint/weights.h"
 
-/* --- arrays ---------------------------------------------------------------------------------- */
+/* --- arrays -------------------------------------------------------------------------------- */
 
 static int open_arrays(struct np_run *run, struct np_err *err)
 {
@@ -44,7 +44,7 @@ static int read_arrays(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* --- writing a checkpoint -------------------------------------------------------------------- */
+/* --- writing a checkpoint ------------------------------------------------------------------ */
 
 uint64_t np_run_checkpoint_bytes(const struct np_run *run)
 {
@@ -84,7 +84,6 @@ static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
     };
 }
 
-/* The state that the device stores beside the arrays. */
 static int read_device_state(struct np_run *run, struct np_err *err)
 {
     char *text = NULL;
@@ -228,7 +227,7 @@ double np_run_time_save(struct np_run *run)
     return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
 }
 
-/* --- opening --------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------- */
 
 /* Reads the newest complete checkpoint of the folder into the host arrays, and the position. */
 static int load_checkpoint(struct np_run *run, struct np_err *err)

@@ -34,7 +34,7 @@ struct np_run_pipeline {
     struct np_knobs knobs;           /* set once, with line_ns */
     struct np_snapshot start;        /* of the current window; ns 0: it begins with the next step */
     uint64_t line_ns;                /* time of the last line; 0: none, and the knobs are not set */
-    uint64_t blame_ns[NP_NR_STAGES]; /* when run->lately was last set to zero */
+    uint64_t blame_ns[NP_NR_STAGES]; /* its value when run->lately was last set to zero */
 };
 
 struct np_run {
@@ -45,7 +45,7 @@ struct np_run {
 
     char *dir; /* path of the run folder; NULL: not yet. Messages use np_run_name() */
     int lock_fd;
-    pthread_mutex_t say_lock; /* of the log: the watchdog also writes to it */
+    pthread_mutex_t say_lock; /* for the log: the watchdog also writes to it */
     struct np_run_log log;
     struct np_json line, facts;
     /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind();
@@ -56,7 +56,7 @@ struct np_run {
 
     struct np_setup setup;
     struct np_device *device;
-    bool device_absent; /* it could not be opened */
+    bool device_absent; /* the device could not be opened */
     enum np_dtype precision;
     int lanes, threads;
     struct np_plan *plan;
@@ -110,7 +110,8 @@ struct np_run {
     char opening[48]; /* text for np_run_at() while data are listed or unpacked */
 };
 
-/* --- run_say.c: shared by the parts; a part calls another part only where its line says so ---------- */
+/* --- run_say.c: shared by the parts. A part calls no other part but those that its line names
+ * --- */
 
 /* Prints to the screen and the run's log. warn: to stderr; any thread. */
 void np_run_say(struct np_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -136,7 +137,7 @@ void np_run_put_evals(
     struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
 double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */
 
-/* --- run_data.c ------------------------------------------------------------------------------------ */
+/* --- run_data.c ---------------------------------------------------------------------------- */
 
 int np_run_open_data(struct np_run *run, struct np_err *err);
 /* Sets samples, steps and sampler; again after run_place.c has changed the run's length. */
@@ -151,7 +152,7 @@ void np_run_sampler_options(const struct np_run *run, struct np_sampler_options 
  * of them at the end. The stored index of that set is deleted. */
 void np_run_say_changed(struct np_run *run, bool end);
 
-/* --- run_facts.c ----------------------------------------------------------------------------------- */
+/* --- run_facts.c --------------------------------------------------------------------------- */
 
 const char *np_run_facts_json(struct np_run *run); /* valid until the next call */
 /* Is data.train the set that the run in dir was trained on? -EINVAL names the difference. */
@@ -160,7 +161,7 @@ int np_run_check_data(
 /* Takes lanes and precision from the newest checkpoint; reports what has changed since. */
 int np_run_load_facts(struct np_run *run, struct np_err *err);
 
-/* --- run_place.c ----------------------------------------------------------------------------------- */
+/* --- run_place.c --------------------------------------------------------------------------- */
 
 /* Finds the run to resume: run->dir is its folder, locked, and the config gets its current values.
  * run->dir stays NULL if a new run begins. */
@@ -170,7 +171,7 @@ int np_run_new_folder(struct np_run *run, struct np_err *err);
 int np_run_take_own(
     const struct np_node *resolved, const char *dir, struct np_config *config, struct np_err *err);
 
-/* --- run_model.c ----------------------------------------------------------------------------------- */
+/* --- run_model.c --------------------------------------------------------------------------- */
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
@@ -181,13 +182,13 @@ int np_run_mark(struct np_run *run, struct np_err *err);
  * position and plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
 
-/* --- run_report.c ---------------------------------------------------------------------------------- */
+/* --- run_report.c -------------------------------------------------------------------------- */
 
 void np_run_report_start(struct np_run *run);
 /* Reads the weights from the device and writes result.json. */
 int np_run_report_done(struct np_run *run, struct np_err *err);
 
-/* --- run_pipeline.c -------------------------------------------------------------------------------- */
+/* --- run_pipeline.c ------------------------------------------------------------------------ */
 
 void np_run_observed(struct np_run *run, struct np_observed *ret_seen);
 /* After a step: every two seconds writes a line of the pipeline's counters. */
@@ -196,7 +197,7 @@ void np_run_pipeline_step(
 /* Fills the known fields of *progress and leaves the others as they were. */
 void np_run_progress(const struct np_run *run, struct np_progress *progress);
 
-/* --- run_hooks.c: calls run_data, run_model, run_pipeline ------------------------------------------- */
+/* --- run_hooks.c: calls run_data, run_model, run_pipeline ---------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */

@@ -86,7 +86,7 @@ int np_run_new_folder(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* --- may it resume? -------------------------------------------------------------------------- */
+/* --- may it resume? ------------------------------------------------------------------------ */
 
 struct place {
     struct np_node *facts;    /* of its newest checkpoint */
@@ -240,7 +240,7 @@ static int named_folder(struct np_run *run, const char *dir, struct np_err *err)
     return code;
 }
 
-/* --- the newest run that fits ------------------------------------------------------------------ */
+/* --- the newest run that fits -------------------------------------------------------------- */
 
 #define MAX_NAMED 3
 
@@ -337,6 +337,6 @@ int np_run_find_folder(struct np_run *run, struct np_err *err)
     if (code < 0)
         return np_err_context(err, "--resume");
     code = np_folder_lock(run->dir, &run->lock_fd, err);
-    run->usage = code == -EBUSY; /* as long as that run is running */
+    run->usage = code == -EBUSY; /* another process is training that run */
     return code;
 }

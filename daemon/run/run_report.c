@@ -6,7 +6,7 @@
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/weights.h"
 
-#define MIN_CHECKPOINTS (64ull << 20) /* bytes of all checkpoints together that are reported */
+#define MIN_CHECKPOINTS (64ull << 20) /* bytes of all checkpoints; fewer are not reported */
 
 static void say_checkpoints(struct np_run *run)
 {

@@ -19,7 +19,7 @@
 
 #define LIVE_BYTES (1u << 20)   /* of metrics.jsonl: a pipeline line is 3 KiB, a step's 0.2 */
 #define TAIL_BYTES (256u << 10) /* the same without `live` */
-#define MAX_LINES  4096         /* of the tail */
+#define MAX_LINES  4096
 
 const char *const np_run_states[] = {"running", "done", "failed", "stopped"};
 
@@ -34,7 +34,7 @@ static time_t regular(const char *dir, const char *name)
     return is ? stat_.st_mtime : 0;
 }
 
-/* --- its process ------------------------------------------------------------------------------ */
+/* --- its process --------------------------------------------------------------------------- */
 
 /* Reads at most the last max_bytes of a regular file. NULL: no such file, or out of memory.
  * np_free. */
@@ -95,7 +95,7 @@ static int holder_of(const char *dir)
     return held ? pid : 0;
 }
 
-/* --- metrics.jsonl ---------------------------------------------------------------------------- */
+/* --- metrics.jsonl ------------------------------------------------------------------------- */
 
 static void take_set(struct np_found_run *run, const char *set)
 {
@@ -113,7 +113,7 @@ static void take_eval(struct np_found_run *run, const struct np_node *line)
         run->loss = np_node_number(line, val ? "val_loss" : "test_loss", NAN);
     }
     take_set(run, val ? "val" : "test");
-    if (!isnan(accuracy) && !(accuracy < run->best_accuracy)) { /* of equal ones the first */
+    if (!isnan(accuracy) && !(accuracy < run->best_accuracy)) { /* of equal ones the first counts */
         run->best_accuracy = accuracy;
         run->best_step = np_node_number(line, "step", NAN);
     }
@@ -212,7 +212,7 @@ static void take_metrics(struct np_found_run *run, bool live)
     read_progress(run);
 }
 
-/* --- result.json, checkpoints, config.yaml --------------------------------------------------------- */
+/* --- result.json, checkpoints, config.yaml ------------------------------------------------- */
 
 static void take_overrides(struct np_found_run *run, const struct np_node *from)
 {
@@ -275,7 +275,7 @@ static void take_best(struct np_found_run *run)
     np_free(path);
 }
 
-/* --- one run ---------------------------------------------------------------------------------- */
+/* --- one run ------------------------------------------------------------------------------- */
 
 static bool is_run(const char *dir)
 {
@@ -390,7 +390,7 @@ char *np_runs_folder(const char *runs, const char *word)
     return found;
 }
 
-/* --- as the service sends them -------------------------------------------------------------- */
+/* --- as the service sends them ------------------------------------------------------------- */
 
 static void write_run(struct np_json *json, const struct np_found_run *run)
 {

@@ -23,8 +23,8 @@ struct np_found_run {
     struct np_progress progress;
     double train_loss, lr;           /* of the last step; NAN: unknown, as for all numbers here */
     double loss, accuracy;           /* of the final test, else of the last evaluation */
-    double best_accuracy, best_step; /* of the evaluations while training */
-    char set[8];                     /* the set of those: "val", "test"; "": none was made */
+    double best_accuracy, best_step; /* the best evaluation while training */
+    char set[8];                     /* the evaluated set: "val", "test"; "": no evaluation yet */
     uint64_t bytes;                  /* on the disk */
     char *message;                   /* why it failed; NULL: it did not fail. Owned */
     struct np_node *config, *overrides; /* its config.yaml; the texts of -o. Owned; NULL: none */

@@ -123,7 +123,7 @@ struct line {
     int width;
 };
 
-/* Appends a piece, or leaves it out if it does not fit. */
+/* Leaves out a piece that does not fit. */
 __attribute__((format(printf, 2, 3))) static void append(
     const struct line *line, const char *format, ...)
 {

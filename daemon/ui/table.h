@@ -17,12 +17,12 @@ struct np_column {
     bool cuts;        /* may be cut, down to its head or 8 columns */
     int spare;      /* left out if the table is too wide, the highest first; 0: never; -1: always */
     bool if_any;    /* left out if all its cells are empty */
-    int live_spare; /* as spare, in a live table */
+    int live_spare; /* replaces `spare` in a live table */
 };
 
 struct np_table_row {
     char cells[NP_TABLE_MAX_COLUMNS][NP_TABLE_CELL];
-    const char *colour; /* escape for the cell in column `coloured`, or NULL */
+    const char *colour; /* escape sequence for the cell in column `coloured`, or NULL */
 };
 struct np_table {
     const struct np_column *columns;

@@ -8,7 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define ESCAPE_MS 20 /* the rest of an escape sequence comes within this */
+#define ESCAPE_MS 20 /* the rest of an escape sequence arrives within this time */
 
 int np_terminal_columns(int fd)
 {
@@ -138,7 +138,7 @@ int np_terminal_key(struct np_terminal *screen, int ms)
         return info.ssi_signo == SIGWINCH ? NP_KEY_SIZE : NP_KEY_END;
     if (!fds[1].revents)
         return NP_KEY_NONE;
-    ssize_t nr = read(STDIN_FILENO, bytes, 1); /* one key at a time; the others wait */
+    ssize_t nr = read(STDIN_FILENO, bytes, 1); /* one key per call */
     if (nr == 1 && bytes[0] == '\033' && poll(&fds[1], 1, ESCAPE_MS) == 1)
         nr += read(STDIN_FILENO, bytes + 1, sizeof(bytes) - 1);
     return nr <= 0 ? NP_KEY_END : key_of(bytes, nr); /* the terminal is closed */
