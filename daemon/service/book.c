@@ -137,11 +137,12 @@ bool np_book_notifies(const struct np_service_options *options, const struct np_
 int np_book_commit(struct np_service *service, struct np_service_run *run,
     const struct np_entry *to, struct np_err *err)
 {
-    const bool was_over = np_entry_is_over(&run->entry), is_over = np_entry_is_over(to);
+    const bool was_finished = np_entry_is_finished(&run->entry),
+               is_finished = np_entry_is_finished(to);
     struct np_entry written = *to;
 
-    if (is_over != was_over) /* without on_end and webhook, the run counts as notified */
-        written.notified = is_over && !np_book_notifies(&service->options, to);
+    if (is_finished != was_finished) /* without on_end and webhook, the run counts as notified */
+        written.notified = is_finished && !np_book_notifies(&service->options, to);
     const int code = np_queue_update(service->queue, &written, err);
     if (code < 0)
         return code;

@@ -24,7 +24,7 @@ void np_problem_write(struct np_json *json, const char *file, int line, int colu
     np_json_close(json, '}');
 }
 
-static int say_failure(const struct np_check *check, int out_fd, int code)
+static int print_failure(const struct np_check *check, int out_fd, int code)
 {
     struct np_json json = {0};
 
@@ -63,7 +63,7 @@ static int be_checker(const void *context, int out_fd)
     else if (dup2(config_fd, STDIN_FILENO) < 0 || dup2(out_fd, STDOUT_FILENO) < 0 ||
              execv("/proc/self/exe", (char *const *)words) < 0)
         code = -errno;
-    return say_failure(check, out_fd, code) < 0;
+    return print_failure(check, out_fd, code) < 0;
 }
 
 int np_checker_start(

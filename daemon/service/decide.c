@@ -131,6 +131,6 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     }
     if (code == NP_EXIT_DONE || code == NP_EXIT_STOPPED)
         to->retries = 0;
-    if (np_entry_is_over(to))
+    if (np_entry_is_finished(to))
         to->ended = end->now;
 }

@@ -161,7 +161,7 @@ static bool is_missing(
     return true;
 }
 
-void np_devices_say_missing(struct np_service *service)
+void np_devices_mark_missing(struct np_service *service)
 {
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_service_run *run = service->runs[i];
@@ -207,7 +207,7 @@ int np_devices_drain(struct np_service *service, const char *name, bool drained,
     return code;
 }
 
-void np_devices_say_suspects(struct np_service *service)
+void np_devices_mark_suspect(struct np_service *service)
 {
     const struct np_service_options *options = &service->options;
 
@@ -241,7 +241,7 @@ int np_devices_hold_all(struct np_service *service, bool held, struct np_err *er
 
 /* --- running `nnpipe devices` ----------------------------------------------------------------- */
 
-static void ask(struct np_service *service)
+static void start_finder(struct np_service *service)
 {
     const struct np_child_start start = {.uid = geteuid(),
         .gid = getegid(),
@@ -262,7 +262,7 @@ int np_devices_begin(struct np_service *service, struct np_err *err)
     service->find_at = 0;
     if (service->options.auto_slots > 0) {
         take_known(service);
-        ask(service);
+        start_finder(service);
     } else { /* with a list, runs do not wait for GPUs that are gone */
         char *path = path_of(service);
 
@@ -282,7 +282,7 @@ static void take_answer(struct np_service *service)
     np_queue_drained(service->queue, mark, service, NULL);
     service->find_at = 0;
     service->version++;
-    np_devices_say_missing(service);
+    np_devices_mark_missing(service);
 }
 
 void np_devices_turn(struct np_service *service)
@@ -298,5 +298,5 @@ void np_devices_turn(struct np_service *service)
     if (code != 0)
         np_child_stop(&service->finder);
     if (service->finder.pid == 0 && service->find_at > 0 && np_book_ticks() >= service->find_at)
-        ask(service);
+        start_finder(service);
 }

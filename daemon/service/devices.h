@@ -23,8 +23,8 @@ int np_devices_hold_all(struct np_service *service, bool held, struct np_err *er
 struct np_slotted *np_devices_find(
     const struct np_service *service, const char *name); /* or NULL */
 /* Set the reason of queued runs whose device is missing, or suspect. */
-void np_devices_say_missing(struct np_service *service);
-void np_devices_say_suspects(struct np_service *service);
+void np_devices_mark_missing(struct np_service *service);
+void np_devices_mark_suspect(struct np_service *service);
 
 /* Parses the output of `nnpipe devices --json` and replaces devices (nr of NP_MAX_DEVICES): the
  * usable ones get nr_slots each; GPUs that were there before and cannot be used now stay without

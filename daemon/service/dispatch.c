@@ -185,7 +185,7 @@ static int check_after(const struct np_dispatch *d, const struct np_entry *entry
 
         if (!other || other->state == NP_ENTRY_DONE)
             continue;
-        if (np_entry_is_over(other)) {
+        if (np_entry_is_finished(other)) {
             *ret_id = other->id;
             return -1;
         }

@@ -128,7 +128,7 @@ static void take_process(int code, struct np_worker *worker, struct answer *answ
 {
     answer->code = code;
     if (code == 0)
-        answer->code = np_pid_fd_is_over(worker->pid_fd)
+        answer->code = np_pid_fd_has_ended(worker->pid_fd)
                            ? -ECHILD
                            : np_process_text(worker->pid, answer->text, sizeof(answer->text));
     if (answer->code == -ESRCH && code == 0)

@@ -99,7 +99,7 @@ int np_hook_run(const struct np_hook *hook)
 
 /* The address is often a secret, and others may read the log: so neither the address nor curl's
  * message, which contains it. */
-static void say_failed(CURLcode code, long status)
+static void log_failure(CURLcode code, long status)
 {
     if (code == CURLE_HTTP_RETURNED_ERROR)
         fprintf(stderr, "nnpipe daemon: webhook: the server answered with status %ld\n", status);
@@ -128,7 +128,7 @@ static void post(const char *address, const char *json)
         curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     }
     if (code != CURLE_OK)
-        say_failed(code, status);
+        log_failure(code, status);
     curl_slist_free_all(fields);
     if (curl)
         curl_easy_cleanup(curl);

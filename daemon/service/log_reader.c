@@ -225,7 +225,7 @@ static bool is_object(const char *text, size_t bytes)
 
 /* Writes at most max whole lines and returns their bytes. An incomplete line is left for the next
  * call. */
-static size_t say_points(FILE *out, const char *text, size_t bytes, int64_t max)
+static size_t write_points(FILE *out, const char *text, size_t bytes, int64_t max)
 {
     size_t at = 0;
 
@@ -273,13 +273,13 @@ static int64_t place_of_lines(int fd, const struct np_metrics_request *request, 
 }
 
 /* Returns the next position. */
-static int64_t say_metrics(
+static int64_t write_metrics(
     FILE *out, const struct np_metrics_request *request, int fd, int64_t size)
 {
     char *text = np_try_alloc(NP_MAX_METRICS, NULL);
     const int64_t from = place_of_lines(fd, request, size);
     const ssize_t nr = text ? pread(fd, text, NP_MAX_METRICS, (off_t)from) : 0;
-    const size_t used = nr > 0 ? say_points(out, text, (size_t)nr, request->max_points) : 0;
+    const size_t used = nr > 0 ? write_points(out, text, (size_t)nr, request->max_points) : 0;
     int64_t next = from + (int64_t)used;
 
     if (used == 0 && nr == (ssize_t)NP_MAX_METRICS) { /* not a run's: no line is so long */
@@ -302,7 +302,7 @@ int np_reader_metrics(const void *context, int out_fd)
     if (out) {
         fputs("{\"points\": [", out);
         if (fd >= 0)
-            next = say_metrics(out, request, fd, size);
+            next = write_metrics(out, request, fd, size);
         fprintf(out, "], \"next\": %lld}\n", (long long)next);
         failed = fclose(out) != 0;
     }

@@ -35,7 +35,7 @@ struct np_names {
     char number[16];       /* of a user beyond MAX_NAMES */
 };
 
-struct question {
+struct lookup {
     uid_t uid;
     np_name_fn *look_up;
 };
@@ -50,12 +50,12 @@ static int look_up(uid_t uid, char *name, size_t bytes)
     return code;
 }
 
-static int be_asker(const void *context, int out_fd)
+static int be_lookup(const void *context, int out_fd)
 {
-    const struct question *question = context;
+    const struct lookup *lookup = context;
     char text[TEXT + 1] = "-";
 
-    if (question->look_up(question->uid, text + 1, TEXT) < 0)
+    if (lookup->look_up(lookup->uid, text + 1, TEXT) < 0)
         return 1;
     text[0] = text[1] ? '+' : '-';
     return np_child_write(out_fd, text, strlen(text)) < 0;
@@ -99,15 +99,15 @@ static struct name *add(struct np_names *names, uid_t uid)
     return name;
 }
 
-static void ask_next(struct np_names *names)
+static void look_up_next(struct np_names *names)
 {
     for (int i = 0; i < names->nr && names->child.pid == 0; i++) {
         struct name *name = &names->names[i];
-        const struct question question = {.uid = name->uid, .look_up = names->look_up};
+        const struct lookup lookup = {.uid = name->uid, .look_up = names->look_up};
         const struct np_child_start start = {.uid = geteuid(),
             .gid = getegid(),
-            .work = be_asker,
-            .context = &question,
+            .work = be_lookup,
+            .context = &lookup,
             .epoll_fd = names->epoll_fd,
             .max_s = MAX_S,
             .max_bytes = TEXT};
@@ -133,7 +133,7 @@ const char *np_names_of(struct np_names *names, uid_t uid, bool *is_name)
     }
     if (np_now_ns() >= name->until_ns)
         name->wanted = true;
-    ask_next(names);
+    look_up_next(names);
     if (is_name)
         *is_name = name->is_name;
     return name->text;
@@ -165,6 +165,6 @@ bool np_names_turn(struct np_names *names)
         if (code != 0)
             np_child_stop(&names->child);
     }
-    ask_next(names);
+    look_up_next(names);
     return changed;
 }

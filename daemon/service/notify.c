@@ -107,7 +107,7 @@ static void record_notified(struct np_service *service, int64_t id, double ended
 {
     struct np_service_run *run = np_book_run(service, id);
 
-    if (!run || !np_entry_is_over(&run->entry) || run->entry.ended != ended)
+    if (!run || !np_entry_is_finished(&run->entry) || run->entry.ended != ended)
         return;
     struct np_entry to = run->entry;
     to.notified = true;
@@ -220,7 +220,7 @@ void np_notify_turn(struct np_service *service)
         const struct np_entry *entry = service->entries[i];
         struct np_err err = {0};
 
-        if (!np_entry_is_over(entry) || entry->notified || is_under_way(notifiers, entry->id))
+        if (!np_entry_is_finished(entry) || entry->notified || is_under_way(notifiers, entry->id))
             continue;
         if (!np_book_notifies(&service->options, entry)) { /* the settings have changed */
             record_notified(service, entry->id, entry->ended);

@@ -123,7 +123,7 @@ void np_entry_fini(struct np_entry *entry)
     *entry = (struct np_entry){0};
 }
 
-bool np_entry_is_over(const struct np_entry *entry)
+bool np_entry_is_finished(const struct np_entry *entry)
 {
     return entry->state == NP_ENTRY_STOPPED || entry->state == NP_ENTRY_DONE ||
            entry->state == NP_ENTRY_FAILED || entry->state == NP_ENTRY_TIMEOUT;

@@ -82,7 +82,7 @@ struct np_entry {
 };
 void np_entry_fini(struct np_entry *entry);
 /* Finished: stopped, done, failed or timeout. */
-bool np_entry_is_over(const struct np_entry *entry);
+bool np_entry_is_finished(const struct np_entry *entry);
 /* Running, pausing, yielding or stopping. */
 bool np_entry_has_worker(const struct np_entry *entry);
 /* The index of this ID in a list sorted by ID; -1: none. */

@@ -100,7 +100,7 @@ void np_retention_turn(struct np_service *service)
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_service_run *run = service->runs[i];
 
-        if (!np_entry_is_over(&run->entry) || !run->entry.dir)
+        if (!np_entry_is_finished(&run->entry) || !run->entry.dir)
             continue;
         if (run->spare == UNKNOWN) {
             begin(service, run, false);
@@ -147,10 +147,10 @@ static const struct np_entry *beyond_number(const struct np_service_options *opt
     const struct np_entry *oldest = NULL;
 
     for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]))
+        if (np_entry_is_finished(entries[i]))
             ++*np_owners_count(over, entries[i]->uid);
     for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]) &&
+        if (np_entry_is_finished(entries[i]) &&
             *np_owners_count(over, entries[i]->uid) > options->keep_runs &&
             (!oldest || entries[i]->ended < oldest->ended))
             oldest = entries[i];
@@ -177,7 +177,7 @@ int64_t np_retention_oldest(const struct np_service_options *options,
         beyond = beyond_number(options, entries, nr, &over);
     np_owners_fini(&over);
     for (int i = 0; i < nr; i++)
-        if (np_entry_is_over(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
+        if (np_entry_is_finished(entries[i]) && (!oldest || entries[i]->ended < oldest->ended))
             oldest = entries[i];
     if (!beyond && oldest && options->keep_s > 0 && now - oldest->ended > options->keep_s)
         beyond = oldest;

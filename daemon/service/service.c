@@ -67,7 +67,7 @@ static int apply_options(struct np_service *service, struct np_err *err)
     const int code = np_devices_begin(service, err);
     char text[NP_LIMITS_TEXT];
 
-    np_devices_say_missing(service);
+    np_devices_mark_missing(service);
     if (code == 0 && np_service_lacks_limits(service, text, sizeof(text)))
         fprintf(stderr, "nnpipe daemon: %s\n", text);
     return code;
@@ -181,7 +181,7 @@ static void take_names(struct np_service *service)
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_entry to = service->runs[i]->entry;
 
-        if (*to.user || np_entry_is_over(&to))
+        if (*to.user || np_entry_is_finished(&to))
             continue;
         np_book_name_user(service, &to);
         if (*to.user)
@@ -243,7 +243,7 @@ static void dispatch(struct np_service *service)
                                                                    : NP_DISK_WAIT_S};
     check_program(service);
     if (!service->replaced)
-        np_devices_say_suspects(service);
+        np_devices_mark_suspect(service);
     const bool waits =
         service->stopping || service->held || service->replaced || d.ticks < service->start_at;
     const int nr = waits ? 0 : np_dispatch(&d, orders, MAX_ORDERS);

@@ -116,7 +116,7 @@ static void note_process(struct np_service *service, struct np_service_run *run,
 static bool take_process(
     struct np_service *service, struct np_service_run *run, int code, const char *text)
 {
-    if (np_pid_fd_is_over(run->found.pid_fd) ||
+    if (np_pid_fd_has_ended(run->found.pid_fd) ||
         (code == 0 && strcmp(text, run->entry.process) != 0)) {
         record_over(run);
         return true;

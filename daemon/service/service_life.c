@@ -236,7 +236,7 @@ static void watch_start(struct np_service_run *run, double now)
 static void watch_process(struct np_service *service, struct np_service_run *run)
 {
     const double now = np_book_ticks();
-    const bool is_over = np_pid_fd_is_over(run->worker.pid_fd);
+    const bool is_over = np_pid_fd_has_ended(run->worker.pid_fd);
 
     watch_start(run, now);
     if (is_over)

@@ -15,7 +15,7 @@ int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_
     if (!np_access_is_limited(&service->access, uid))
         return 0;
     for (int i = 0; i < service->nr_runs; i++)
-        nr += service->entries[i]->uid == uid && !np_entry_is_over(service->entries[i]);
+        nr += service->entries[i]->uid == uid && !np_entry_is_finished(service->entries[i]);
     if (nr < max)
         return 0;
     return np_err_set(err, -EDQUOT,

@@ -36,7 +36,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     code = added.dir ? np_book_add(service, &added, err) : -ENOMEM;
     np_free(added.dir);
     if (code == 0)
-        np_devices_say_missing(service);
+        np_devices_mark_missing(service);
     else /* the run must not be in the file only */
         np_queue_remove(service->queue, added.id, NULL);
     return code;
@@ -50,14 +50,14 @@ static int leave(struct np_service *service, struct np_service_run *run, enum np
 
     if (to.state == going || to.state == gone)
         return -EALREADY;
-    if (np_entry_is_over(&to))
+    if (np_entry_is_finished(&to))
         return np_err_set(err, -EINVAL, "run %lld has finished: it is %s", (long long)run->entry.id,
             np_entry_states[to.state]);
     if (to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is being stopped", (long long)run->entry.id);
     to.state = np_entry_has_worker(&to) ? going : gone;
     to.reason[0] = '\0';
-    if (np_entry_is_over(&to))
+    if (np_entry_is_finished(&to))
         to.ended = np_book_now();
     const int code = np_book_commit(service, run, &to, err);
     if (code == 0)
@@ -82,7 +82,7 @@ int np_service_resume(struct np_service *service, struct np_service_run *run, st
     if (to.state == NP_ENTRY_QUEUED || to.state == NP_ENTRY_RUNNING ||
         to.state == NP_ENTRY_YIELDING)
         return -EALREADY;
-    if (np_entry_is_over(&to) || to.state == NP_ENTRY_STOPPING)
+    if (np_entry_is_finished(&to) || to.state == NP_ENTRY_STOPPING)
         return np_err_set(err, -EINVAL, "run %lld is %s, not paused", (long long)run->entry.id,
             np_entry_states[to.state]);
     /* A pausing run is queued when its worker has ended. */
@@ -110,7 +110,7 @@ static int64_t waiting_for(const struct np_service *service, int64_t id)
     for (int i = 0; i < service->nr_runs; i++) {
         const struct np_entry *entry = service->entries[i];
 
-        for (int k = 0; k < entry->nr_after && !np_entry_is_over(entry); k++)
+        for (int k = 0; k < entry->nr_after && !np_entry_is_finished(entry); k++)
             if (entry->after[k] == id)
                 return entry->id;
     }
@@ -123,7 +123,7 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
     int64_t next;
     int code;
 
-    if (!np_entry_is_over(&run->entry))
+    if (!np_entry_is_finished(&run->entry))
         return np_err_set(err, -EBUSY, "run %lld is %s: stop it first", (long long)run->entry.id,
             np_entry_states[run->entry.state]);
     if (run->entry.state != NP_ENTRY_DONE && (next = waiting_for(service, id)) > 0)

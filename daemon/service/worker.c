@@ -235,7 +235,7 @@ int np_worker_find(const char *text, struct np_worker *ret_worker)
     return 0;
 }
 
-bool np_pid_fd_is_over(int pid_fd)
+bool np_pid_fd_has_ended(int pid_fd)
 {
     struct pollfd poll_ = {pid_fd, POLLIN, 0};
 

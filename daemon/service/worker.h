@@ -97,7 +97,7 @@ void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exi
 /* Closes the descriptors; a worker that has started continues. */
 void np_worker_forget(struct np_worker *worker);
 
-bool np_pid_fd_is_over(int pid_fd); /* has the process ended? */
+bool np_pid_fd_has_ended(int pid_fd);
 
 /* Runs as systemd units instead of children (systemd/worker_unit.c). All are Required. Each blocks,
  * usually for milliseconds, so a short-lived child calls them (errand.c). */

@@ -348,7 +348,7 @@ Test(dispatch, random_events_end_with_every_run_finished, .timeout = 60)
             let_pass();
             over = 0;
             for (int i = 0; i < nr_entries; i++)
-                over += np_entry_is_over(&entries[i]);
+                over += np_entry_is_finished(&entries[i]);
         }
         cr_assert_eq(over, MOST, "day %u: %d of %d over", day, over, MOST);
     }

@@ -238,7 +238,7 @@ static bool turn_log(struct np_call *call, struct np_wait *wait)
 {
     struct np_log_request *query = &wait->log;
 
-    if (query->wait_s > 0 && np_entry_is_over(&call->run->entry)) {
+    if (query->wait_s > 0 && np_entry_is_finished(&call->run->entry)) {
         np_child_stop(&wait->child);
         query->wait_s = 0;
     }
