@@ -42,10 +42,10 @@ struct profiling {
     char *dir;
     char *advised;                   /* --verify: the config with the advice; NULL: none */
     struct np_trace *trace;          /* opened first, so that a wrong path fails at once */
-    struct np_profile profile, then; /* then: of --compare */
+    struct np_profile profile, then; /* then: the older one of --compare */
     struct np_comparison comparison;
     struct np_tuning tuning;
-    bool wrong_cap; /* --tune: too small for the measured run */
+    bool wrong_cap; /* a cap of --tune is too small for the measured run */
 };
 
 /* --- measuring ----------------------------------------------------------------------------- */

@@ -52,7 +52,8 @@ void np_deep_judge(const struct np_deep *deep, double base, struct np_model *mod
     for (int s = 0; s < NP_NR_STAGES; s++) {
         const double clearly = best == (int)verdict->limiter ? fmax(CLEARLY, 2 * noise) : 0;
 
-        if (s == NP_STAGE_STEP) /* named where nothing else is */
+        if (s ==
+            NP_STAGE_STEP) /* the step is the useful work: the limiter only if no other stage is */
             continue;
         if (gain_of(deep, base, s) > best_gain * (1 + clearly)) {
             best = s;

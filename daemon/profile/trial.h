@@ -62,7 +62,7 @@ void np_deep_add(struct np_deep *deep, enum np_stage stage, const struct np_obse
 void np_deep_judge(const struct np_deep *deep, double base, struct np_model *model, double noise,
     struct np_profile_verdict *verdict);
 
-#define NP_WARMUP_S 0.7 /* of a trial */
+#define NP_WARMUP_S 0.7
 #define NP_TRIAL_S  2.0
 #define NP_FILL_S   12.0 /* longest wait for a cache's first epoch */
 struct np_measure_options {
@@ -90,7 +90,7 @@ struct np_comparison {
     bool regressed;      /* slower by more than that */
     enum np_stage stage; /* if regressed: the stage whose cost per image explains most of it */
     double share;        /* old rate with that stage's new cost / old rate - 1 */
-    char text[400];      /* a sentence or two */
+    char text[400];
 };
 /* For one config on one machine. Pure arithmetic. -EINVAL: batch, device or precision differ. */
 int np_profile_compare(const struct np_profile *then, const struct np_profile *now,

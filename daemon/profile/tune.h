@@ -21,8 +21,8 @@ struct np_tune_options {
 
 struct np_tune_trial {
     struct np_knobs knobs;
-    double rate;      /* 0: not possible */
-    double predicted; /* by the model */
+    double rate; /* 0: not possible */
+    double predicted;
 };
 
 struct np_tuned {

@@ -22,7 +22,7 @@
 #include "loader/base/io.h"
 
 #define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
-#define NR_SEGMENTS 4          /* that are kept */
+#define NR_SEGMENTS 4          /* segments kept */
 #define REPORT_NS   1000000000ull
 #define NOT_ENDED   (-1)
 

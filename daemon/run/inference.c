@@ -258,9 +258,9 @@ char *np_inference_config(const char *weights)
     if (is_there(folder, "config.yaml"))
         path = np_format("%s/config.yaml", folder);
     else if (is_there(folder, "manifest.json") && is_there(folder, "../../config.yaml"))
-        path = np_format("%s/../../config.yaml", folder); /* of a checkpoint's folder */
+        path = np_format("%s/../../config.yaml", folder); /* folder: a checkpoint */
     else if (is_there(outer, "manifest.json") && is_there(outer, "../../config.yaml"))
-        path = np_format("%s/../../config.yaml", outer); /* of a file in it */
+        path = np_format("%s/../../config.yaml", outer); /* outer: a checkpoint */
     np_free(folder);
     np_free(outer);
     return path;

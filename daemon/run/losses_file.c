@@ -14,9 +14,9 @@ struct file {
     FILE *in;
     const char *path;
     uint32_t batch;
-    uint64_t nr_train, nr_steps; /* of the run */
-    uint64_t nr_records;         /* complete ones */
-    unsigned char *record;       /* 8 + 4 * batch bytes */
+    uint64_t nr_train, nr_steps;
+    uint64_t nr_records;   /* complete ones */
+    unsigned char *record; /* 8 + 4 * batch bytes */
     size_t record_bytes;
 };
 
