@@ -28,7 +28,7 @@ bool np_cache_find(
     const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached);
 /* A hint: np_cache_find() will be called for the sample soon. Any thread. */
 void np_cache_expect(const struct np_cache *cache, int set, uint64_t sample);
-/* Would np_cache_put() store these bytes? Another thread may store them first. */
+/* True: np_cache_put() would store these bytes, unless another thread does so first. */
 bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes);
 /* Copies a sample into the cache, unless it is there, another thread is writing it, or the limit is
  * reached. Any thread. */

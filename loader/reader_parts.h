@@ -18,7 +18,7 @@ struct np_job {
     int nr_tries;
     uint64_t tried_ns;  /* the last submission */
     uint64_t submit_ns; /* time of opening and submitting: np_stat_pass() */
-    int own_fd;         /* the file of this sample alone; -1: none */
+    int own_fd;         /* of the sample's own file; -1: not open */
     bool in_flight;
     bool direct;                /* read past the page cache: np_io_widen() */
     uint8_t front[NP_IO_BLOCK]; /* saved bytes that the widened read overwrites */

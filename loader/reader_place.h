@@ -1,5 +1,5 @@
-/* Is a reader thread inside a call that may hang with the storage? np_reader_join() abandons a
- * thread that hangs in one, and waits for any other. */
+/* Records whether a reader thread is inside a call that may hang with the storage. np_reader_join()
+ * abandons a thread that hangs in one, and waits for any other. */
 #ifndef NP_READER_PLACE_H
 #define NP_READER_PLACE_H
 

@@ -8,7 +8,7 @@
 #include "loader/base/clock.h"
 #include "loader/reader_parts.h"
 
-/* the pauses before retries */
+/* Pauses before the retries. */
 static const int backoff_ms[] = {10, 100, 1000};
 enum { NR_RETRIES = sizeof(backoff_ms) / sizeof(*backoff_ms) };
 
@@ -75,7 +75,7 @@ static int open_own(struct np_reader *reader, struct np_job *job, int fd)
     return take_place(reader, job) ? 1 : 0;
 }
 
-/* As open_own(). */
+/* Returns as open_own(). */
 static int submit(struct np_reader *reader, struct np_job *job)
 {
     const struct np_set *set = np_reader_set(reader, job);

@@ -47,11 +47,11 @@ struct np_making {
     const struct np_ticket *ticket;
     uint64_t sample;                /* the ticket's sample, or its replacement */
     const struct np_record *record; /* of the sample, with the current size of its file */
-    uint64_t mtime_ns; /* of the file of this sample alone; 0: in a shard, or not known */
+    uint64_t mtime_ns;              /* of its own file; 0: it is in a shard, or not known */
     struct np_row_entries *entries; /* the caller allocates it; the stages fill it */
     bool whole;                     /* the whole record must be read */
-    uint8_t *out;                   /* the row's pixels */
-    struct np_row *about;           /* receives source size, geometry and residence */
+    uint8_t *out;
+    struct np_row *about; /* receives source size, geometry and residence */
 
     uint64_t source;         /* by find: the sample whose record and extent these are */
     struct np_cached cached; /* by find: the cache's entry; data NULL: none */

@@ -9,9 +9,8 @@
 #include "loader/base/stat.h"
 
 #define BEHIND       64           /* zeros behind an output: decoders and resizers may read them */
-#define SAMPLE_BYTES (256u << 10) /* max mean of the outputs */
+#define SAMPLE_BYTES (256u << 10) /* max mean size of an output */
 
-/* An output of a stage. */
 struct output {
     uint64_t sample;
     uint8_t *data;

@@ -19,7 +19,6 @@ struct np_bench {
     struct np_stat *stat;
 };
 
-/* Each call measures its part and prints the result. */
 int np_bench_loader(struct np_bench *bench, struct np_err *err);
 int np_bench_io(struct np_bench *bench, struct np_err *err);
 int np_bench_feed(struct np_bench *bench, struct np_err *err);

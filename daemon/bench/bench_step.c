@@ -11,7 +11,7 @@
 #include "trainer/plan.h"
 
 #define WARMUP_STEPS 3
-#define MAX_TIMES    100000
+#define MAX_TIMES    100000 /* steps whose times are stored */
 
 struct step_bench {
     struct np_device *device;
@@ -23,7 +23,7 @@ struct step_bench {
     size_t labels_at;
     struct np_event passed[2]; /* of the newest step and the previous one */
     uint64_t last_ns;          /* end of the newest finished step */
-    double *ms;                /* of each step */
+    double *ms;
     size_t nr_steps;
     double seconds;
 };
@@ -47,7 +47,6 @@ static int write_weights(struct np_bench *bench, const struct step_bench *step, 
     return code;
 }
 
-/* Makes random pixels and labels on the device. */
 static int make_batch(struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const struct np_graph *graph = bench->setup.graph;

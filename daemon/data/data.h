@@ -24,7 +24,6 @@ struct np_data_set {
     const struct np_config *split; /* only the samples that its data.split keeps; NULL: all */
 };
 
-/* The operands CONFIG|PATH... */
 struct np_data_sets {
     struct np_config *config;        /* NULL: paths */
     struct np_source_options *paths; /* owned; of paths */
@@ -33,7 +32,6 @@ struct np_data_sets {
     int nr_sets;
 };
 
-/* The flags that choose sets. */
 struct np_data_choice {
     const char *split;  /* "train", "test", "val"; NULL: all of a config */
     const char *source; /* of paths: their format; NULL: chosen by their names */
@@ -88,7 +86,7 @@ bool np_data_number(
     const char *flag, const char *text, bool bytes, int64_t min, int64_t max, int64_t *number);
 /* Writes "FILE:MEMBER" or "FILE" of a sample, for messages. */
 void np_data_place(const struct np_index *index, uint64_t sample, char *text, size_t text_bytes);
-/* Prints a usage error. Returns NP_EXIT_USAGE. */
+/* Returns NP_EXIT_USAGE. */
 int np_data_usage(const char *text);
 
 #endif

@@ -25,7 +25,6 @@ static bool is_config(const char *operand)
     return strcmp(operand, "-") == 0 || ends_with(operand, ".yaml") || ends_with(operand, ".yml");
 }
 
-/* The probable format of a path. */
 static const char *guess_source(const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;

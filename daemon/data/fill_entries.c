@@ -127,7 +127,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Runs the threads; the calling thread is one of them. */
+/* The calling thread is one of the threads. */
 static int run(struct fill *fill, int nr, struct np_filled *filled, struct np_err *err)
 {
     struct worker *workers = np_alloc(sizeof(*workers) * (size_t)nr);

@@ -41,7 +41,6 @@ static bool is_choice(const char *path, const struct np_node *base, const struct
     return false;
 }
 
-/* Removes keys of the base that a key of own excludes. */
 static void drop_excluded(const char *path, struct np_node *base, const struct np_node *own)
 {
     static const struct {
@@ -228,7 +227,6 @@ static int no_memory(struct chain *chain, const struct np_err *err)
     return -ENOMEM;
 }
 
-/* Parses the text of the next base, and resolves its places and paths. */
 static int parse_base(struct chain *chain, const char *text, size_t bytes)
 {
     const int n = chain->nr;

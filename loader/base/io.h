@@ -17,7 +17,7 @@ struct np_io_read {
     uint64_t offset;
     uint32_t bytes; /* at most INT32_MAX */
     void *buffer;
-    void *owner;         /* for the caller */
+    void *owner;
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
     bool direct;         /* past the page cache (O_DIRECT): np_io_widen() */
     uint32_t done_bytes; /* for np_io alone: bytes read so far */
@@ -56,7 +56,7 @@ struct np_io_write_ops {
 
 struct np_io {
     const struct np_io_ops *ops;
-    void *state;                  /* for the backend */
+    void *state;
     int depth, nr_in_flight;      /* submitted and not reaped */
     struct np_io_read **complete; /* (depth) ring of reads that the page cache served */
     int first_complete, nr_complete;

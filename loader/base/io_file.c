@@ -131,7 +131,6 @@ static int failed(
         path, (unsigned long long)bytes, (unsigned long long)disk.f_bavail * disk.f_frsize);
 }
 
-/* The path of an open file, for messages. */
 static void path_of(int fd, char path[PATH_MAX])
 {
     char link[40];

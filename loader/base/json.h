@@ -15,7 +15,7 @@ struct np_json {
     char *text; /* NUL-ended after np_json_end() */
     size_t used, room;
     bool failed; /* out of memory: nothing is written */
-    bool line;   /* the next key begins a line */
+    bool line;
 };
 
 void np_json_fini(struct np_json *json);
@@ -30,7 +30,6 @@ void np_json_null(struct np_json *json, const char *key);
 /* Plain scalars that look like JSON numbers or true, false are written without quotes, an empty one
  * as null. node NULL: null. */
 void np_json_node(struct np_json *json, const char *key, const struct np_node *node);
-/* A list of numbers: [3, 32, 32]. */
 void np_json_ints(struct np_json *json, const char *key, const int *values, int n);
 /* Opens an inner object ('{') or list ('['), up to np_json_close() with '}' or ']'. */
 void np_json_open(struct np_json *json, const char *key, char bracket);

@@ -42,7 +42,7 @@ void np_node_remove(struct np_node *node, int index);
 void np_node_free(struct np_node *node);
 
 const struct np_node *np_node_get(const struct np_node *map, const char *key);
-bool np_node_is(const struct np_node *node, const char *text); /* a scalar with this text */
+bool np_node_is(const struct np_node *node, const char *text);
 /* The scalar under key; "": map is NULL or no mapping, or the key is missing or has JSON's null. */
 const char *np_node_text(const struct np_node *map, const char *key);
 bool np_node_is_empty(const struct np_node *node); /* `key:` without a value */

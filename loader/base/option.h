@@ -11,7 +11,7 @@
 #include "loader/base/node.h"
 
 enum np_option_type {
-    NP_OPT_BOOL,   /* bool */
+    NP_OPT_BOOL,
     NP_OPT_INT,    /* int64_t; `auto` only if `words` has it */
     NP_OPT_BYTES,  /* int64_t; suffix K M G (1024) and optional iB */
     NP_OPT_FLOAT,  /* double; `5e-4` */
@@ -39,7 +39,6 @@ struct np_option {
     const char *help;  /* one sentence for docs/CONFIG.md */
 };
 
-/* A table's last row. */
 #define NP_OPTIONS_END                                                                             \
     {                                                                                              \
         NULL, NP_OPT_BOOL, 0, NULL, 0, 0, NULL, NULL                                               \
@@ -62,7 +61,7 @@ struct np_node *np_options_node(const struct np_option *table, const void *objec
 struct np_choice {
     const char *name;
     const struct np_option *table;
-    const char *help; /* one sentence for docs/CONFIG.md */
+    const char *help;
 };
 
 const struct np_choice *np_choice_named(const struct np_choice *choices, const char *name);

@@ -65,6 +65,6 @@ void np_spans_put_at(struct np_spans *spans, int kind, uint64_t start_ns, uint64
 struct np_spans *np_tracks_newest(const struct np_tracks *tracks);
 /* Takes up to `room` spans from the ring, the oldest first; returns their number. */
 int np_spans_take(struct np_spans *spans, struct np_span *out, int room);
-uint64_t np_spans_dropped(const struct np_spans *spans); /* so far */
+uint64_t np_spans_dropped(const struct np_spans *spans);
 
 #endif

@@ -282,7 +282,6 @@ static void look(struct np_block *block, uint64_t now_ns)
         block->now_ns = now_ns;
 }
 
-/* The time since the last lap. */
 static uint64_t lap(struct np_block *block, enum np_stage stage)
 {
     look(block, np_tick_ns(&block->tick));

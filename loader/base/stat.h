@@ -78,7 +78,6 @@ void np_stat_call(struct np_block *block, const char *what, const char *where, u
 void np_stat_called(struct np_block *block);
 /* Ends the thread's time, and reads its times from the scheduler. */
 void np_stat_leave(struct np_block *block);
-/* Sets the number of reads in flight. */
 void np_stat_in_flight(struct np_block *block, int nr_reads);
 /* The thread's time between since_ns and now_ns by stage: laps and passes; waits for the disk count
  * as `read`; waits for a free slot, and the time after the last lap, pass or wait, as `batch`.
@@ -86,7 +85,7 @@ void np_stat_in_flight(struct np_block *block, int nr_reads);
 #define NP_STAT_RECENT 64
 void np_stat_recent(const struct np_block *block, uint64_t since_ns, uint64_t now_ns,
     uint64_t ret_ns[NP_NR_STAGES]);
-/* Adds the time of a stall that this stage caused. */
+/* Adds ns of a stall that this stage caused. */
 void np_stat_blame(struct np_block *block, enum np_stage stage, uint64_t ns);
 
 /* Any thread makes the calls from here on. */

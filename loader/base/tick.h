@@ -20,7 +20,6 @@ struct np_tick {
 };
 
 void np_tick_init(struct np_tick *tick);
-/* Reads the clock and sets the counter by it. */
 uint64_t np_tick_set(struct np_tick *tick);
 
 /* May be a little less than the last result. */

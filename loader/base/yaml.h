@@ -8,7 +8,7 @@
 #include "loader/base/err.h"
 #include "loader/base/node.h"
 
-#define NP_YAML_MAX_BYTES (1u << 20) /* of a text */
+#define NP_YAML_MAX_BYTES (1u << 20)
 
 /* Parses one document without anchors, aliases and tags. -EINVAL: report has the mistakes;
  * *ret_node may be set all the same (a key given twice). -ENOMEM is in report too. The caller frees

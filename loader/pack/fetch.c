@@ -18,7 +18,7 @@ struct np_fetch {
     struct np_extent extent;
     int fd;
     char *fd_path;
-    uint8_t *buffer; /* bytes of an extent */
+    uint8_t *buffer;
     size_t buffer_bytes;
     uint8_t *frame; /* the frame unpacked last: of frame_file, at frame_offset */
     size_t frame_room, frame_bytes;
