@@ -62,7 +62,7 @@ void np_cgroup_open(struct np_cgroup *ret_cgroup)
     *c = (struct np_cgroup){.fd = -1};
     if (!path) {
         snprintf(c->problem, sizeof(c->problem),
-            "the service has no cgroup of its own; docs/SYSTEMD.md says how to give it one");
+            "the service has no cgroup of its own; docs/SYSTEMD.md explains how to give it one");
         return;
     }
     c->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

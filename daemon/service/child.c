@@ -184,8 +184,7 @@ int np_child_start(
             close(fds[0]);
         if (code == -EBUSY)
             return np_err_set(err, code,
-                "cannot start a process: too many of this user's processes hang in storage that "
-                "does not answer");
+                "cannot start a process: too many of this user's processes hang in storage");
         return np_err_set(err, code, "cannot start a process: %s", strerror(-code));
     }
     child.fd = fds[0];

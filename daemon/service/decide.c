@@ -119,7 +119,7 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
         obey(end, to, NP_ENTRY_QUEUED);
     } else if (left->disk_full || left->status == NP_WORKER_FULL) {
         *waits = before;
-        wait_for_machine(end, to, waits, "retried until there is room");
+        wait_for_machine(end, to, waits, "retried until there is space");
     } else if (end->unstarted || left->no_device) {
         *waits = before;
         wait_for_machine(end, to, waits, "that does not count as an attempt");

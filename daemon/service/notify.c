@@ -233,8 +233,7 @@ void np_notify_turn(struct np_service *service)
         if (free_one == MAX_NOTIFIERS)
             return;
         if (notify_of(service, &notifiers->at[free_one], service->runs[i], &err) < 0) {
-            fprintf(stderr,
-                "nnpipe daemon: cannot run on_end of run %lld yet, it will be retried: %s\n",
+            fprintf(stderr, "nnpipe daemon: cannot run on_end of run %lld now; it is retried: %s\n",
                 (long long)entry->id, err.text);
             notifiers->not_before = np_book_ticks() + RETRY_S;
             return;

@@ -19,11 +19,10 @@
 
 static const char *why(int code)
 {
-    return code == -ETIMEDOUT ? "it does not answer"
-           : code == -ENOSPC  ? "its disk has no room for more files"
-           : code == -EBUSY
-               ? "too many of its user's processes hang in storage that does not answer"
-               : strerror(-code);
+    return code == -ETIMEDOUT ? "its storage hangs"
+           : code == -ENOSPC  ? "its disk has no space for more files"
+           : code == -EBUSY   ? "too many of its user's processes hang in storage"
+                              : strerror(-code);
 }
 
 /* Errors that the worker gets, too, and explains better. */
@@ -70,7 +69,7 @@ int np_service_await_room(
         return 0;
     snprintf(text, sizeof(text),
         "the disk of %.300s is full: %.1f GiB are free, %.1f are needed; the run continues when "
-        "there is room",
+        "there is enough space",
         run->entry.dir, run->room / (1 << 30), wanted / (1 << 30));
     const int code = np_book_delay(service, run, NP_DISK_WAIT_S, text, err);
     return code < 0 ? code : 1;
@@ -272,7 +271,7 @@ static bool take_answer(
             break;
         run->silent = true;
         np_book_set_reason(service, run,
-            "%.300s does not answer: no reports of the run can be read", run->entry.dir);
+            "the storage of %.300s hangs: no reports of the run can be read", run->entry.dir);
         return false;
     case NP_ERRAND_EXIT: return take_exit(service, run, answer->code, answer->text);
     case NP_ERRAND_HOLDER:

@@ -18,7 +18,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     for (int i = 0; i < entry->nr_after; i++)
         if (!np_book_run(service, entry->after[i]))
             return np_err_set(
-                err, -ENOENT, "there is no run %lld to come after", (long long)entry->after[i]);
+                err, -ENOENT, "after: there is no run %lld", (long long)entry->after[i]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
         return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
     if ((code = np_service_may_queue(service, entry->uid, err)) < 0)
@@ -128,7 +128,7 @@ int np_service_remove(struct np_service *service, struct np_service_run *run, st
             np_entry_states[run->entry.state]);
     if (run->entry.state != NP_ENTRY_DONE && (next = waiting_for(service, id)) > 0)
         return np_err_set(
-            err, -EBUSY, "run %lld comes after it and has not started", (long long)next);
+            err, -EBUSY, "run %lld depends on it and has not finished", (long long)next);
     if ((code = np_queue_remove(service->queue, id, err)) < 0)
         return code;
     np_book_drop(service, run);

@@ -119,7 +119,7 @@ def with_few_inodes(folder):
             except OSError:
                 break
             taken.append("%s/%d" % (folder, len(taken)))
-        daemon.says_why(run, "its disk has no room for more files")
+        daemon.says_why(run, "its disk has no space for more files")
         begun, tries = starts(run), daemon.status(run)["retries"]
         shown(run)
         refused = daemon.run("submit", path)

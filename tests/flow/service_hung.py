@@ -81,7 +81,7 @@ def hang(mode, nr, **more):
         run = daemon.submit(daemon.net("healthy", 20, **TINY))
         daemon.command("resume", late[0])
         daemon.becomes(run, "done")
-        daemon.says_why(late[0], "does not answer")
+        daemon.says_why(late[0], "hangs")
 
     @story("%s: a submission into the hung folder is refused, with the folder's name" % mode)
     def refused():  # its check has a minute; a folder that hangs has its answer long before

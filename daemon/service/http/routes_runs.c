@@ -183,8 +183,7 @@ void np_route_config(struct np_call *call)
 static void answer_unread(struct np_call *call, int code)
 {
     if (code == -ETIMEDOUT)
-        np_answer_error(
-            call, 500, "internal", "the run's folder does not answer: its storage hangs");
+        np_answer_error(call, 500, "internal", "the storage of the run's folder hangs");
     else
         np_answer_error(call, 503, "busy", "the run's folder cannot be read now; retry later");
 }

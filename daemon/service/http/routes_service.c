@@ -275,7 +275,7 @@ struct gauge {
 };
 #define AT(member) offsetof(struct np_progress, member)
 static const struct gauge gauges[] = {
-    {"nnpipe_run_step", "Steps done; goes back when a run resumes from a checkpoint.", AT(step)},
+    {"nnpipe_run_step", "Steps done; decreases when a run resumes from a checkpoint.", AT(step)},
     {"nnpipe_run_planned_steps", "Steps of the whole run.", AT(total_steps)},
     {"nnpipe_run_epoch", "Epochs done, with fractions.", AT(epoch)},
     {"nnpipe_run_loss", "Recent training loss.", AT(loss)},

@@ -356,8 +356,8 @@ static void answer_check(
         return;
     }
     if (code == -ETIMEDOUT)
-        wrong = "it could not be checked within a minute: its folder, or a folder that it names, "
-                "does not answer";
+        wrong = "it could not be checked within a minute: the storage of its folder, or of a "
+                "folder that it names, hangs";
     else if (good && config && !is_text(config))
         wrong = "it has control characters, or characters that change the direction of writing";
     else if (good && take_answer(answer, &wait->entry))
