@@ -211,7 +211,7 @@ static bool is_dial(const char *why)
                    (bytes > 13 && strncmp(why + bytes - 13, ".weight_decay", 13) == 0)));
 }
 
-/* Replaces the error about a differing key: the new text says what the user can do. */
+/* Replaces the error about a differing key: the new text names what the user can do. */
 static void add_advice(const char *dir, const char *differs, struct np_err *err)
 {
     const char *dial = is_dial(differs) ? "to change it on purpose, use -o or add "

@@ -1,5 +1,5 @@
-/* See curves.h. page/curves.svg has the fixed parts of the picture; here are those that depend on
- * the values. Plain shapes: many viewers run no script and support no CSS variables. */
+/* Writes the parts of the picture that depend on the values; page/curves.svg has the fixed parts.
+ * Plain shapes: many viewers run no script and support no CSS variables. */
 #include "daemon/ui/curves.h"
 
 #include <math.h>
@@ -29,12 +29,13 @@ void np_curve_add(struct np_curve *curve, double at, double y)
 {
     if (!(at >= 0) || !isfinite(y))
         return;
-    curve->last = (int)(fmin(at, 1) * (NP_CURVE_COLUMNS - 1));
-    curve->nr_points += curve->nr[curve->last]++ == 0;
-    curve->sum[curve->last] += y;
+    const int i = (int)(fmin(at, 1) * (NP_CURVE_COLUMNS - 1));
+    curve->last = i > curve->last ? i : curve->last;
+    curve->nr_points += curve->nr[i]++ == 0;
+    curve->sum[i] += y;
 }
 
-/* Of column i and of `reach` columns on both sides, fewer near the ends. */
+/* The mean of column i and of `reach` columns on both sides, fewer near the ends. */
 static double mean(const struct np_curve *curve, int i, int reach)
 {
     const int near = (int)fmin(reach, fmin(i, curve->last - i));

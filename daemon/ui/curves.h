@@ -10,7 +10,7 @@
 struct np_curve {
     double sum[NP_CURVE_COLUMNS];
     int nr[NP_CURVE_COLUMNS];
-    int nr_points, last; /* columns with a value; the column of the newest value */
+    int nr_points, last; /* number of columns with a value; the last of these columns */
 };
 
 /* All zeros: empty. eval_*: of the set evaluated while training. */
