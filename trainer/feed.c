@@ -292,7 +292,7 @@ static void finish(struct np_feed *feed, struct buffer *buffer, bool copied, boo
     }
 }
 
-/* Gives back the slots and buffers whose events have passed. copies: waits for all copies; next:
+/* Releases the slots and buffers whose events have passed. copies: waits for all copies; next:
  * waits for the next buffer's calls. */
 static void collect(struct np_feed *feed, bool copies, bool next)
 {

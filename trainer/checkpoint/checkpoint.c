@@ -1,6 +1,6 @@
-/* Writes one checkpoint whole or not at all, and reads it back with everything checked. Trainer
- * thread. The order of a write makes it safe: sync every file, sync their folder, rename it,
- * sync the outer folder; only then remove an older one of the same step. */
+/* Writes a checkpoint whole or not at all; verifies and reads it. Trainer thread. The order of a
+ * write makes it safe: sync every file, sync their folder, rename it, sync the outer folder; only
+ * then remove an older checkpoint of the same step. */
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <errno.h>
@@ -306,8 +306,8 @@ static int check_unexpected(const struct np_st_file *file, int nr_seen, struct n
     return 0;
 }
 
-/* Two rounds: the first checks, the second reads into place, so that a checkpoint that does not
- * fit leaves the arrays alone, and nothing is in memory twice. */
+/* Two rounds: the first checks, the second reads into place, so that a checkpoint that does not fit
+ * leaves the arrays unchanged, and nothing is in memory twice. */
 static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
     struct np_checkpoint *checkpoint, struct np_err *err)
 {

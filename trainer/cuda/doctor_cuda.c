@@ -1,6 +1,6 @@
-/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clocks with the possible ones,
- * which come from the link's generation and width and from the memory's clock and width. Events of
- * their own stream time the copies. Main thread. */
+/* `nnpipe doctor` for a GPU: compares the rates of bus, memory and clocks with the possible rates,
+ * which follow from the link's generation and width and from the memory's clock and width. Events
+ * on a stream of its own time the copies. Main thread. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -204,8 +204,8 @@ static cudaError_t time_copies(struct visit *visit, const struct copies *copies,
     return status;
 }
 
-/* Measures 10^9 bytes a second; the first two copies warm up and give the number that fills the
- * time. */
+/* Measures the rate, in 10^9 bytes a second. The first two copies warm up and give the number of
+ * copies that fills the time. */
 static int measure(
     struct visit *visit, const struct copies *copies, double *ret_gbps, struct np_err *err)
 {

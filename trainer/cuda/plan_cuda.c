@@ -253,7 +253,7 @@ static int queue_calls(void *context, struct np_err *err)
 }
 
 /* A failed capture has run nothing: this step and all later ones of its kind are queued call by
- * call. A fault of the GPU itself will show again there. */
+ * call. A fault of the GPU itself returns there. */
 static void try_capture(struct queueing *queueing, struct np_cuda_captured *captured)
 {
     struct np_plan *plan = queueing->plan;

@@ -72,9 +72,9 @@ static struct np_cuda_call *writer_of(struct np_cuda_program *program, int x)
     return NULL;
 }
 
-/* Takes a batchnorm's statistics from the convolution before it, if cuDNN offers that as one
- * kernel, until np_cuda_program_tune() finds that two are faster. Never in f32: sums of
- * unshifted squares lose more precision than its tolerances allow. */
+/* Takes a batchnorm's statistics from the convolution before it, if cuDNN offers both as one
+ * kernel, until np_cuda_program_tune() finds that two are faster. Never in f32: sums of unshifted
+ * squares lose more precision than f32's tolerances allow. */
 static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,
     struct np_cuda_call *stats, struct np_err *err)
 {

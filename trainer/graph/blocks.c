@@ -1,7 +1,6 @@
-/* Expands lists of layers into nodes. A scope is the list being expanded: the prefix of its
- * names, its input, the parameters it sees. A layer with a mistake gives no tensor (-1); layers
- * that read it are then checked as far as possible without shapes, so that one run finds all
- * mistakes. */
+/* Expands lists of layers into nodes. A scope is the list being expanded: the prefix of its names,
+ * its input, the parameters it sees. A layer with a mistake gives no tensor (-1); layers that read
+ * it are still checked as far as possible without shapes, so that one run finds all mistakes. */
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>

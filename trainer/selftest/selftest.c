@@ -86,7 +86,7 @@ struct trial {
 enum { TRUE_PARAMS, TRUE_STATE0, TRUE_STATE1, TRUE_GRADS, FROM_DEVICE };
 
 /* Weights that keep the signal's size whatever the config's initial values are; scales, offsets and
- * statistics that are not 0 or 1, so that leaving one out shows. */
+ * statistics other than 0 and 1, so that the test detects if the device omits one. */
 static float draw_value(struct np_draws *draws, const struct np_tensor *tensor)
 {
     if (tensor->init == NP_INIT_ONE)

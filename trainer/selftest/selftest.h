@@ -6,6 +6,7 @@
 #define NP_SELFTEST_H
 
 #include "trainer/device.h"
+#include "trainer/selftest/selftest_cases.h"
 
 /* The numbers that are compared for each network. */
 enum np_selftest_number {
@@ -28,19 +29,6 @@ extern const struct np_selftest_tolerance {
     const char *name;
     double f32, bf16, f16; /* tolerance of its error */
 } np_selftest_numbers[NP_SELF_NR];
-
-struct np_selftest_case {
-    const char *what; /* name of the network */
-    const char *yaml; /* model:, blocks:, loss: of a config */
-    int batch, height, width, channels, classes;
-    int nr_masked;    /* rows at the end without a label */
-    double loose;     /* at least this many times the half precisions' tolerances; 0: 1 */
-    double loose_f32; /* the same for f32; such a case runs in f32 only */
-    bool trains;      /* runs the short training, not single steps */
-    bool big;         /* not for the CPU device; the reference is its fast kernels */
-};
-/* selftest_cases.c: a network for each layer and odd shape. Ends with a NULL name. */
-extern const struct np_selftest_case np_selftest_cases[];
 
 struct np_selftest_result {
     bool ok;

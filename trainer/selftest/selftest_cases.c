@@ -1,10 +1,9 @@
-/* The table of `nnpipe selftest`. A layer stands between a 1x1 convolution, so that its gradient
- * by its input is needed, and a linear layer over all it gives, so that every element has a
- * gradient of its own. Sizes are odd: no multiple of a vector, a tile or a warp. */
-#include <stdbool.h>
-#include <stddef.h>
+/* The table of `nnpipe selftest`. The tested layer reads a 1x1 convolution, so that the gradient of
+ * its input is needed; a linear layer reads all its outputs, so that every element has a gradient
+ * of its own. Sizes are odd: no multiple of a vector, a tile or a warp. */
+#include "trainer/selftest/selftest_cases.h"
 
-#include "trainer/selftest/selftest.h"
+#include <stddef.h>
 
 #define HEAD            "flatten, linear: {out: classes}"
 #define AROUND(c, what) "model: [conv: {out: " #c ", kernel: 1}, " what ", " HEAD "]"
@@ -201,7 +200,7 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"cross-entropy of 3 classes", "model: [" HEAD "]", 11, 5, 5, 3, 3},
     {"batchnorm with masked rows", BEHIND(8, "batchnorm, relu") SMOOTH, 12, 6, 6, 3, 10,
         .nr_masked = 4},
-    /* large enough that no element alone, put on a kink's other side, is past the tolerance */
+    /* large enough that no single element, moved over a kink, exceeds the tolerance */
     {"batch of one", AROUND(8, "conv: {out: 16, kernel: 3, pad: 1}, relu, maxpool: {kernel: 2}"), 1,
         43, 41, 3, 10},
     /* together */
@@ -247,7 +246,7 @@ const struct np_selftest_case np_selftest_cases[] = {
         "model: [conv: {out: 256, kernel: 1}, flatten, linear: {out: 4096}, linear: {out: "
         "classes}]",
         64, 6, 6, 3, 1000, .big = true},
-    /* whole networks: behind so many kinks, only f32 can be compared */
+    /* whole networks: after so many kinks, only f32 can be compared */
     {"ResNet-18 at 96", RESNET18, 16, 96, 96, 3, 1000, .loose_f32 = 500, .big = true},
     {"ResNet-50 at 96", RESNET50, 16, 96, 96, 3, 1000, .loose_f32 = 500, .big = true},
     {NULL},

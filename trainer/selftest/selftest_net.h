@@ -5,7 +5,7 @@
 #define NP_SELFTEST_NET_H
 
 #include "trainer/plan.h"
-#include "trainer/selftest/selftest.h"
+#include "trainer/selftest/selftest_cases.h"
 
 #define NP_NET_BATCHES 2
 #define NP_NET_STEPS   60 /* of the short training */
