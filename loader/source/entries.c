@@ -1,6 +1,5 @@
-/* See entries.h. One lock; nobody reads or writes a file under it. The writing process has a
- * thread, which alone writes segments and removes them: puts fill one batch while it writes the
- * other. */
+/* See entries.h. No thread reads or writes a file while it holds `lock`. In the writing process one
+ * thread writes and removes all segments: puts fill one batch while it writes the other. */
 #include "loader/source/entries.h"
 
 #include <dirent.h>
@@ -18,9 +17,9 @@
 #include "loader/base/mem.h"
 #include "loader/source/entries_writer.h"
 
-#define BATCH_BYTES  (16u << 20) /* of puts that wait */
+#define BATCH_BYTES  (16u << 20) /* of a batch */
 #define MIN_AUTO     (64ull << 20)
-#define MAX_LISTED   (NP_MAX_SEGMENTS - 4) /* when opened: the newest */
+#define MAX_LISTED   (NP_MAX_SEGMENTS - 4) /* the newest ones, loaded when opened */
 #define LIST_RETRIES 5
 
 const char *np_entries_note(struct np_entries *entries)
@@ -30,14 +29,13 @@ const char *np_entries_note(struct np_entries *entries)
     if (!entries)
         return "";
     pthread_mutex_lock(&entries->lock);
-    is_noted = *entries->note; /* it does not change after that */
+    is_noted = *entries->note; /* set once, never changed */
     pthread_mutex_unlock(&entries->lock);
     return is_noted ? entries->note : "";
 }
 
 /* --- the folder: open, flush ------------------------------------------------------------------ */
 
-/* Makes this process the writer, if there is none. */
 static void try_to_write(struct np_entries *entries)
 {
     struct np_err err = {0};
@@ -68,7 +66,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The numbers of the folder's segments, ascending; np_free. */
+/* Segment numbers, ascending; np_free. */
 static int list(
     const struct np_entries *entries, uint32_t **ret_numbers, size_t *ret_nr, struct np_err *err)
 {
@@ -105,7 +103,7 @@ static struct np_segment *find(const struct np_entries *entries, uint32_t number
     return NULL;
 }
 
-/* -ENOENT: the writer has merged it meanwhile; -ENOMEM. */
+/* -ENOENT: the writer has merged it into another; -ENOMEM. */
 static int load(struct np_entries *entries, uint32_t number, struct np_err *err)
 {
     struct np_segment_item *items;
@@ -143,8 +141,8 @@ static bool is_live(struct np_entries *entries, const struct np_segment *segment
     return result;
 }
 
-/* Loads the listed segments that are new, and drops those that are gone or have only records that
- * newer ones have, too. */
+/* Loads the listed segments that are new. Drops those that were removed, and those whose samples
+ * all have newer records. */
 static int load_listed(
     struct np_entries *entries, const uint32_t *numbers, size_t nr, struct np_err *err)
 {
@@ -191,7 +189,7 @@ static bool is_of(const struct np_entries_record *record, struct np_entries_of o
     return record->bytes == of.bytes && (record->mark == of.mark || of.mark == 0);
 }
 
-/* The record of a slot in a batch; under lock. */
+/* Under lock. */
 static struct np_entries_record *waiting(
     const struct np_entries *entries, struct np_entries_slot slot)
 {
@@ -211,8 +209,7 @@ static int64_t copy_waiting(const struct np_entries *entries, struct np_entries_
     return record->coded_bytes;
 }
 
-/* Reads the whole record into *buffer and leaves only the coded entries. -EBADMSG: it is
- * damaged. */
+/* Reads the record into *buffer, and leaves only the coded entries there. -EBADMSG: damaged. */
 static int64_t read_record(const struct np_segment *segment, struct np_entries_slot slot,
     uint64_t sample, struct np_entries_of of, uint8_t **buffer, size_t *room, struct np_err *err)
 {
@@ -229,7 +226,8 @@ static int64_t read_record(const struct np_segment *segment, struct np_entries_s
     return is_of(&record, of) ? record.coded_bytes : 0;
 }
 
-/* Ends the use of a segment; a damaged record is forgotten, so that it is made again. */
+/* Ends the use of a segment. Clears the slot of a damaged record, so that its entries are put
+ * again. */
 static void release(struct np_entries *entries, struct np_segment *segment, uint64_t sample,
     struct np_entries_slot slot, bool is_damaged)
 {
@@ -275,7 +273,7 @@ int64_t np_entries_get(struct np_entries *entries, uint64_t sample, struct np_en
     return result == -EBADMSG ? 0 : result;
 }
 
-/* Has it space for so many bytes? Under lock. */
+/* True if the store has space for so many bytes. Under lock. */
 static bool takes(struct np_entries *entries, uint64_t bytes)
 {
     struct np_err err = {0};
@@ -285,7 +283,7 @@ static bool takes(struct np_entries *entries, uint64_t bytes)
     if (entries->bytes + bytes <= entries->max_bytes)
         return true;
     if (entries->asked != entries->done)
-        return false; /* the thread has some twice while it writes */
+        return false; /* some count twice while the thread writes them */
     np_err_set(&err, -ENOSPC, "%s: its %llu bytes are full", entries->folder,
         (unsigned long long)entries->max_bytes);
     np_entries_note_locked(entries, &err);
@@ -299,7 +297,7 @@ bool np_entries_takes(struct np_entries *entries)
     if (!entries)
         return false;
     pthread_mutex_lock(&entries->lock);
-    result = takes(entries, 8192); /* more than most have */
+    result = takes(entries, 8192); /* enough for most pictures */
     pthread_mutex_unlock(&entries->lock);
     return result;
 }
@@ -314,7 +312,7 @@ bool np_entries_writes(struct np_entries *entries)
     return result;
 }
 
-/* Adds a record to the batch that is filling; under lock. */
+/* Under lock. */
 static int add(struct np_entries *entries, const struct np_entries_record *head, const void *coded,
     struct np_err *err)
 {
@@ -365,7 +363,7 @@ int np_entries_put(struct np_entries *entries, uint64_t sample, struct np_entrie
 
 /* --- open and close --------------------------------------------------------------------------- */
 
-/* Becomes the writer if there is none, loads what is there, and starts the thread. */
+/* Becomes the writer if there is none, loads the segments, and starts the thread. */
 static int join(struct np_entries *entries, struct np_err *err)
 {
     struct np_err why = {0};

@@ -1,14 +1,14 @@
-/* See entries_code.h. The coded bytes: a byte CODE_VERSION; varints mcus_across, mcus_down,
- * step, header_bytes, kept_bytes; the header; the checksums, little-endian; then bits, the most significant of a byte
- * first, padded with zeros: for each of the four columns 5 bits of a Rice code's parameter, and for
- * each entry but the first a number for each column, the difference to the entry above (in the
- * first row: the one before), which is eight or sixteen pixels away, zigzag: of the position's
- * distance from the entry before, and of the three predictors. A column of zeros (but the first)
- * has no numbers.
+/* See entries_code.h. Coded entries are a byte CODE_VERSION; the varints mcus_across, mcus_down,
+ * step, header_bytes and kept_bytes; the header; the checksums, little-endian; and bits, the most
+ * significant of a byte first, padded with zeros. The bits are 5 for the parameter of the Rice code
+ * of each of the four columns, and then for each entry but the first a number for each column. A
+ * number is a difference, zigzag, to the entry above (in the first row: to the previous entry),
+ * which is 8 or 16 pixels away. The first column is the distance from the previous entry, the
+ * others are the predictors. Another column than the first has no numbers if all are zero.
  *
- * A number v with the parameter k is v >> k ones, a zero and the low k bits; from LONG_ONES ones on
- * it is LONG_ONES ones, 6 bits with the length of v, and v. The parameter follows from the numbers'
- * sum, so there is one coding of each picture's entries, and any other is refused. */
+ * A number v with parameter k is v >> k ones, a zero, and the low k bits; if there were LONG_ONES
+ * ones or more, it is LONG_ONES ones, 6 bits with the length of v, and v. The parameter follows
+ * from the sum of the numbers. A picture's entries have exactly one coding; others are refused. */
 #include "loader/source/entries_code.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ void np_entries_part(
     *ret_bytes = (uint32_t)(to - from);
 }
 
-/* Are these entries of a file, in order and inside? */
+/* True if the entries are in order and inside the file. */
 static bool in_order(const struct np_picture_entries *entries)
 {
     const struct np_entry *at = entries->at;
@@ -116,7 +116,7 @@ static const struct np_entry *above(const struct np_entry *at, int i, int nr_in_
     return &at[i - (i < nr_in_row ? 1 : nr_in_row)];
 }
 
-/* The distance from the entry before that is expected of entry i. */
+/* The expected distance of entry i from the previous entry. */
 static int64_t distance(const struct np_entry *at, int i, int nr_in_row)
 {
     const int like = i > nr_in_row ? i - nr_in_row : i - 1;
@@ -129,7 +129,6 @@ static inline uint64_t zigzag(int64_t difference)
     return (uint64_t)difference << 1 ^ (difference < 0 ? UINT64_MAX : 0);
 }
 
-/* Entry i's numbers, by column. */
 static inline void numbers_of(
     const struct np_entry *at, int i, int nr_in_row, uint64_t numbers[NR_COLUMNS])
 {
@@ -140,8 +139,8 @@ static inline void numbers_of(
         numbers[1 + c] = zigzag(at[i].dc[c] - like->dc[c]);
 }
 
-/* The parameter of a column of n numbers: about the logarithm of their mean. A position always has
- * a bit at least, so that a few bytes never mean many entries. */
+/* The parameter of a column of n numbers: about the logarithm of their mean. A position takes at
+ * least one bit, so that a few bytes never decode to many entries. */
 static int parameter(int column, uint64_t sum, uint64_t n)
 {
     int k = 0;
@@ -169,7 +168,7 @@ struct bits {
     int nr;
 };
 
-/* At most 32 bits. */
+/* n: at most 32. */
 static void put_bits(struct bits *bits, uint64_t value, int n)
 {
     bits->word = bits->word << n | value;
@@ -257,7 +256,7 @@ int np_entries_encode(const struct np_picture_entries *entries, uint8_t **coded,
 struct coded {
     const uint8_t *bytes;
     size_t nr_bytes;
-    uint64_t bit; /* the next; beyond the end: there were too few */
+    uint64_t bit; /* the next one; past the end: bits were missing */
 };
 
 static bool get_varint(struct coded *coded, size_t *at, uint32_t max, uint32_t *ret_value)
@@ -276,7 +275,7 @@ static bool get_varint(struct coded *coded, size_t *at, uint32_t max, uint32_t *
     return false;
 }
 
-/* The next 57 bits or more, at the top; zeros beyond the end. */
+/* The next 57 bits or more, at the top; zeros past the end. */
 static uint64_t peek(const struct coded *coded)
 {
     const uint64_t byte = coded->bit / 8;
@@ -309,7 +308,7 @@ static inline uint64_t get_number(struct coded *coded, int k)
     return value >> (length - 1) && value >> k >= LONG_ONES ? value : UINT64_MAX;
 }
 
-/* False: the numbers lead outside the file or the range of a predictor. */
+/* False: the result is outside the file or the range of a predictor. */
 static bool take_number(
     struct np_picture_entries *entries, int i, int column, int nr_in_row, uint64_t value)
 {
@@ -368,7 +367,7 @@ static bool get_sizes(struct coded *coded, size_t *at, struct np_picture_entries
     entries->mcus_across = (int)across;
     entries->mcus_down = (int)down;
     entries->step = (int)step;
-    /* Each entry but the first takes a bit at least. */
+    /* Each entry but the first takes at least one bit. */
     return sizes_fit(entries) && coded->nr_bytes - *at >= 4 * ((size_t)down + 1) &&
            (uint64_t)np_entries_nr(entries) <= 8 * (uint64_t)coded->nr_bytes;
 }

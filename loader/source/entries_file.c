@@ -38,8 +38,6 @@ uint64_t np_entries_set(const struct np_index *index)
     return XXH64_digest(&state);
 }
 
-/* --- records ---------------------------------------------------------------------------------- */
-
 static uint32_t crc_of(const struct np_entries_record *record)
 {
     const size_t from = offsetof(struct np_entries_record, sample);
@@ -59,8 +57,6 @@ bool np_record_check(const struct np_entries_record *record, size_t units, uint6
            np_record_units(record->coded_bytes) == units && record->sample == sample &&
            record->crc == crc_of(record);
 }
-
-/* --- reading ---------------------------------------------------------------------------------- */
 
 static int damaged(const struct np_segment *segment, struct np_err *err, const char *what)
 {
@@ -106,7 +102,6 @@ static int check_items(const struct np_segment *segment, const struct np_segment
     return good ? 0 : damaged(segment, err, "its table is not in order");
 }
 
-/* Header and table of segment->fd. */
 static int read_table(struct np_segment *segment, uint64_t set, uint64_t nr_samples,
     struct np_segment_item **ret_items, uint32_t *ret_nr, struct np_err *err)
 {
@@ -197,8 +192,6 @@ uint32_t np_segment_number(const char *name)
     return number;
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
-
 int np_segment_begin(struct np_segment_writer *writer, const char *folder, struct np_err *err)
 {
     *writer = (struct np_segment_writer){.fd = -1, .folder = folder};
@@ -206,7 +199,7 @@ int np_segment_begin(struct np_segment_writer *writer, const char *folder, struc
     writer->buffer = np_try_alloc(BUFFER_BYTES, err);
     if (!writer->path || !writer->buffer)
         return -ENOMEM;
-    writer->used = writer->size = sizeof(struct np_segment_header); /* zeros until the end */
+    writer->used = writer->size = sizeof(struct np_segment_header); /* zeros until put_header() */
     return np_io_create(NULL, writer->path, &writer->fd, err);
 }
 
@@ -248,7 +241,7 @@ int np_segment_add(
     return 0;
 }
 
-/* The header goes last, over its zeros. */
+/* Written last, over zeros: an unfinished file has no header. */
 static int put_header(struct np_segment_writer *writer, uint64_t set, struct np_err *err)
 {
     const size_t bytes = 8 * ((size_t)writer->nr + 1);
@@ -294,7 +287,7 @@ int np_segment_finish(struct np_segment_writer *writer, uint64_t set, uint32_t n
 void np_segment_fini(struct np_segment_writer *writer)
 {
     if (writer->fd >= 0) {
-        unlink(writer->path); /* while locked, so that it is ours */
+        unlink(writer->path); /* this process holds the lock: the file is its own */
         close(writer->fd);
     }
     np_free(writer->path);

@@ -1,10 +1,10 @@
-/* The segments of kept entries, as files. For entries*.c alone.
+/* The segment files of the store of entries. For entries*.c alone.
  *
  * INDEX.entries/XXXXXXXX.segment, numbered upwards in hexadecimal: of two records of one sample the
- * one in the higher number holds. Little-endian: struct np_segment_header; the records, each at a
+ * one in the higher number counts. Little-endian: struct np_segment_header; the records, each at a
  * multiple of 8 bytes, padded with zeros, in the order of their samples; a table, struct
  * np_segment_item for each record and one more for the end of the last. A file is written as
- * `new.segment`, complete before it gets its name. */
+ * `new.segment`, and renamed when it is complete. */
 #ifndef NP_ENTRIES_FILE_H
 #define NP_ENTRIES_FILE_H
 
@@ -48,23 +48,23 @@ struct np_segment {
     uint32_t number;
     uint64_t file_bytes;
     char *path;
-    /* of entries.c, under its lock */
+    /* under the lock of struct np_entries */
     uint64_t nr_live; /* slots that point here */
     int nr_users;     /* np_entries_get() that read it */
-    bool gone;        /* closed by its last user */
+    bool gone;        /* dropped: its last user closes it */
 };
 
-/* A checksum of the samples' names in their order, and for archives of the files' sizes and times:
- * a sample's number means the same in all indexes that have it. */
+/* A checksum of the samples' names in order, and for archives of the files' sizes and times. In all
+ * indexes with this checksum a number means the same sample. */
 uint64_t np_entries_set(const struct np_index *index);
 
 static inline size_t np_record_units(size_t coded_bytes)
 {
     return (sizeof(struct np_entries_record) + coded_bytes + 7) / 8;
 }
-/* Sets the record's checksum. */
+/* Sets `crc`. */
 void np_record_seal(struct np_entries_record *record);
-/* Is it whole, within `units`, and the sample's? */
+/* True if it is undamaged, fits in `units`, and belongs to the sample. */
 bool np_record_check(const struct np_entries_record *record, size_t units, uint64_t sample);
 
 /* Opens a segment. *ret_items: its table, nr + 1 items, in order, of samples below nr_samples;
@@ -73,7 +73,7 @@ int np_segment_open(const char *folder, uint32_t number, uint64_t set, uint64_t 
     struct np_segment **ret_segment, struct np_segment_item **ret_items, uint32_t *ret_nr,
     struct np_err *err);
 void np_segment_close(struct np_segment *segment);
-/* The number in a segment's name; 0: it is none. */
+/* The number in a segment's name; 0: not such a name. */
 uint32_t np_segment_number(const char *name);
 
 /* Writes a segment, records in ascending order of samples. */
@@ -91,10 +91,10 @@ struct np_segment_writer {
 int np_segment_begin(struct np_segment_writer *writer, const char *folder, struct np_err *err);
 int np_segment_add(
     struct np_segment_writer *writer, const struct np_entries_record *record, struct np_err *err);
-/* Gives it its name; durable: synced before. Leaves the table in writer->items. */
+/* Renames the file into place; durable: syncs it first. The table stays in writer->items. */
 int np_segment_finish(struct np_segment_writer *writer, uint64_t set, uint32_t number, bool durable,
     struct np_err *err);
-/* Ends the writer; an unfinished file is removed. */
+/* Frees the writer; removes an unfinished file. */
 void np_segment_fini(struct np_segment_writer *writer);
 
 #endif

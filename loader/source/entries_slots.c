@@ -1,4 +1,3 @@
-/* See entries_slots.h. */
 #include "loader/source/entries_slots.h"
 
 #include <stdio.h>
@@ -43,7 +42,7 @@ void np_entries_install(struct np_entries *entries, struct np_segment *segment,
 
     pthread_mutex_lock(&entries->lock);
     while (entries->segments[at])
-        at++; /* merging leaves space */
+        at++; /* one is free: the thread merges segments */
     entries->segments[at] = segment;
     entries->bytes += segment->file_bytes;
     if (entries->next_number <= segment->number)
@@ -56,7 +55,6 @@ void np_entries_install(struct np_entries *entries, struct np_segment *segment,
     pthread_mutex_unlock(&entries->lock);
 }
 
-/* Clears the slots that point to `where`. */
 static void forget(struct np_entries *entries, uint8_t where)
 {
     for (uint64_t i = 0; i < entries->index->nr_samples; i++)

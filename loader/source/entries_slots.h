@@ -1,5 +1,5 @@
-/* The state of kept entries: a slot for each sample with the place of its record. For entries*.c
- * alone. */
+/* The state of the store of entries: a slot for each sample, with the place of its record. For
+ * entries*.c alone. */
 #ifndef NP_ENTRIES_SLOTS_H
 #define NP_ENTRIES_SLOTS_H
 
@@ -7,11 +7,10 @@
 
 #include "loader/source/entries_file.h"
 
-#define NP_WRITE_ABOVE  (12u << 20) /* bytes of a batch: the thread writes it unasked */
+#define NP_WRITE_ABOVE  (12u << 20) /* bytes: the thread writes a larger batch without a flush */
 #define NP_MAX_SEGMENTS 64          /* slot.where is 1 + the place in segments[] */
 #define NP_IN_BATCH     254         /* slot.where of batches[0]; 255: of batches[1] */
 
-/* Records that wait to be written. */
 struct np_entries_batch {
     uint8_t *arena;
     size_t used, arena_room; /* bytes */
@@ -35,11 +34,11 @@ struct np_entries {
     int lock_fd;     /* -1: another process writes, or none can */
     pthread_t thread;
 
-    /* under lock; segments and next_number are changed by the writing thread alone, if there is
-     * one, else under flushing, and it reads them without the lock */
+    /* under lock. Only the writing thread changes segments and next_number, and reads them without
+     * the lock; if there is none, the thread that holds flushing does. */
     struct np_segment *segments[NP_MAX_SEGMENTS];
     uint32_t next_number;
-    struct np_entries_batch batches[2]; /* the thread has the one that is not filling */
+    struct np_entries_batch batches[2]; /* the thread writes the one that is not filling */
     int filling;
     uint64_t bytes;       /* of segments and batches */
     uint64_t asked, done; /* batches to write; written */
@@ -47,19 +46,20 @@ struct np_entries {
     char note[768]; /* set once; as np_err.text */
 };
 
-/* The segment of slot.where; NULL: it is none. Under lock, or as segments[]. */
+/* The segment of slot.where; NULL: not in a segment. Locking as for segments[]. */
 struct np_segment *np_entries_segment(const struct np_entries *entries, uint8_t where);
 void np_entries_set_slot(
     struct np_entries *entries, uint64_t sample, struct np_entries_slot slot); /* under lock */
-/* Keeps the first note. */
+/* A later note is ignored. */
 void np_entries_note_locked(struct np_entries *entries, const struct np_err *err);
 void np_entries_add_note(struct np_entries *entries, const struct np_err *err);
 
-/* Takes over a segment: points at it all slots of its samples whose `where` is in replaces (256;
- * NULL: all). */
+/* Adds a segment, then owned by entries, and points to it the slots of its samples whose `where` is
+ * in replaces (256; NULL: all). */
 void np_entries_install(struct np_entries *entries, struct np_segment *segment,
     const struct np_segment_item *items, uint32_t nr, const bool *replaces);
-/* Clears the slots that still point at a segment, and closes it after its last user. */
+/* Removes a segment: clears the slots that still point to it; its last user closes it. remove:
+ * deletes the file. */
 void np_entries_drop(struct np_entries *entries, struct np_segment *segment, bool remove);
 
 #endif

@@ -1,7 +1,7 @@
-/* The thread that writes segments; it alone, in one process at a time, makes and removes them once
- * the store is open. A batch becomes a segment without a sync: a power cut may damage it, and then
- * its pictures' entries are noted again. When there are many segments, the newest are merged, and
- * removed once the merged one is durable. */
+/* See entries_writer.h. Once the store is open, only this thread, in one process at a time, writes
+ * and removes segments. A batch becomes a segment without a sync: if a power cut damages it,
+ * readers put its entries again. When there are many segments, the thread merges the newest, and
+ * removes them once the merged one is durable. */
 #include "loader/source/entries_writer.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 
-#define MERGE_ABOVE  8          /* segments; half of them stay apart */
-#define WINDOW_BYTES (1u << 19) /* read at once of a segment that is merged; above any record */
+#define MERGE_ABOVE  8          /* segments; a merge leaves out at most half of these */
+#define WINDOW_BYTES (1u << 19) /* of a segment, read at a time; larger than any record */
 #define CHUNK        4096       /* slots copied under the lock */
 
 static int by_sample(const void *a, const void *b)
@@ -26,7 +26,7 @@ static int by_sample(const void *a, const void *b)
                                   : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Does our lock still lie in the folder? Not after np_entries_remove(). */
+/* False after np_entries_remove(): the folder no longer has the file that this process locks. */
 static bool is_ours(const struct np_entries *entries, struct np_err *err)
 {
     char *path = np_try_format(err, "%s/lock", entries->folder);
@@ -43,7 +43,7 @@ static bool is_ours(const struct np_entries *entries, struct np_err *err)
     return ours;
 }
 
-/* Names a written segment, opens it as everybody else will, and points slots at it: those whose
+/* Renames a written segment into place, opens it like any reader, and points to it the slots whose
  * `where` is in replaces. */
 static int finish(struct np_entries *entries, struct np_segment_writer *writer, bool durable,
     const bool *replaces, struct np_err *err)
@@ -66,7 +66,7 @@ static int finish(struct np_entries *entries, struct np_segment_writer *writer, 
     return 0;
 }
 
-/* Writes a batch as a segment; of records of one sample, the last. */
+/* Writes a batch as a segment; of several records of a sample, the last one. */
 static int write_batch(struct np_entries *entries, int number, struct np_err *err)
 {
     struct np_entries_batch *batch = &entries->batches[number];
@@ -92,7 +92,7 @@ static void empty_batch(struct np_entries *entries, int number)
 
     pthread_mutex_lock(&entries->lock);
     old = *batch;
-    for (uint32_t i = 0; i < old.nr; i++) /* if it was not written */
+    for (uint32_t i = 0; i < old.nr; i++) /* if their segment was not written */
         if (entries->slots[old.items[i].sample].where == NP_IN_BATCH + number)
             np_entries_set_slot(entries, old.items[i].sample, (struct np_entries_slot){0});
     entries->bytes -= old.used;
@@ -122,8 +122,8 @@ static int newest_first(const void *a, const void *b)
     return (x->number < y->number) - (x->number > y->number);
 }
 
-/* Chooses the newest until the next is larger than all of them together, so that a record is copied
- * a few times only; at least so many that half of MERGE_ABOVE are left. nr 0: there is no need. */
+/* Chooses the newest segments until the next one is larger than all of them together, so that each
+ * record is copied only a few times. Leaves at most MERGE_ABOVE / 2 unmerged. nr 0: no merge. */
 static void choose(const struct np_entries *entries, struct merged *merged)
 {
     uint64_t bytes = 0;
@@ -142,7 +142,7 @@ static void choose(const struct np_entries *entries, struct merged *merged)
             merged->replaces[s + 1] |= entries->segments[s] == merged->segments[i];
 }
 
-/* The record at a slot; NULL: it cannot be read. The slots of a segment come in ascending order. */
+/* NULL: the record cannot be read. Call it in ascending order of a segment's slots. */
 static const struct np_entries_record *record_at(
     const struct np_segment *segment, struct window *window, struct np_entries_slot slot)
 {
@@ -207,7 +207,6 @@ static int merge_chosen(struct np_entries *entries, struct merged *merged, struc
     return code;
 }
 
-/* Merges the newest segments if there are many. */
 static int merge(struct np_entries *entries, struct np_err *err)
 {
     struct merged *merged = np_try_alloc(sizeof(*merged), err);
@@ -266,7 +265,7 @@ int np_entries_writer_start(struct np_entries *entries, struct np_err *err)
     sigset_t all, before;
     int code;
 
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     code = -pthread_create(&entries->thread, NULL, thread_main, entries);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

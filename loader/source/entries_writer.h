@@ -1,12 +1,12 @@
-/* The thread that writes the segments of kept entries. For entries*.c alone. */
+/* The thread that writes the segments of the store of entries. For entries*.c alone. */
 #ifndef NP_ENTRIES_WRITER_H
 #define NP_ENTRIES_WRITER_H
 
 #include "loader/source/entries_slots.h"
 
-/* Starts it, in the process that holds the lock, when all segments are loaded. */
+/* Starts the thread. The process holds the file lock, and all segments are loaded. */
 int np_entries_writer_start(struct np_entries *entries, struct np_err *err);
-/* Writes what was put, and ends it. */
+/* Writes the batches that wait, and ends the thread. */
 void np_entries_writer_stop(struct np_entries *entries);
 
 #endif

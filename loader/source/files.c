@@ -111,7 +111,7 @@ uint64_t np_files_bytes(const struct np_files *files)
     return bytes;
 }
 
-/* Not where a read without waiting is not known: such a file system would block the reader. */
+/* -1 if the file system does not know RWF_NOWAIT: it would block the reader. */
 static int open_direct(const char *path, int fd)
 {
     char byte;
@@ -128,10 +128,10 @@ void np_files_share(struct np_files *files, const struct np_index *index, double
         return;
     files->kept = (uint32_t)(share * UINT32_MAX);
     np_files_allow(2 * files->nr_files);
-    files->direct = np_try_array((size_t)files->nr_files, sizeof(int), NULL); /* NULL: none is */
+    files->direct = np_try_array((size_t)files->nr_files, sizeof(int), NULL); /* NULL: none */
     for (int i = 0; files->direct && i < files->nr_files; i++) {
         files->direct[i] = open_direct(index->paths[i], files->fds[i]);
-        if (files->direct[i] >= 0) /* no read-ahead into samples that are not for the cache */
+        if (files->direct[i] >= 0) /* read-ahead would read other samples, too */
             posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
     }
 }
@@ -167,8 +167,6 @@ bool np_files_changed(const struct np_files *files, uint32_t file)
     return memcmp(&now, &files->stamps[file], sizeof(now)) != 0;
 }
 
-/* --- one sample ---------------------------------------------------------------------------- */
-
 void np_source_locate(const struct np_index *index, uint64_t sample, struct np_extent *ret_extent)
 {
     const char *root = index->root;
@@ -179,8 +177,8 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
         const int room = (int)sizeof(ret_extent->path_buffer);
         int used = snprintf(ret_extent->path_buffer, (size_t)room, "%s/", root);
 
-        used = used < room ? used
-                           : room - 1; /* a scan refuses so long a root; an index file may not */
+        /* A scan refuses so long a root, but an index file may have one. */
+        used = used < room ? used : room - 1;
         np_index_name(index, sample, ret_extent->path_buffer + used, room - used);
         ret_extent->path = ret_extent->path_buffer;
     } else if (index->raw.kind == NP_RAW_SYNTH)
@@ -233,8 +231,6 @@ bool np_extent_is_bad(const struct np_index *index, int code)
     default: return false;
     }
 }
-
-/* --- files that have changed --------------------------------------------------------------- */
 
 struct np_changed {
     pthread_mutex_t lock;

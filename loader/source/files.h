@@ -11,22 +11,23 @@ struct np_files;
 /* Raises the limit of open files to the hard limit if it does not allow nr_files beside those that
  * the rest of a run needs. */
 void np_files_allow(int nr_files);
-/* Opens every shard; calls np_files_allow() first. parts: parts of samples are read in random order,
- * so the kernel does not read ahead. A set with a root has no shards. Errors name the file. */
+/* Opens every shard; calls np_files_allow() first. parts: readers read parts of samples in random
+ * order, so read-ahead is switched off. A set with a root has no shards. Errors name the file. */
 int np_files_open(
     const struct np_index *index, bool parts, struct np_files **ret_files, struct np_err *err);
 void np_files_close(struct np_files *files);
 int np_files_fd(const struct np_files *files, uint32_t file); /* any thread */
 uint64_t np_files_bytes(const struct np_files *files); /* of all shards, when they were opened */
-/* Where the page cache cannot hold a set, it would forget what the next epoch needs. From now on
- * only this share of the samples (0 to 1), always the same, is meant for it. Before any reader. */
+/* For a set larger than the page cache, which would evict what the next epoch needs: limits the
+ * cache to this share of the samples (0 to 1), always the same ones. Call it before readers
+ * start. */
 void np_files_share(struct np_files *files, const struct np_index *index, double share);
-/* Shall this sample be read past the page cache? A shard's then has np_files_direct(), its descriptor
- * opened with O_DIRECT. Any thread. */
+/* True if readers read this sample past the page cache: in a shard through np_files_direct(), a
+ * descriptor opened with O_DIRECT. Any thread. */
 bool np_files_is_direct(
     const struct np_files *files, const struct np_index *index, uint64_t sample);
 int np_files_direct(const struct np_files *files, uint32_t file);
-/* Has a shard been written to since it was opened? Any thread. */
+/* True if a shard was written to after it was opened. Any thread. */
 bool np_files_changed(const struct np_files *files, uint32_t file);
 
 /* Where a sample's bytes are. */
@@ -42,7 +43,7 @@ void np_source_locate(const struct np_index *index, uint64_t sample, struct np_e
  * gets the new size and no checksum. *ret_mtime_ns: of a regular file, else not set. Returns the
  * descriptor or -errno. Blocks on the disk. */
 int np_extent_open(const char *path, struct np_record *record, uint64_t *ret_mtime_ns);
-/* The same for a file just opened: fd, or an -errno, which it returns. Closes fd on an error. */
+/* The same for an open file. fd may be an -errno: then returns it. Closes fd on an error. */
 int np_extent_opened(int fd, struct np_record *record, uint64_t *ret_mtime_ns);
 /* True if this -errno concerns the one file: it is missing, may not be read, or is a folder. False
  * if it comes from the storage, or while the set's own folder is missing. Blocks on the disk. */

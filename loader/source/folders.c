@@ -43,12 +43,12 @@ struct np_folders {
     void (*tick)(void *context, uint64_t nr_seen); /* set once; caller's thread only */
     void *context;
     pthread_t threads[NP_MAX_LISTERS]; /* under lock */
-    int nr_threads, max_threads;       /* under lock; set once; without the caller's */
+    int nr_threads, max_threads;       /* under lock; set once; neither counts the caller's */
 };
 
 /* --- examining -------------------------------------------------------------------------------- */
 
-/* Finds type and size; without stat() where the folder's entry is enough. */
+/* Finds type and size, without stat() if the folder's entry is enough. */
 static void examine(int fd, struct np_folder_entry *entry)
 {
     struct stat st;
@@ -67,7 +67,7 @@ static void examine(int fd, struct np_folder_entry *entry)
     entry->bytes = entry->is_file ? (uint64_t)st.st_size : 0;
 }
 
-/* Counts TICK_ENTRIES more; own: in the caller's thread. */
+/* Counts TICK_ENTRIES more. own, in all of this file: in the caller's thread. */
 static void add_seen(struct np_folders *folders, bool own)
 {
     uint64_t nr_seen;
@@ -135,8 +135,6 @@ static void finish_batches(struct np_folders *folders, const struct np_folder *f
     pthread_mutex_unlock(&folders->lock);
 }
 
-/* --- threads ---------------------------------------------------------------------------------- */
-
 static void *thread_main(void *context);
 
 /* Under lock. A failure is ignored: the threads that exist, or the caller, do the work. */
@@ -146,7 +144,7 @@ static void start_thread(struct np_folders *folders)
 
     if (folders->nr_threads == folders->max_threads)
         return;
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (pthread_create(&folders->threads[folders->nr_threads], NULL, thread_main, folders) == 0)
         folders->nr_threads++;
@@ -204,7 +202,7 @@ static struct np_folder_batch *add_batch(struct np_folder *folder)
     return batch;
 }
 
-/* Reads all names. Whole batches go to other threads, the last one is examined here. */
+/* Reads all names. Other threads examine the full batches, this one examines the last. */
 static int read_batches(struct np_folders *folders, struct np_folder *folder, DIR *dir, bool own)
 {
     struct np_folder_batch *batch = NULL;
@@ -229,7 +227,6 @@ static int read_batches(struct np_folders *folders, struct np_folder *folder, DI
     return code;
 }
 
-/* The entries of all batches as one sorted array. */
 static int gather(struct np_folder *folder)
 {
     size_t n = 0;

@@ -1,7 +1,7 @@
-/* Folders read ahead by a few threads: the entries of each, sorted, with the sizes of images. The
- * entries of one large folder are examined by all threads. On storage with high latency a listing
- * is as fast as the threads together. Its result depends on the folders alone, since the caller
- * takes them in its own order. For source_folder.c. */
+/* Reads folders ahead with a few threads: the entries of each, sorted, with the sizes of images.
+ * All threads examine the entries of a large folder, which hides the latency of the storage. The
+ * caller takes the folders in its own order, so that the result does not depend on the threads. For
+ * source_folder.c. */
 #ifndef NP_FOLDERS_H
 #define NP_FOLDERS_H
 
@@ -17,18 +17,18 @@ struct np_folder_entry {
     uint64_t bytes;          /* of a file with the name of an image; else 0 */
     int code;                /* -errno of stat() */
     bool is_folder, is_file; /* links are followed; neither: a pipe, for example */
-    unsigned char type;      /* DT_*, as the folder has it */
+    unsigned char type;      /* DT_*, from readdir() */
 };
 
 struct np_folder {
     char *path;
     int code;         /* -errno if it could not be read */
-    const char *what; /* failed then, for messages */
+    const char *what; /* the action that failed, for messages */
     struct stat st;
     struct np_folder_entry *entries; /* (nr_entries), in byte order of their names */
     int nr_entries;
 
-    /* of folders.c */
+    /* Private to folders.c: */
     int fd;                          /* while it is read */
     struct np_folder_batch *batches; /* reading thread, then the caller: they own the names */
     int state, nr_open;              /* under its lock; nr_open: batches not examined yet */
@@ -41,10 +41,10 @@ struct np_folders;
  * NULL: out of memory. */
 struct np_folders *np_folders_new(int nr_threads, void (*tick)(void *context, uint64_t nr_seen),
     void *context, struct np_err *err);
-/* Call it when every folder has been dropped. */
+/* Drop every folder before. */
 void np_folders_free(struct np_folders *folders);
-/* Begins to read the folder at path (copied). NULL: out of memory. One thread calls this and the
- * next two. */
+/* Queues the folder at path (copied) for reading. NULL: out of memory. One thread calls this and
+ * the next two. */
 struct np_folder *np_folders_ask(struct np_folders *folders, const char *path, struct np_err *err);
 /* Waits until the folder has been read; reads it in this thread if no other has begun. */
 void np_folders_wait(struct np_folders *folders, struct np_folder *folder);

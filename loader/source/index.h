@@ -24,13 +24,13 @@ struct np_record {
     uint32_t crc32c;       /* of the sample's bytes, when has_crc */
     uint32_t file;         /* shard; for NP_FILE_PER_SAMPLE sets: unused */
     uint32_t label : 22;
-    uint32_t no_label : 1; /* in no class: training refuses it, or leaves it out */
+    uint32_t no_label : 1; /* in no class: training refuses or skips it */
     uint32_t has_crc : 1;
     uint32_t packing : 4; /* enum np_packing */
     uint32_t unused : 4;
 };
 
-/* The state of a file or folder, to see whether it has changed. */
+/* The state of a file or folder, to detect a change. */
 struct np_index_stamp {
     uint64_t bytes, mtime_ns; /* bytes: 0 for a folder */
 };
@@ -40,19 +40,19 @@ static inline struct np_index_stamp np_index_stamp_of(const struct stat *st)
         (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec};
 }
 
-/* Immutable once opened or finished, but for the CRCs. Samples are read with the functions below,
- * which hide those that were left out. */
+/* Immutable once opened or finished, except the CRCs. Read samples with the functions below, which
+ * hide those that were left out. */
 struct np_index {
     char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
     int nr_files, nr_classes;
-    char *root;   /* each sample is a file of its own below it, opened by name; NULL: none is */
+    char *root;   /* the folder of a set with a file for each sample; NULL: another set */
     char *key;    /* np_index_set_key(); NULL: none */
-    char *cached; /* where np_source_open() keeps its file in the cache folder; NULL: nowhere */
+    char *cached; /* its file in the cache folder, of np_source_open(); NULL: none */
     struct np_raw raw;
     uint32_t max_extent, max_inner; /* bytes of the largest extent and decompressed frame */
-    uint64_t nr_new_crcs; /* set since it was built or opened: if any, it is worth saving; atomic */
+    uint64_t nr_new_crcs;           /* set since it was built or opened; atomic */
 
-    /* of index*.c */
+    /* Private to index*.c: */
     struct np_record *records; /* (nr_samples) */
     uint64_t *blocks;          /* (nr_samples / 16, rounded up) */
     uint8_t *names;
@@ -109,16 +109,17 @@ int np_index_open(const char *path, const char *key, uid_t owner, struct np_inde
     struct np_err *err);
 void np_index_free(struct np_index *index);
 
-/* The key under which the set was listed. The index is never saved under a later one: a shard added
- * meanwhile would be missing from all later runs. */
+/* Sets the key under which the set was listed. The index is never saved under a later key: a shard
+ * added meanwhile would be missing from all later runs. */
 int np_index_set_key(struct np_index *index, const char *key, struct np_err *err);
 
-/* Number of samples in no class; *ret_first: the first of them. */
+/* Counts the samples in no class; *ret_first: the first of them. */
 uint64_t np_index_unlabelled(const struct np_index *index, uint64_t *ret_first);
 /* Hides the samples in no class from all other functions but np_index_save(). Call it before other
  * threads use the index. -ENOMEM. */
 int np_index_skip_unlabelled(struct np_index *index, struct np_err *err);
-/* Hides all samples but these, in ascending order. As np_index_skip_unlabelled(). */
+/* Hides all samples but these, in ascending order. Threads and errors as
+ * np_index_skip_unlabelled(). */
 int np_index_keep(
     struct np_index *index, const uint32_t *samples, uint64_t nr_samples, struct np_err *err);
 
@@ -140,7 +141,7 @@ struct np_index_names {
     char name[NP_MAX_NAME + 1];
 };
 void np_index_names_begin(const struct np_index *index, struct np_index_names *names);
-bool np_index_names_next(struct np_index_names *names); /* false: that was the last one */
+bool np_index_names_next(struct np_index_names *names); /* false: no more */
 
 /* Checksums that identify the set, samples in order. labels: class of the index -> class of the run
  * (NULL: equal); a sample without a label counts as -1. names_sum covers names and labels: it does
@@ -161,7 +162,7 @@ static inline struct np_record np_record_get(const struct np_record *record)
         struct np_record record;
     } copy;
 
-    copy.words[7] = __atomic_load_n(&from[7], __ATOMIC_ACQUIRE); /* has_crc: before the CRC */
+    copy.words[7] = __atomic_load_n(&from[7], __ATOMIC_ACQUIRE); /* has_crc: before crc32c */
     for (int w = 0; w < 7; w++)
         copy.words[w] = __atomic_load_n(&from[w], __ATOMIC_RELAXED);
     return copy.record;

@@ -1,5 +1,5 @@
-/* Building an index: arrays that grow, names coded as they come, classes numbered as they come and
- * renumbered by name at the end. One thread, that of a source's scan. */
+/* Builds an index: its arrays grow, names are coded as they come, and classes are numbered as they
+ * come and renumbered by name at the end. One thread, that of a source's scan. */
 #include "loader/source/index.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ struct np_index_builder {
     int *slots; /* hash table of class numbers, -1: free */
     int nr_slots;
     bool numbered;  /* np_index_set_numbered() */
-    int last_class; /* most samples have the class of the one before */
+    int last_class; /* most samples have the class of the previous one */
     char last_name[NP_MAX_NAME + 1];
     int last_length;
 };
@@ -101,7 +101,7 @@ static uint32_t hash(const char *name)
     return h;
 }
 
-/* The slot where a class name is, or belongs. */
+/* The slot of a class name, or the free one where it belongs. */
 static int find_slot(const struct np_index *index, const char *name)
 {
     const struct np_index_builder *builder = index->builder;
@@ -169,8 +169,8 @@ static uint8_t *put_varint(uint8_t *to, unsigned value)
     return to;
 }
 
-/* Codes a name by its difference to the one before. Names in shuffled archives share little at the
- * front but their extension at the end, so both ends count. */
+/* Codes a name by its difference to the previous one, at both ends: names in shuffled archives
+ * share little at the front, but their extension at the end. */
 static int add_name(struct np_index *index, const char *name, const char *path, struct np_err *err)
 {
     struct np_index_builder *builder = index->builder;
@@ -357,7 +357,7 @@ static int renumber_classes(struct np_index *index, struct np_err *err)
     return code;
 }
 
-/* Frees what doubling allocated too much; a failure is ignored. */
+/* Frees the unused end of an array; ignores a failure. */
 static void trim(void *array, uint64_t used, size_t bytes)
 {
     void **place = array;

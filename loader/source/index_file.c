@@ -1,5 +1,5 @@
-/* The index as a file: written whole, read whole, and used only after every offset, name, file and
- * label has been checked. One thread. */
+/* Writes and reads an index as a whole, and returns one only after checking every offset, name,
+ * file and label. One thread. */
 #include "loader/source/index_file.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #define SECTION_ALIGN  64
 #define MAX_FILE_BYTES (1ull << 36)
 
-/* The folder of path, with a '/' at its end; symbolic links resolved. Errors: err, with `what`. */
+/* The folder of path, ending with '/', without symbolic links. what: for the error. */
 static int folder_of(
     const char *path, const char *what, char folder[PATH_MAX + 2], struct np_err *err)
 {
@@ -44,8 +44,6 @@ static const char *below(const char *path, const char *folder)
 
     return strncmp(path, folder, bytes) == 0 && path[bytes] ? path + bytes : path;
 }
-
-/* --- writing ------------------------------------------------------------- */
 
 struct layout {
     uint64_t bytes[NP_NR_SECTIONS], offset[NP_NR_SECTIONS], total;
@@ -171,8 +169,6 @@ int np_index_save(const struct np_index *index, struct np_io *io, const char *pa
     return code;
 }
 
-/* --- reading ------------------------------------------------------------- */
-
 struct reading {
     const char *path;
     char folder[PATH_MAX + 2];
@@ -213,7 +209,6 @@ static int read_whole(struct reading *reading, struct np_err *err)
     return code;
 }
 
-/* Header and section CRCs. */
 static int check_frame(struct reading *reading, struct np_err *err)
 {
     struct np_index_header copy;
@@ -386,7 +381,6 @@ static int check_names(const struct reading *reading, struct np_index *index, st
     return at == end ? 0 : damaged(reading, err, "bytes follow the last name");
 }
 
-/* Checks the key, and that the files have not changed. */
 static int check_fresh(const struct reading *reading, const struct np_index *index, const char *key,
     struct np_err *err)
 {
@@ -409,7 +403,8 @@ static int check_fresh(const struct reading *reading, const struct np_index *ind
     return 0;
 }
 
-/* Makes the index of reading->whole, which it takes over; all checks that need no other file. */
+/* Makes the index from reading->whole, which it then owns, with all checks that need no other
+ * file. */
 static int parse(struct reading *reading, struct np_index **ret_index, struct np_err *err)
 {
     struct np_index *index = np_try_alloc(sizeof(*index), err);

@@ -16,7 +16,7 @@ enum np_index_section {
     NP_SECTION_BLOCKS,  /* uint64_t: offset in NAMES of each block */
     NP_SECTION_NAMES,
     NP_SECTION_FILES,   /* struct np_index_stamp, nr_files of them */
-    NP_SECTION_PATHS,   /* of the files, each with a NUL; not starting with '/': below the index */
+    NP_SECTION_PATHS,   /* with a NUL each; absolute, or relative to the index's folder */
     NP_SECTION_CLASSES, /* names, each with a NUL */
     NP_SECTION_ROOT,    /* path with a NUL, or nothing */
     NP_SECTION_KEY,     /* text with a NUL */
@@ -38,8 +38,8 @@ struct np_index_header {
     } sections[NP_NR_SECTIONS];
 };
 
-/* Makes an index of a file's bytes (allocated by np_alloc() or malloc(); taken over, also on
- * failure), without checking the files that it names. For tests. */
+/* Makes an index of a file's bytes (allocated by np_alloc() or malloc(); the index owns them, on
+ * failure too), without checking the files that it names. For tests. */
 int np_index_parse(
     void *whole, uint64_t bytes, const char *path, struct np_index **ret_index, struct np_err *err);
 

@@ -1,5 +1,5 @@
-/* See seekable.h. The bytes of a table may be hostile. Runs in the thread that lists or packs a
- * set; a run's readers need only the offsets. */
+/* See seekable.h. Hostile tables give an error. Runs in the thread that lists or packs a set; a
+ * run's readers need only the offsets. */
 #include "loader/source/seekable.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ void np_seek_table_free(struct np_seek_table *table)
     np_free(table);
 }
 
-/* The array has room. */
+/* The array has space. */
 static void add_frame(struct np_seek_table *table, const struct np_seek_frame *frame)
 {
     table->frames[table->nr_frames++] = *frame;
@@ -134,7 +134,7 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
 
     if (content >= table->content_bytes)
         return table->nr_frames;
-    while (high - low > 1) { /* finds the last frame that starts at or before it */
+    while (high - low > 1) { /* the last frame that starts at or before it */
         const uint64_t middle = low + (high - low) / 2;
 
         if (table->frames[middle].content <= content)
@@ -144,8 +144,6 @@ uint64_t np_seek_table_find(const struct np_seek_table *table, uint64_t content)
     }
     return low;
 }
-
-/* --- reading ------------------------------------------------------------- */
 
 struct np_seek_reader {
     int fd;
@@ -232,7 +230,7 @@ int64_t np_seek_reader_read(
         size_t part = (size_t)(frame->content_bytes - skip);
         int code;
 
-        if (frame->content_bytes == 0) /* a skippable frame, or nothing */
+        if (frame->content_bytes == 0) /* skippable or empty */
             continue;
         code = load_frame(reader, number, err);
         if (code)
@@ -243,8 +241,6 @@ int64_t np_seek_reader_read(
     }
     return (int64_t)done;
 }
-
-/* --- writing ------------------------------------------------------------- */
 
 struct np_seek_writer {
     ZSTD_CCtx *zstd;
@@ -266,7 +262,7 @@ int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_
         return no_memory(err);
     }
     ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_compressionLevel, level);
-    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 0); /* records have their CRC */
+    ZSTD_CCtx_setParameter(writer->zstd, ZSTD_c_checksumFlag, 0); /* records have a CRC */
     *ret_writer = writer;
     return 0;
 }

@@ -53,11 +53,11 @@ int64_t np_seek_reader_read(
 struct np_seek_writer;
 int np_seek_writer_new(int level, struct np_seek_writer **ret_writer, struct np_err *err);
 void np_seek_writer_free(struct np_seek_writer *writer);
-/* Compresses content into one frame that names its size, and enters it into the table. The frame is
+/* Compresses content into one frame that stores its size, and adds it to the table. The frame is
  * valid until the writer's next call. */
 int np_seek_writer_frame(struct np_seek_writer *writer, const void *content, size_t bytes,
     const void **ret_frame, size_t *ret_bytes, struct np_err *err);
-/* The table's bytes, to append to the frames; np_free. The next frame begins another file. NULL:
+/* The table's bytes, to append to the frames; np_free. The next frame starts another file. NULL:
  * out of memory, or too many frames. */
 uint8_t *np_seek_writer_finish(
     struct np_seek_writer *writer, size_t *ret_bytes, struct np_err *err);

@@ -177,8 +177,8 @@ void np_source_options_fini(struct np_source_options *options)
     memset(options, 0, sizeof(*options));
 }
 
-/* Only the keys that the source reads: others would be refused. `unlabelled` only if it is not the
- * default: so the configs of runs older than the key stay equal. */
+/* Only the keys that the source reads: np_source_parse() rejects others. `unlabelled` only if it is
+ * not the default, so that configs of runs older than the key stay equal. */
 struct np_node *np_source_options_node(const struct np_source_options *options)
 {
     const struct np_source *source = np_source_find(options->source);

@@ -20,7 +20,7 @@ struct np_source_options {
     int64_t size;    /* synth: height and width */
     int64_t seed;    /* synth */
     char *cache_dir; /* for indexes and unpacked archives; empty: the default of np_cache_dir() */
-    int nr_listers;  /* max threads of a listing, not a key; 0: as many as there may be */
+    int nr_listers;  /* max threads of a listing, not a key; 0: NP_MAX_LISTERS */
 };
 extern const struct np_option np_source_option_table[];
 
@@ -41,8 +41,8 @@ struct np_source {
     const char *name;
     const char *help;
     const char *keys; /* the options it reads beside source and cache_dir: "path match" */
-    /* Optional: NULL means any value is right. Checks the options without touching the data, and
-     * adds mistakes to report. Config time. */
+    /* Optional: NULL means any value is valid. Checks the options, not the data, and adds mistakes
+     * to report. Config time. */
     void (*check)(const struct np_source_options *options, const struct np_node *node,
         struct np_report *report);
     /* Required. Lists all samples into index. Blocks on the disk. Errors name the file and
@@ -51,7 +51,6 @@ struct np_source {
         const struct np_source_progress *progress, struct np_err *err);
 };
 
-/* Each in a file of its own. */
 extern const struct np_source np_source_folder, np_source_tar, np_source_cifar10, np_source_idx,
     np_source_synth;
 extern const struct np_source *const np_sources[]; /* NULL-ended */
@@ -72,7 +71,7 @@ struct np_node *np_source_options_node(const struct np_source_options *options);
 int np_source_open(const struct np_source_options *options,
     const struct np_source_progress *progress, struct np_index **ret_index, struct np_err *err);
 
-/* Saves an index with new CRCs (first epoch, data verify) in the cache folder. If that fails, the
+/* Saves an index with new CRCs (first epoch, data verify) in the cache folder. After a failure the
  * next run only lacks the CRCs. -ESTALE: the set's files have changed since they were listed. */
 int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err);
@@ -86,7 +85,7 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
 void np_source_forget(const struct np_source_options *options);
 
 /* The files that a path or glob names: absolute, in byte order, at least one. -ENOENT: there is
- * none. A pattern that is the name of an existing file is not a glob. */
+ * none. The name of an existing file is never a glob. */
 struct np_paths {
     char **paths; /* owned */
     int nr_paths;
@@ -96,8 +95,8 @@ void np_paths_fini(struct np_paths *paths);
 /* Glob with `*` crossing `/`, `?`, `[...]`. */
 bool np_match(const char *pattern, const char *text);
 /* The cache folder: option cache_dir, else $XDG_CACHE_HOME/nnpipe, else ~/.cache/nnpipe, else
- * nnpipe-UID in $TMPDIR or /tmp, which is made. -EPERM: others can write to that one, or own it.
- * np_free. */
+ * nnpipe-UID in $TMPDIR or /tmp, created if missing. -EPERM: another user owns that folder or can
+ * write to it. *ret_dir: np_free. */
 int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct np_err *err);
 
 #endif

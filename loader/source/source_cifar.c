@@ -1,6 +1,6 @@
 /* CIFAR-10's binary version: records of a label byte and 3072 bytes of pixels, red, green and blue
- * planes of 32 rows of 32. Class names come from batches.meta.txt beside, if it exists. The scan
- * reads all labels, in the caller's thread. */
+ * planes of 32 rows of 32. Class names come from batches.meta.txt in the same folder, if it exists.
+ * The scan reads all labels, in the caller's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 struct names {
     char names[NR_CLASSES][64];
-    int labels[NR_CLASSES]; /* their numbers in the index */
+    int labels[NR_CLASSES]; /* class numbers in the index */
 };
 
 /* One name a line; "0" to "9" if the file is missing or does not have ten. */

@@ -105,8 +105,7 @@ static int step_to(struct walk *walk, size_t used, const char *base, const char 
     return 0;
 }
 
-/* Enters the folder into the index with its mtime, which changes when a file is added or
- * removed. */
+/* Adds the folder to the index with its mtime, which changes when a file is added or removed. */
 static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
 {
     const struct stat *st = &folder->st;
@@ -119,12 +118,12 @@ static int stamp(struct walk *walk, const struct np_folder *folder, int depth)
     return np_index_add_file(walk->index, folder->path, st, walk->err) < 0 ? -ENOMEM : 0;
 }
 
-/* The subfolders of a folder in order, the next ones being read ahead. */
+/* The subfolders of a folder in order; other threads read the next ones ahead. */
 struct below {
     const struct np_folder *above;
     struct np_folder *asked[PREFETCH]; /* a ring: nr_asked of them, the next one at `first` */
     int first, nr_asked;
-    int next; /* entry to examine next */
+    int next;
 };
 
 static bool is_entered(const struct np_folder_entry *entry)
@@ -176,7 +175,7 @@ static int visit(struct walk *walk, struct below *below, const struct np_folder_
         return code;
     if (entry->code && !np_extent_is_bad(walk->index, entry->code))
         return fail(walk, entry->code, "cannot read its size");
-    if (entry->code) /* a dangling link, for example: a bad sample when it is read */
+    if (entry->code) /* a dangling link, for example: becomes a bad sample when read */
         return add_file(walk, 0);
     if (is_entered(entry))
         return enter_next(walk, below, used + strlen(entry->name) + 1, depth);

@@ -14,7 +14,6 @@
 #define IMAGES_HEAD  16u
 #define LABELS_HEAD  8u
 
-/* One of the two files. */
 struct idx {
     char *path; /* of .gz: the unpacked copy in the cache */
     struct np_scan_file file;
@@ -125,7 +124,7 @@ static int check_images(const struct idx *images, const struct idx *labels,
     return 0;
 }
 
-/* Adds all classes up to the largest label: a class's name is its number. */
+/* Adds all classes up to the largest label, each with its number as name. */
 static int add_classes(struct np_index *index, const struct idx *labels, const uint8_t *bytes,
     int classes[256], struct np_err *err)
 {
@@ -174,7 +173,7 @@ static int scan_pair(struct np_index *index, struct idx *images, struct idx *lab
 }
 
 /* ".../train-images-idx3-ubyte.gz" -> ".../train-labels-idx1-ubyte.gz"; some copies have a '.'
- * before "idx3". NULL: the name has another form, or memory is out. */
+ * before "idx3". NULL: a name of another form, or out of memory. */
 static char *labels_beside(const char *path, struct np_err *err)
 {
     const char *base = strrchr(path, '/'), *at = strstr(base ? base : path, "images");

@@ -26,8 +26,8 @@ static bool is_set(const char *text)
     return text && *text;
 }
 
-/* Makes the folder in /tmp that replaces a missing home, or checks it: another user may have made
- * it, with false labels in its indexes. */
+/* Creates the folder in /tmp that replaces a missing home, or checks its owner: another user may
+ * have made it, with false labels in its indexes. */
 static int private_dir(const char *path, struct np_err *err)
 {
     struct stat st;
@@ -69,14 +69,14 @@ int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct
     return code;
 }
 
-#define UNUSED_DAYS 90 /* an index that was not opened for so long is removed */
+#define UNUSED_DAYS 90 /* an index unopened for longer is removed */
 
 /* Where an index may be. In the cache folder it is index/BASE.HASH.npidx: BASE is the last part of
  * the path, with '_' for the characters of a glob, HASH the hash of the folder and the options. It
  * is used if its key is the same: the options, device and inode of the first file, and name, size
- * and mtime of each. Beside the data, if a user put it there (`data index --beside`, `data pack`),
- * it is BASE.npidx, or BASE-HASH.npidx with `match` or `labels`; its key has no folder, so that
- * data and index can be moved together. */
+ * and mtime of each. An index that a user put beside the data (`data index --beside`, `data pack`)
+ * is BASE.npidx, or BASE-HASH.npidx with `match` or `labels`; its key has no folder, so that data
+ * and index can be moved together. */
 struct places {
     char *beside, *beside_key;
     char *cached, *key;     /* cached: NULL if there is no cache folder */
@@ -99,7 +99,6 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The options as text, without the folder. */
 static char *describe(const struct np_source_options *options, struct np_err *err)
 {
     return np_try_format(err, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n",
@@ -149,8 +148,8 @@ static char *clean_base(const char *path, struct np_err *err)
     return base;
 }
 
-/* The folder for an index beside the first path; np_free. For a folder of images it is the one
- * above: inside, the index would change the folder that it describes. */
+/* The folder for an index beside the first path; np_free. For a folder of images it is the parent:
+ * inside, the index would change the folder that it describes. */
 static char *folder_beside(const struct np_paths *paths, struct np_err *err)
 {
     char *folder = np_try_strdup(paths->paths[0], err),
@@ -200,7 +199,7 @@ static char *name_cached(const struct np_source_options *options, const char *ca
     return name;
 }
 
-/* All files of a set, labels included. */
+/* All files of a set, that of the labels included. */
 static int find_files(
     const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
 {
@@ -222,7 +221,7 @@ static int find_files(
     memcpy(both, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
     if (labels.nr_paths)
         memcpy(both + paths.nr_paths, labels.paths, (size_t)labels.nr_paths * sizeof(char *));
-    np_free(paths.paths); /* the names have moved */
+    np_free(paths.paths); /* *ret_paths owns the names */
     np_free(labels.paths);
     *ret_paths = (struct np_paths){both, paths.nr_paths + labels.nr_paths};
     return 0;
@@ -276,7 +275,6 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
     return code;
 }
 
-/* Removes an index of the folder, and the entries that belong to it. */
 static void remove_index(int folder_fd, const char *folder, const char *name)
 {
     char *path = np_try_format(NULL, "%s/%s", folder, name);
@@ -287,7 +285,6 @@ static void remove_index(int folder_fd, const char *folder, const char *name)
     unlinkat(folder_fd, name, 0);
 }
 
-/* Removes indexes of data that were moved or are no longer used. */
 static void remove_unused(const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -338,7 +335,6 @@ static int save(
     return code;
 }
 
-/* ret_path (may be NULL): the file; np_free. */
 static int save_somewhere(const struct np_source_options *options, const struct np_index *index,
     bool beside, char **ret_path, struct np_err *err)
 {
@@ -363,7 +359,7 @@ int np_source_save(
     const struct np_source_options *options, const struct np_index *index, struct np_err *err)
 {
     if (index->raw.kind == NP_RAW_SYNTH)
-        return 0; /* drawn sets have no index file */
+        return 0; /* synth sets have no index file */
     return save_somewhere(options, index, false, NULL, err);
 }
 

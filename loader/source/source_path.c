@@ -19,12 +19,11 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A folder, and its path without symbolic links. */
 struct folder {
     char given[PATH_MAX], real[PATH_MAX];
 };
 
-/* realpath(), which looks at each folder of a path: thousands of shards share theirs. */
+/* As realpath(), but resolves a folder once for all its shards, which may be thousands. */
 static const char *find_real(const char *path, struct folder *last, char real[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');

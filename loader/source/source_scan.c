@@ -1,4 +1,3 @@
-/* See source_scan.h. */
 #include "loader/source/source_scan.h"
 
 #include <errno.h>

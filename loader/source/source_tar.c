@@ -1,7 +1,7 @@
 /* Tar archives, plain, .gz or .zst, several by glob: every image member is a sample
  * (source_tar_list.c). Plain archives are read in place, and .zst ones that have a seek table and
- * no member across a frame's edge; others are unpacked into the cache, once. A truncated archive
- * gives all samples that it holds; the last, partial one is a bad sample. The first archive decides
+ * no member across a frame's edge; others are unpacked into the cache, once. All samples of a
+ * truncated archive are listed; the last, partial one is a bad sample. The first archive decides
  * the kind of the set; then source_tar_ahead.c lists the others with several threads. */
 #include <errno.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static int walk(struct np_tar_scan *scan)
     return code ? code : np_tar_scan_end(scan);
 }
 
-/* Finds out from the first members of the first archive whether the set is a WebDataset. */
+/* Decides from the first members of the first archive whether the set is a WebDataset. */
 static int decide(struct np_tar_scan *scan, np_tar_read_fn read, void *context)
 {
     int code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);

@@ -1,6 +1,6 @@
 /* See source_tar_ahead.h. At most WINDOW archives are listed and not yet taken, which bounds the
- * memory. An archive that must be unpacked is left to the caller's thread: progress is reported
- * there. */
+ * memory. The caller's thread lists an archive that must be unpacked, because it reports
+ * progress. */
 #include "loader/source/source_tar_ahead.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #define WINDOW (4 * NP_MAX_LISTERS)
 
-/* One archive. Of the thread that lists it; once done, of the caller's. */
+/* One archive. Belongs to the thread that lists it; once done, to the caller's. */
 struct listed {
     struct np_tar_ahead *ahead;
     struct np_tar_scan *scan;
@@ -23,7 +23,7 @@ struct listed {
     int code;
     char **notes; /* (nr_notes) */
     size_t nr_notes, notes_room;
-    uint64_t nr_counted; /* samples, to ahead->nr_seen */
+    uint64_t nr_counted; /* samples added to ahead->nr_seen */
     bool own;            /* the caller's thread lists it */
 };
 
@@ -42,8 +42,6 @@ struct np_tar_ahead {
     pthread_t threads[NP_MAX_LISTERS];
     int nr_threads;
 };
-
-/* --- what a listing reports -------------------------------------------------------------------- */
 
 static void report(struct np_tar_ahead *ahead, uint64_t nr_seen)
 {
@@ -82,8 +80,6 @@ static void add_count(void *context, const char *path, uint64_t samples)
         report(ahead, nr_seen);
 }
 
-/* --- listing ----------------------------------------------------------------------------------- */
-
 static int begin(struct np_tar_ahead *ahead, struct listed *listed)
 {
     const struct np_tar_scan *whole = ahead->scan;
@@ -114,7 +110,7 @@ static void fini(struct listed *listed)
     np_free(listed->notes);
 }
 
-/* Under lock: is there an archive to list? */
+/* Under lock. */
 static bool is_work(const struct np_tar_ahead *ahead)
 {
     return ahead->next < ahead->paths->nr_paths && ahead->next < ahead->taken + WINDOW;
@@ -171,9 +167,9 @@ struct np_tar_ahead *np_tar_ahead_new(
     pthread_mutex_init(&ahead->lock, NULL);
     pthread_cond_init(&ahead->work, NULL);
     pthread_cond_init(&ahead->ready, NULL);
-    sigfillset(&all); /* signals are the main thread's */
+    sigfillset(&all); /* the main thread handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    /* A failure is ignored: the threads that exist, or the caller, list. */
+    /* A failure is ignored: the other threads, or the caller, list. */
     while (ahead->nr_threads < nr_threads && ahead->nr_threads < paths->nr_paths - first - 1 &&
            pthread_create(&ahead->threads[ahead->nr_threads], NULL, thread_main, ahead) == 0)
         ahead->nr_threads++;
@@ -198,8 +194,6 @@ void np_tar_ahead_free(struct np_tar_ahead *ahead)
     pthread_mutex_destroy(&ahead->lock);
     np_free(ahead);
 }
-
-/* --- appending --------------------------------------------------------------------------------- */
 
 /* Adds the counts, and the first name of each. */
 static void add_skipped(struct np_tar_scan *whole, const struct np_tar_scan *scan)
@@ -228,7 +222,7 @@ static int append(struct np_tar_scan *whole, const struct np_tar_scan *scan, con
     return 0;
 }
 
-/* As if the archive were listed now, which it is if it must be unpacked. */
+/* Reports the listing as if it took place now; lists now if the archive must be unpacked. */
 static int take(struct np_tar_ahead *ahead, const struct listed *listed, const char *path)
 {
     struct np_tar_scan *scan = ahead->scan;
@@ -275,7 +269,7 @@ int np_tar_ahead_take(struct np_tar_ahead *ahead)
     pthread_mutex_lock(&ahead->lock);
     ahead->done[at] = false;
     ahead->taken++;
-    if (ahead->next - ahead->taken <= WINDOW / 2) /* small archives: few of them wake a thread */
+    if (ahead->next - ahead->taken <= WINDOW / 2) /* for small archives: wakes threads less often */
         pthread_cond_broadcast(&ahead->work);
     pthread_mutex_unlock(&ahead->lock);
     return code;

@@ -109,7 +109,7 @@ int np_tar_scan_last_label(const struct np_tar_scan *scan)
     return last && !last->no_label ? (int)last->label : NO_CLASS;
 }
 
-/* For a truncated sample: some class that the set has. */
+/* For a truncated sample: any class of the set. */
 static int take_last_label(struct np_tar_scan *scan)
 {
     if (np_index_samples(scan->index) == 0)
@@ -117,7 +117,7 @@ static int take_last_label(struct np_tar_scan *scan)
     return np_tar_scan_last_label(scan);
 }
 
-/* A sample truncated by the archive's end: it is bad, and never trained on. */
+/* A sample that the archive's end truncates: it is bad, and never trained on. */
 static void make_empty(struct np_record *record)
 {
     *record = (struct np_record){.file = record->file};
@@ -189,7 +189,7 @@ static int take_cls(struct np_tar_scan *scan)
     int64_t got;
 
     if (member->torn)
-        return 0; /* its image has no label, and is counted as such */
+        return 0; /* its image counts as unlabelled */
     got = member->bytes > MAX_CLS_BYTES ? 0
                                         : scan->tar.read(scan->tar.context, member->data_offset,
                                               text, member->bytes, scan->err);
@@ -270,7 +270,7 @@ static int take_plain_member(struct np_tar_scan *scan)
     return code ? code : add(scan, &record, member->name, NO_CLASS);
 }
 
-/* Length of the folders that all samples share. */
+/* Returns their length. */
 static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_NAME + 1])
 {
     struct np_index_names names;
@@ -294,7 +294,7 @@ static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_N
     return shared;
 }
 
-/* Are there at least two folders below class_at? */
+/* True if there are at least two folders below class_at. */
 static bool branches(const struct np_index *index, size_t class_at)
 {
     char first[NP_MAX_NAME + 1] = "";
@@ -312,7 +312,7 @@ static bool branches(const struct np_index *index, size_t class_at)
 }
 
 /* Offset of the class in a sample's name. If all samples are in one chain of folders, the class is
- * the first folder, as in a folder. */
+ * the first folder, as in source_folder.c. */
 static size_t find_class(const struct np_tar_scan *scan)
 {
     const size_t literal = np_scan_literal_folders(scan->options->match);
@@ -347,15 +347,14 @@ static int label_folders(struct np_tar_scan *scan)
     return 0;
 }
 
-/* --- the two together ---------------------------------------------------- */
+/* --- archives ------------------------------------------------------------ */
 
 int np_tar_scan_take(struct np_tar_scan *scan)
 {
     return scan->webdataset ? take_group_member(scan) : take_plain_member(scan);
 }
 
-/* If not even a header is left of the truncated member, adds a sample of no bytes, so that the loss
- * is counted. */
+/* For an archive that ends inside a header: adds an empty sample, so that the loss is counted. */
 static int add_torn(struct np_tar_scan *scan)
 {
     struct np_record record = {.file = (uint32_t)scan->file.number};
@@ -363,7 +362,7 @@ static int add_torn(struct np_tar_scan *scan)
     char last[256], name[NP_TAR_MAX_NAME + 1];
 
     snprintf(last, sizeof(last), "%.255s", scan->tar.last_name);
-    if (n > scan->shard_first) /* in the folder of another sample: it needs a class */
+    if (n > scan->shard_first) /* in the folder of another sample, to get a class */
         np_index_name(scan->index, n - 1, last, sizeof(last));
     snprintf(name, sizeof(name), "%s (truncated after it, at offset %llu)", last,
         (unsigned long long)scan->tar.offset);

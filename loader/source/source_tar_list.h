@@ -8,7 +8,6 @@
 
 #define NP_TAR_MAX_GROUP 64 /* extensions of a group that are compared */
 
-/* The current group of a WebDataset. */
 struct np_tar_group {
     char key[NP_TAR_MAX_NAME + 1];
     uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
@@ -30,8 +29,9 @@ struct np_tar_scan {
     struct np_tar tar;
     bool webdataset, decided;
     uint64_t shard_first; /* sample of this shard */
-    bool follows; /* the first sample, truncated, has the class of the sample before; set if the
-                   * scan's index has none, because it is to be appended to another */
+    /* The first sample is truncated, and takes the class of the last sample of the index to which
+     * this one is appended. */
+    bool follows;
     int64_t max_cls;
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
@@ -41,17 +41,16 @@ struct np_tar_scan {
     struct np_tar_member member;
 };
 
-/* Handles scan->member, a regular file. -EXDEV: its bytes cross the edge of a frame. */
+/* Lists scan->member, a regular file. -EXDEV: its bytes cross the edge of a frame. */
 int np_tar_scan_take(struct np_tar_scan *scan);
-/* Ends an archive, and with it a group; notes if the archive is truncated. */
+/* Call at the end of an archive: ends its last group, and reports a truncated archive. */
 int np_tar_scan_end(struct np_tar_scan *scan);
 /* Counts a member that is not a sample; keeps the first one's name. */
 void np_tar_scan_skip(struct np_tar_scan *scan, const char *name);
 /* Counts a hard or symbolic link to an image: it is not followed, and reported as missing. */
 void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
-/* The class of the sample listed last; -1: none. */
+/* -1: none. */
 int np_tar_scan_last_label(const struct np_tar_scan *scan);
-/* Is it the name of a WebDataset label? */
 bool np_tar_scan_is_cls(const char *name);
 /* Call after the last archive. Sets each sample's class by its folder, which depends on the folders
  * of all samples; in a WebDataset a class's name is its number, and unused numbers are classes

@@ -1,4 +1,3 @@
-/* See split.h. */
 #include "loader/source/split.h"
 
 #include <errno.h>
@@ -60,7 +59,6 @@ static uint64_t round_down(struct class *classes, int nr_classes, double share)
     return nr_kept;
 }
 
-/* Sets each class's nr_kept. */
 static int share_out(
     struct class *classes, int nr_classes, double share, uint64_t nr_wanted, struct np_err *err)
 {
@@ -81,7 +79,6 @@ static int share_out(
     return 0;
 }
 
-/* Both parts in the set's order. */
 static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split *split)
 {
     uint64_t nr_eval = 0, nr_train = 0;

@@ -1,5 +1,5 @@
-/* Chooses the samples of a set that are kept for evaluation (data.split). The choice depends on the
- * set's labels, share, seed and rule alone, not on the run's seed. Any thread. */
+/* Chooses the samples of a set that are kept for evaluation (data.split). The choice depends only
+ * on the set's labels, share, seed and rule, not on the run's seed. Any thread. */
 #ifndef NP_SPLIT_H
 #define NP_SPLIT_H
 

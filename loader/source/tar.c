@@ -12,7 +12,6 @@
 #define SMALL_MEMBER (64u << 10)
 #define MAX_EXTENDED (1u << 20) /* bytes of a pax or long-name record */
 
-/* ustar's header block. */
 struct block {
     char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
     char link[100], magic[6], version[2], user[32], group[32], major[8], minor[8], prefix[155];
@@ -57,7 +56,7 @@ static int bad(const struct np_tar *tar, uint64_t offset, struct np_err *err, co
         (unsigned long long)offset, tar->last_name, (unsigned long long)tar->last_offset);
 }
 
-/* Up to `bytes` bytes at offset, through the window. *ret_data is valid until the next call. */
+/* Reads up to `bytes` bytes at offset through the window. *ret_data: valid until the next call. */
 static int64_t look(
     struct np_tar *tar, uint64_t offset, size_t bytes, const uint8_t **ret_data, struct np_err *err)
 {
@@ -117,7 +116,7 @@ static bool checksum_fits(const uint8_t *block)
         const bool own = i >= offsetof(struct block, checksum) && i < offsetof(struct block, type);
 
         plain += own ? ' ' : block[i];
-        with_sign += own ? ' ' : (int8_t)block[i]; /* some old writers */
+        with_sign += own ? ' ' : (int8_t)block[i]; /* some old writers sum signed bytes */
     }
     return get_number(header->checksum, sizeof(header->checksum), &want) &&
            ((int64_t)want == plain || (int64_t)want == with_sign);
@@ -321,7 +320,7 @@ int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_
 
         if (got < 0)
             return (int)got;
-        if (got == 0 && ret_member->header_offset == tar->offset) /* closing blocks often lack */
+        if (got == 0 && ret_member->header_offset == tar->offset) /* no closing blocks */
             break;
         if (got < NP_TAR_BLOCK)
             return tar->nr_members || ret_member->header_offset != tar->offset
@@ -345,8 +344,6 @@ int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_
     tar->ended = true;
     return 0;
 }
-
-/* --- writing ------------------------------------------------------------- */
 
 static bool put_octal(char *field, size_t bytes, uint64_t value)
 {

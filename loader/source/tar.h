@@ -1,5 +1,5 @@
-/* Walks a tar archive's headers: v7, ustar, pax, GNU long names and base-256 sizes. The bytes may
- * be hostile: they only give an error with the offset. Also writes headers. */
+/* Walks a tar archive's headers: v7, ustar, pax, GNU long names and base-256 sizes. Hostile bytes
+ * give an error with the offset, nothing worse. Also writes headers. */
 #ifndef NP_TAR_H
 #define NP_TAR_H
 
@@ -13,14 +13,14 @@
 #define NP_TAR_MAX_NAME 4095
 
 /* Reads up to `bytes` at offset of the (decompressed) archive. Returns the number of bytes read,
- * less only at the end; or a negative errno with err set. */
+ * fewer only at the end; or a negative errno with err set. */
 typedef int64_t (*np_tar_read_fn)(
     void *context, uint64_t offset, void *buffer, size_t bytes, struct np_err *err);
 
 struct np_tar_member {
     char name[NP_TAR_MAX_NAME + 1]; /* a leading "./" is dropped */
     char type;              /* as in ustar: '0' regular, '5' folder, '1' and '2' links, ... */
-    bool sparse;            /* its bytes are in pieces: cannot be used */
+    bool sparse;            /* the archive stores only pieces of it: unusable */
     bool torn;              /* the archive ends inside it; `bytes` are left */
     uint64_t header_offset; /* of its first header, extended ones included */
     uint64_t data_offset, bytes;
@@ -47,9 +47,9 @@ struct np_tar {
 /* path is borrowed. np_tar_next() calls read with context. */
 int np_tar_init(
     struct np_tar *tar, const char *path, np_tar_read_fn read, void *context, struct np_err *err);
-/* Finds the next member. Returns 1, or 0 at the end. -EBADMSG: not a tar header; the text names the
- * last whole member; or the read's error. A member that the archive's end truncates is returned
- * with `torn`; if not even its header is whole, only tar->torn is set. */
+/* Finds the next member. Returns 1, or 0 at the end. -EBADMSG: not a tar header, and the text names
+ * the last whole member; else the read's error. A member that the archive's end truncates is
+ * returned with `torn`; if not even its header is whole, only tar->torn is set. */
 int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_err *err);
 void np_tar_fini(struct np_tar *tar);
 

@@ -110,7 +110,7 @@ static int read_some(struct unpack *unpack, size_t *ret_bytes, struct np_err *er
 }
 
 /* The disk writes while the next bytes are unpacked, so that little is left for the sync at the
- * end. It is only a hint; the sync reports errors. */
+ * end. Errors are ignored here: the sync reports them. */
 static int write_some(struct unpack *unpack, size_t bytes, struct np_err *err)
 {
     int code = bytes ? np_io_append(&unpack->io, unpack->out_fd, unpack->out, bytes, err) : 0;
@@ -199,7 +199,7 @@ static int unpack_gzip(struct unpack *unpack, struct np_err *err)
             stream.avail_in = (unsigned)got;
         }
         if (!inside) {
-            if (*stream.next_in != 0x1f) /* gzip ignores what follows the last member */
+            if (*stream.next_in != 0x1f) /* gzip ignores bytes after the last member */
                 break;
             inflateReset(&stream);
             inside = true;
@@ -233,7 +233,7 @@ static bool is_part(const char *name)
     return bytes > 5 && strcmp(name + bytes - 5, ".part") == 0;
 }
 
-/* Is a process still writing it? It holds a lock on it. */
+/* True if a process still writes the file: it holds a lock. */
 static bool is_in_work(int folder_fd, const char *name)
 {
     const int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -281,8 +281,8 @@ static char *copy_name(
         (unsigned long long)XXH64(stamp, sizeof(stamp), 0), (int)(end - base), base, ending);
 }
 
-/* Opens a file without a name, so that a killed process leaves nothing; if the file system does not
- * support that, `part`. Either is locked. */
+/* Opens a file without a name, so that a killed process leaves nothing, or `part` if the file
+ * system does not support that. Locks it. */
 static int open_part(
     struct unpack *unpack, const char *folder, const char *part, struct np_err *err)
 {

@@ -6,7 +6,7 @@
 
 enum np_wrapping { NP_WRAPPING_NONE, NP_WRAPPING_GZIP, NP_WRAPPING_ZSTD };
 
-/* Detects a file's compression by its first bytes. */
+/* Detects a file's compression from its first bytes. */
 int np_unpack_sniff(const char *path, enum np_wrapping *ret_wrapping, struct np_err *err);
 /* Finds the unpacked copy of path in cache_dir/unpacked (same path, size and mtime), or writes it:
  * checks the free space, writes a temporary file and renames it when it is whole, removes older
