@@ -10,7 +10,7 @@
 #include "loader/base/mem.h"
 
 #define MAX_OPS  32
-#define APPLY_OP 0x8000u /* keeps the draws of apply apart from those of draw */
+#define APPLY_OP 0x8000u /* so that apply and draw have different draws */
 
 extern const struct np_augment np_augment_random_crop, np_augment_center_crop, np_augment_resize,
     np_augment_random_resized_crop, np_augment_flip;
@@ -43,7 +43,6 @@ void np_fold_init(struct np_fold *fold, int source_w, int source_h)
         .shown_h = source_h};
 }
 
-/* One axis of a geometry, for folding. */
 struct side {
     int32_t *box_lo, *box_hi, *scaled, *window, *window_n, *shown, *shown_n;
 };
@@ -64,7 +63,7 @@ static void crop_side(const struct side *side, bool resized, int at, int n, enum
     hi = *side->shown + *side->shown_n;
     hi = *side->window + n < hi ? *side->window + n : hi;
     if (lo >= hi)
-        return; /* beside it */
+        return; /* the window is outside */
     *side->shown = lo;
     *side->shown_n = hi - lo;
     if (resized)
@@ -95,7 +94,6 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
     fold->height = h;
 }
 
-/* Cuts the box of one axis to the part inside the window. */
 static void cut_axis(int32_t *box_lo, int32_t *box_hi, int32_t window, int32_t window_n)
 {
     int side = *box_hi - *box_lo, lo = window < 0 ? 0 : window, hi = window + window_n;
@@ -174,8 +172,8 @@ static const struct np_option *option_of(const struct np_option *table, const ch
     return NULL;
 }
 
-/* A copy of args as a mapping: in `flip: 0.3` and `resize: 256` the value is the first option's,
- * and a number becomes a list of one. NULL stays NULL. */
+/* Copies args as a mapping: in `flip: 0.3` and `resize: 256` the value is the first option's, and a
+ * number becomes a list of one. NULL stays NULL. */
 static struct np_node *normal_args(const struct np_augment *augment, const struct np_node *args)
 {
     struct np_node *map;

@@ -15,7 +15,7 @@ struct np_fold {
     struct np_geometry geometry;
     bool resized;
 };
-/* For `draw`: each folds one step in. */
+/* For `draw`: each folds one operation in. */
 void np_fold_init(struct np_fold *fold, int source_w, int source_h);
 /* Crops to x..x+w, y..y+h, which may exceed the picture: `border` fills the rest. If several crops
  * of a chain exceed it, the last one's border applies to all. */
@@ -24,8 +24,8 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
-/* For options that are one length, or [height, width]: are they whole numbers? The height
- * (which: 0) or the width (1). */
+/* For options that are one length, or [height, width]. np_side() returns the height (which: 0) or
+ * the width (1). */
 bool np_sides_are_whole(const struct np_floats *sides);
 int np_side(const struct np_floats *sides, int which);
 
@@ -33,7 +33,7 @@ struct np_augment {
     const char *name;
     const struct np_option *options;
     size_t object_bytes; /* of the struct that options describe */
-    /* Optional: NULL means any value in range is right. Config time. */
+    /* Optional: NULL means any value in range is valid. Config time. */
     void (*check)(const void *object, const struct np_node *node, struct np_report *report);
     /* Required. Pure, any thread. */
     void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
@@ -48,7 +48,7 @@ struct np_augment {
 };
 extern const struct np_augment *const np_augments[]; /* NULL-ended */
 
-struct np_chain; /* a list of operations with their options */
+struct np_chain;
 /* Parses a list of operations; NULL: the empty chain. what: the key, for messages. Mistakes go to
  * report. */
 int np_chain_parse(const struct np_node *list, const char *what, struct np_chain **ret_chain,
@@ -60,7 +60,7 @@ void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
 /* Folds the chain for one sample. Pure; any thread. */
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
     int source_w, int source_h, struct np_geometry *ret_geometry);
-/* Calls `apply` of each operation that has it, on the finished row. */
+/* Calls each operation's `apply` on the finished row. */
 void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
     uint32_t position, uint8_t *row, int height, int width, int channels);
 bool np_augment_has_apply(const struct np_chain *chain);

@@ -26,13 +26,11 @@ static void size(const void *object, int *w, int *h)
     *h = crop_height(object);
 }
 
-/* Rounds halves to even, as Python's round() and so torchvision's center_crop. */
+/* Rounds halves to even, as Python's round() in torchvision's center_crop. */
 static int centre(int picture, int crop)
 {
     return picture >= crop ? (int)nearbyint((picture - crop) / 2.0) : -((crop - picture) / 2);
 }
-
-/* --- random_crop --------------------------------------------------------------------------- */
 
 static const struct np_option random_crop_options[] = {
     {"size", NP_OPT_INT, offsetof(struct crop, size), "auto", 1, 65500, "auto",
@@ -62,7 +60,7 @@ static void random_crop_check(
             crop_width(crop), crop_height(crop));
 }
 
-/* A random place along one side; a picture that is too small even with its border is centred. */
+/* A random position along one side; centres a picture that is too small even with its border. */
 static int place(struct np_draws *draws, int picture, int crop, int pad)
 {
     int room = picture + 2 * pad - crop;
@@ -90,8 +88,6 @@ const struct np_augment np_augment_random_crop = {
     .random = true,
     .help = "crops to a window at a random place",
 };
-
-/* --- center_crop --------------------------------------------------------------------------- */
 
 static const struct np_option center_crop_options[] = {
     {"size", NP_OPT_FLOATS, offsetof(struct crop, sides), NULL, 1, 65500, NULL,

@@ -1,7 +1,7 @@
 /* The source pixels and weights of one position of an axis. Inline, for the loader (C) and for a
- * device that makes rows itself (C++, CUDA). The order of operations in each expression must not
- * change, nor may the compiler contract one to a fused multiply-add: both round differently, and
- * then bytes differ from Pillow's. */
+ * device that makes rows itself (C++, CUDA). Keep the order of operations in each expression, and
+ * let no compiler contract them to a fused multiply-add: another rounding gives other bytes than
+ * Pillow's. */
 #ifndef NP_AXIS_H
 #define NP_AXIS_H
 
@@ -134,7 +134,7 @@ NP_AXIS double np_axis_raw_weight(
     return axis->filter == NP_FILTER_BICUBIC ? np_axis_cubic(x) : np_axis_triangle(x);
 }
 
-/* Everything but the sum of the raw weights, which the caller adds in order. */
+/* Sets all but `sum`: the caller adds the raw weights in order. */
 NP_AXIS struct np_position np_axis_position(
     const struct np_axis *axis, const struct np_reach *reach, int position)
 {
@@ -147,7 +147,7 @@ NP_AXIS struct np_position np_axis_position(
     return at;
 }
 
-/* Fixed point, NP_RESIZE_BITS. */
+/* Fixed point with NP_RESIZE_BITS. */
 NP_AXIS int32_t np_axis_weight(const struct np_position *position, double raw)
 {
     const double w = position->sum != 0.0 ? raw / position->sum : raw;

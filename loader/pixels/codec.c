@@ -87,7 +87,7 @@ static int open_raw(struct np_decoder *decoder, struct np_image_info *ret_info, 
     return 0;
 }
 
-/* Detects formats that are not supported. */
+/* A known format that no codec reads; NULL: unknown. */
 static const char *other_format(const uint8_t *bytes, size_t nr_bytes)
 {
     static const struct {
@@ -237,7 +237,6 @@ static void convert_row(
     }
 }
 
-/* Converts as Pillow's convert() does. */
 static int convert(
     struct np_decoder *decoder, struct np_pixels *pixels, int channels, struct np_err *err)
 {

@@ -23,7 +23,7 @@ struct np_jpeg;
 
 struct np_codec {
     const char *name; /* "jpeg" */
-    /* Required. Is it this format, by its first bytes? */
+    /* Required. True if the first bytes are of this format. */
     bool (*sniff)(const uint8_t *bytes, size_t nr_bytes);
     /* Required. Per-thread state. */
     int (*init)(void **ret_state, struct np_err *err);
@@ -35,7 +35,7 @@ struct np_codec {
     int (*decode)(void *state, const uint8_t *bytes, size_t nr_bytes,
         const struct np_geometry *geometry, int channels, struct np_pixels *ret_pixels,
         struct np_err *err);
-    /* Optional: our own decoder, if it opened these bytes, or decoded them last; else NULL. */
+    /* Optional. The decoder of jpeg.h if it opened these bytes, or decoded them last; else NULL. */
     struct np_jpeg *(*jpeg)(void *state);
     /* Optional: NULL means it cannot be written. Allocates *ret_bytes (np_free). quality 1..100. */
     int (*encode)(const uint8_t *pixels, int width, int height, int channels, int quality,
@@ -46,7 +46,7 @@ struct np_codec {
 
 extern const struct np_codec np_codec_jpeg, np_codec_png, np_codec_raw; /* raw: PPM/PGM (P5, P6) */
 
-/* The states of all codecs of one thread, made when they are first needed. */
+/* The states of all codecs of one thread, each made at its first use. */
 struct np_decoder;
 int np_decoder_new(struct np_decoder **ret_decoder, struct np_err *err);
 void np_decoder_free(struct np_decoder *decoder);
@@ -62,13 +62,13 @@ int np_decoder_open(struct np_decoder *decoder, const uint8_t *bytes, size_t nr_
 int np_decoder_decode(struct np_decoder *decoder, const struct np_geometry *geometry, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
 
-/* After np_decoder_open(): our own JPEG decoder (jpeg.h) if it will decode the picture, else NULL.
- * After np_decoder_decode(): the same if it has done so. */
+/* After np_decoder_open(): the decoder of jpeg.h if it will decode the picture; after
+ * np_decoder_decode(): if it has decoded it. Else NULL. */
 struct np_jpeg *np_decoder_jpeg(struct np_decoder *decoder);
 
 /* Decompresses one zstd frame into out (out_bytes). One thread. */
 struct np_unzstd;
-struct np_unzstd *np_unzstd_new(struct np_err *err); /* NULL: no memory */
+struct np_unzstd *np_unzstd_new(struct np_err *err); /* NULL: out of memory */
 void np_unzstd_free(struct np_unzstd *unzstd);
 int np_unzstd_frame(struct np_unzstd *unzstd, const void *frame, size_t frame_bytes, void *out,
     size_t out_bytes, size_t *ret_bytes, struct np_err *err);

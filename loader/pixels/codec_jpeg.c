@@ -1,13 +1,12 @@
 /* JPEG -> pixels. Decodes only the part that a geometry needs; its pixels are those of Pillow,
- * which uses libjpeg-turbo with ISLOW and fancy upsampling. Our own decoder (jpeg.h) does so for
- * most files; libjpeg-turbo decodes those that it refuses, and is the judge of what is bad. Reader
- * threads, a state each; the decompressor and the buffers are kept from image to image, but never
- * a table.
+ * which uses libjpeg-turbo with ISLOW and fancy upsampling. Our own decoder (jpeg.h) decodes most
+ * files; libjpeg-turbo decodes those that it refuses, and decides which are bad. Reader threads, a
+ * state each; decompressor and buffers are reused for the next image, but never a table.
  *
  * Whether a file is bad depends on its bytes alone, not on the part decoded: it is bad if Pillow
  * cannot load it (docs/PIXELS.md). Pillow ignores libjpeg's warnings, so a file of one Huffman scan
  * that runs to its end marker is good whatever its codes are: a search for markers shows that,
- * without decoding. All data of any other file is read, from a source that stops where Pillow's
+ * without decoding. Of any other file all data is read, from a source that stops where Pillow's
  * does, since Pillow may not read the bytes after such a stop. */
 #include "loader/pixels/codec.h"
 
@@ -45,10 +44,10 @@ struct jpeg_state {
     const uint8_t *bytes; /* of the file whose header has been read; NULL: none */
     size_t nr_bytes;
     const uint8_t *end,
-        *limit;      /* of the file; of the bytes that the source gives before it stops */
-    uint8_t *pixels; /* from libjpeg */
+        *limit; /* of the file; of the bytes that the source gives before it stops */
+    uint8_t *pixels;
     size_t pixels_bytes;
-    struct np_jpeg *own;      /* our decoder */
+    struct np_jpeg *own;
     const uint8_t *own_bytes; /* of the file that it opened and has not refused; NULL: none */
 };
 
@@ -90,7 +89,8 @@ static void nothing(j_decompress_ptr cinfo)
 {
 }
 
-/* The source is at its limit: libjpeg's call returns, and is repeated after next_block(). */
+/* The source is at its limit: libjpeg's call returns, and the caller repeats it after
+ * next_block(). */
 static boolean suspend(j_decompress_ptr cinfo)
 {
     return FALSE;
@@ -199,8 +199,8 @@ static bool huff_is_marked(JHUFF_TBL *const tables[NUM_HUFF_TBLS], int i)
     return i >= 0 && i < NUM_HUFF_TBLS && tables[i] && tables[i]->bits[0] != 0;
 }
 
-/* Might the file use another file's table? True for any marked table if the file has several scans,
- * since it may define tables between them. */
+/* True if the file may use another file's table: any marked table if it has several scans, since it
+ * may define tables between them. */
 static bool borrows_tables(j_decompress_ptr cinfo)
 {
     bool borrows = false;
@@ -251,8 +251,8 @@ static void find_header(struct jpeg_state *state, const uint8_t *bytes, size_t n
         fail_with(state, -EBADMSG, "the file ends too early");
 }
 
-/* Reads the header; may longjmp. A file that lacks tables gets a new decompressor, which has none
- * either. */
+/* Reads the header; may longjmp. For a file that lacks tables makes a new decompressor, which has
+ * none either. */
 static void read_header(struct jpeg_state *state, const uint8_t *bytes, size_t nr_bytes)
 {
     j_decompress_ptr cinfo = &state->cinfo;
@@ -356,8 +356,8 @@ static void widen(j_decompress_ptr cinfo, struct np_rect *need)
         need->bottom = height;
 }
 
-/* Is the first marker in the entropy-coded data, stuffed bytes, fill bytes and restarts aside, the
- * end marker? */
+/* True if the end marker is the first marker in the entropy-coded data, not counting stuffed bytes,
+ * fill bytes and restarts. */
 static bool runs_to_its_end(const uint8_t *at, const uint8_t *end)
 {
     while (at < end && (at = memchr(at, 0xff, (size_t)(end - at))) != NULL) {
@@ -382,7 +382,6 @@ static void choose_output(j_decompress_ptr cinfo, int channels)
     cinfo->do_fancy_upsampling = TRUE;
 }
 
-/* Reads rows into state->pixels. */
 static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
 {
     JSAMPROW rows[MAX_ROWS];
@@ -401,7 +400,7 @@ static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
     }
 }
 
-/* Allocates state->pixels for nr_rows rows; returns the stride. */
+/* Returns the stride. */
 static size_t hold_rows(struct jpeg_state *state, int nr_rows)
 {
     const j_decompress_ptr cinfo = &state->cinfo;
@@ -515,8 +514,6 @@ static struct np_jpeg *jpeg_own(void *memory)
 
     return state->own_bytes ? state->own : NULL;
 }
-
-/* --- encoding ------------------------------------------------------------------------------ */
 
 struct jpeg_packer {
     struct jpeg_compress_struct cinfo;

@@ -34,7 +34,7 @@ enum {
 static const uint8_t magic[MAGIC_BYTES] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 
 struct png_state {
-    /* Of the image that is open: */
+    /* The open image: */
     spng_ctx *context; /* libspng cannot use one twice */
     const uint8_t *bytes;
     size_t nr_bytes;
@@ -42,8 +42,7 @@ struct png_state {
     const uint8_t *palette; /* the chunk; NULL: none */
     const uint8_t *data;    /* the first IDAT chunk */
 
-    /* Inflating: */
-    z_stream zlib; /* kept from image to image */
+    z_stream zlib; /* reused for the next image */
     bool zlib_ready;
     const uint8_t *at;   /* end of the image data read so far */
     uint32_t chunk_left; /* of the current IDAT chunk */
@@ -153,8 +152,8 @@ static int find_chunks(struct png_state *state, struct np_err *err)
     return 0;
 }
 
-/* False if the file ends inside a chunk after the image data. IEND may be missing, and bytes that
- * are not a chunk end the check; Pillow reads as far, and checks no CRC. */
+/* False if the file ends inside a chunk after the image data. Like Pillow, accepts a missing IEND,
+ * stops at bytes that are not a chunk, and checks no CRC. */
 static bool tail_is_whole(const uint8_t *at, const uint8_t *end)
 {
     while (end - at >= 12) {
@@ -255,7 +254,7 @@ static int begin_inflating(struct png_state *state, struct np_err *err)
 }
 
 /* Inflates all rows, at_once bytes of them at a time (0: a row), and checks the checksum at the
- * stream's end if Pillow reads that far. Keeps the first `kept` in state->rows, which has room for
+ * stream's end if Pillow reads that far. Keeps the first `kept` in state->rows, which has space for
  * at_once bytes, or a row, more. Rows that the stream lacks are zero. */
 static int inflate_rows(struct png_state *state, uint32_t kept, size_t at_once, struct np_err *err)
 {
@@ -280,10 +279,10 @@ static int inflate_rows(struct png_state *state, uint32_t kept, size_t at_once, 
     return code;
 }
 
-/* Pillow inflates row by row, and whether a file is bad depends on that. But zlib is slow where it
- * has room for a few bytes, so many rows are inflated at a time first. If all of them are there,
- * with data left to read, or with the stream's end after the last one, the other way ends so too;
- * else the file is inflated again. */
+/* Pillow inflates row by row, and whether a file is bad depends on that. But zlib is slow with
+ * space for a few bytes only, so this inflates many rows at a time first. If it gets all rows, with
+ * data left to read or with the stream's end after the last row, row by row would give the same; if
+ * not, it inflates the file again, row by row. */
 static int inflate_file(struct png_state *state, uint32_t kept, struct np_err *err)
 {
     struct np_err ignored = {0};
@@ -296,7 +295,6 @@ static int inflate_file(struct png_state *state, uint32_t kept, struct np_err *e
     return code < 0 ? code : 0;
 }
 
-/* Allocates the rows, and checks the whole file. */
 static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *err)
 {
     size_t row_bytes, extra = AT_ONCE;
@@ -339,7 +337,7 @@ static uint8_t stored_head(size_t rows_bytes, size_t block, size_t at)
 }
 
 /* Gives libspng the head, then the rows in stored blocks. Of rows that are not kept it reads at
- * most one filter byte, which does not matter. */
+ * most one filter byte, and ignores it. */
 static int give(spng_ctx *context, void *user, void *dest, size_t n)
 {
     struct png_state *state = user;
@@ -397,7 +395,6 @@ static void write_head(struct png_state *state)
     state->given = 0;
 }
 
-/* Appends the head of the image data. */
 static void write_data_head(struct png_state *state)
 {
     const size_t blocks = (state->rows_bytes + STORED - 1) / STORED;
@@ -476,11 +473,11 @@ static int read_rows(
             code = spng_decode_row(
                 state->context, state->pixels + info.row_num * row_bytes, row_bytes);
     }
-    /* We wrote the stream: libspng can fail only for memory. */
+    /* The stream is our own: libspng can only run out of memory. */
     return code == 0 || code == SPNG_EOI ? 0 : no_memory(state, err);
 }
 
-/* Are the rows those of the picture, with a byte for each sample? */
+/* True if the rows are those of the picture, with a byte for each sample. */
 static bool is_simple(const struct spng_ihdr *header)
 {
     return header->bit_depth == 8 && !header->interlace_method &&
@@ -552,7 +549,6 @@ static int decode_open(struct png_state *state, const struct np_rect *need,
     return 0;
 }
 
-/* Reduces three equal channels to one, in place. */
 static void keep_first_channel(struct png_state *state, struct np_pixels *pixels)
 {
     size_t n = (size_t)pixels->width * (size_t)pixels->height;

@@ -42,8 +42,6 @@ void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi)
     *ret_hi = lo < hi ? hi : axis->shown;
 }
 
-/* --- weights ------------------------------------------------------------------------------- */
-
 int np_axis_max_taps(const struct np_axis *axis)
 {
     struct np_reach reach = np_axis_reach(axis);
@@ -86,7 +84,7 @@ void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *
     taps->room = room;
 }
 
-/* np_axis_nearest_at() of all positions. */
+/* Equal to np_axis_nearest_at(), which would add up each position anew. */
 void np_axis_nearest(const struct np_axis *axis, int *ret_source)
 {
     double step = (double)axis->box / axis->scaled, at = step * 0.5;

@@ -1,6 +1,6 @@
-/* The scaled positions that a row shows, the source pixels that these are made of, and the weights.
- * Pure arithmetic, any thread. The codec finds here which pixels to decode, and the resizer which
- * to compute. */
+/* The scaled positions that a row shows, their source pixels, and the weights. The codec learns
+ * from them which pixels to decode, and the resizer which to compute. Pure arithmetic, any
+ * thread. */
 #ifndef NP_GEOMETRY_H
 #define NP_GEOMETRY_H
 
@@ -26,7 +26,7 @@ struct np_axis; /* axis.h */
 /* The weights of scaled positions first..first+n of an axis; the owner frees the arrays. */
 struct np_taps {
     int n;
-    int max_count;   /* maximum of count */
+    int max_count;
     int room;        /* row length of weight */
     int *start;      /* (n) first source position */
     int *count;      /* (n) */
@@ -44,7 +44,7 @@ void np_geometry_need(const struct np_geometry *geometry, struct np_rect *ret_ne
 bool np_axis_has_border(const struct np_axis *axis);
 /* Scaled positions lo..hi-1 that the window shows; lo == hi if it is all border. */
 void np_axis_span(const struct np_axis *axis, int *ret_lo, int *ret_hi);
-/* Source positions lo..hi-1 that scaled positions scaled_lo..scaled_hi-1 are made of. */
+/* Source positions lo..hi-1 of scaled positions scaled_lo..scaled_hi-1. */
 void np_axis_source(
     const struct np_axis *axis, int scaled_lo, int scaled_hi, int *ret_lo, int *ret_hi);
 /* The maximum number of weights of a scaled position. */

@@ -1,6 +1,6 @@
-/* See jpeg.h. Rows of MCUs that have entries are decoded from these, the others by going through all
- * MCUs up to the crop's last, from the first one, from a restart marker before the crop, or from the
- * last row that has entries (jpeg_segments.c). */
+/* See jpeg.h. Rows of MCUs that have entries are decoded from these. The others are decoded in
+ * order, with all MCUs up to the crop's last, beginning at the first MCU, at a restart marker
+ * before the crop, or at the last row that has entries (jpeg_segments.c). */
 #include "loader/pixels/jpeg.h"
 
 #include <assert.h>
@@ -45,9 +45,7 @@ void np_jpeg_free(struct np_jpeg *jpeg)
     np_free(jpeg);
 }
 
-/* --- before decoding ----------------------------------------------------------------------- */
-
-/* Finds the tables of component c among those that are kept, or makes them; NULL: refused. */
+/* Finds the tables of component c in the cache, or makes them; NULL: refused. */
 static const struct np_jpeg_tables *tables_of(struct np_jpeg *jpeg, int c)
 {
     const struct np_jpeg_frame *frame = &jpeg->frame;
@@ -94,8 +92,6 @@ static bool choose_tables(struct np_jpeg *jpeg)
     return true;
 }
 
-/* --- entries ------------------------------------------------------------------------------- */
-
 static int hold_entries(struct np_jpeg *jpeg, struct np_err *err)
 {
     struct np_jpeg_entries *entries = &jpeg->entries;
@@ -122,10 +118,6 @@ const struct np_jpeg_entries *np_jpeg_entries(const struct np_jpeg *jpeg)
     return &jpeg->entries;
 }
 
-/* --- decoding ------------------------------------------------------------------------------ */
-
-/* Decodes the area: its rows that have entries from these, and the others through all MCUs from the
- * last row that has entries on. */
 static int decode_area(struct np_jpeg *jpeg, struct np_err *err)
 {
     const struct np_jpeg_area *area = &jpeg->rows.area;

@@ -1,7 +1,7 @@
-/* Our own decoder of baseline JPEG files: the pixels of any part of a picture, equal to those that
- * libjpeg-turbo makes of the whole (ISLOW, fancy upsampling). It decodes a file only if everything
- * in it is in order, and refuses the others: those are libjpeg-turbo's, and its verdict counts.
- * Hostile bytes are refused. One thread a decoder.
+/* Our own decoder of baseline JPEG files: the pixels of any part of a picture, equal to those of
+ * libjpeg-turbo (ISLOW, fancy upsampling) for the whole picture. Refuses files with anything
+ * unusual, hostile ones among them: libjpeg-turbo decodes those, or decides that they are bad. One
+ * thread a decoder.
  *
  * Numbers in parentheses, (B.2.4.2), are sections of ITU-T T.81. */
 #ifndef NP_JPEG_H
@@ -14,18 +14,18 @@
 #include "loader/pixels/codec.h"
 
 struct np_jpeg;
-struct np_jpeg *np_jpeg_new(struct np_err *err); /* NULL: no memory */
+struct np_jpeg *np_jpeg_new(struct np_err *err); /* NULL: out of memory */
 void np_jpeg_free(struct np_jpeg *jpeg);
 /* Reads the header; false: refused. The bytes must stay valid until np_jpeg_decode() returns. */
 bool np_jpeg_open(
     struct np_jpeg *jpeg, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info);
-/* Decodes the part `need` of the open picture: RGB for colour; for grey as many channels as asked (1
- * or 3). *ret_pixels is valid until the next call. -EBADMSG: refused (err is not set); -ENOMEM. */
+/* Decodes the part `need` of the open picture: RGB for colour; for grey `channels` (1 or 3).
+ * *ret_pixels is valid until the next call. -EBADMSG: refused (err is not set); -ENOMEM. */
 int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
 #define NP_JPEG_STEP 16 /* MCUs from entry to entry in a row of MCUs */
 
-/* An entry is the decoder's state before an MCU: what it takes to begin there. */
+/* The decoder's state before an MCU, enough to begin there. */
 struct np_jpeg_entry {
     uint64_t bit;  /* of the file: 8 * byte + bit, from the top */
     int16_t dc[3]; /* predictors */
@@ -35,25 +35,25 @@ struct np_jpeg_entries {
     int nr_rows, per_row;
     struct np_jpeg_entry *at;
 };
-/* Call between np_jpeg_open() and np_jpeg_decode(): gives the entries that were noted for the same
- * bytes. Wrong entries are refused by np_jpeg_decode(), or give wrong pixels, but do no harm. */
+/* Call between np_jpeg_open() and np_jpeg_decode(): passes entries noted for the same bytes.
+ * np_jpeg_decode() refuses wrong entries, or returns wrong pixels, nothing worse. */
 int np_jpeg_set_entries(
     struct np_jpeg *jpeg, const struct np_jpeg_entry *at, int nr_rows, struct np_err *err);
-/* The entries after np_jpeg_decode(): those given, and those of further rows that it passed. Valid
- * until the next call of np_jpeg_open(). Files with restart markers have none. */
+/* After np_jpeg_decode(): the entries that were set, and those of further rows that it passed.
+ * Valid until the next call of np_jpeg_open(). Files with restart markers have none. */
 const struct np_jpeg_entries *np_jpeg_entries(const struct np_jpeg *jpeg);
 
-/* The rows of MCUs that decoding `need` of the open picture takes, *ret_bottom outside. */
+/* The rows of MCUs to decode for `need` of the open picture; *ret_bottom is outside. */
 void np_jpeg_needed_rows(
     const struct np_jpeg *jpeg, const struct np_rect *need, int *ret_top, int *ret_bottom);
-/* Copies the parts of the open picture's header that matter to np_jpeg_open(), at most room bytes of
- * them. Returns their number; 0: they are more. */
+/* Copies the segments of the open picture's header that np_jpeg_open() needs, at most room bytes.
+ * Returns their bytes; 0: they do not fit. */
 size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room);
-/* The bytes past the last one of an entered row that np_jpeg_decode() may look at, and ignores. */
+/* np_jpeg_decode() may read so many bytes past an entered row, and ignores them. */
 #define NP_JPEG_BEHIND 16
 
-/* For tests: decodes with plain C, not with the CPU's vectors. Without AVX2, and without this, all
- * files are refused: libjpeg-turbo is faster there. */
+/* For tests: decodes in plain C. Otherwise a CPU without AVX2 refuses all files: libjpeg-turbo is
+ * faster there. */
 void np_jpeg_use_plain(struct np_jpeg *jpeg);
 
 #endif

@@ -6,7 +6,7 @@
 #define LOOK     NP_JPEG_LOOK
 #define MAX_BITS 18   /* of an entry: three of them are in a window of 56 bits */
 #define ENDS     0x80 /* added to an entry's bits: the block ends */
-#define SLOW     255  /* as the last place of an entry: it must be decoded slowly */
+#define SLOW     255  /* an entry's last place: decode it slowly */
 #define NEW      (-1) /* the last coefficient of a block before its first */
 #define BMI2     __attribute__((target("bmi2")))
 #define INLINE   static inline __attribute__((always_inline)) BMI2
@@ -15,11 +15,11 @@ const uint8_t np_jpeg_natural[64] = {0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 1
     26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22,
     15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
-/* --- tables ------------------------------------------------------------------------------------ */
+/* --- tables -------------------------------------------------------------------------------- */
 
-/* A code with the bits `code`, whose value's sign is known. Added to the code's and the value's bits
- * taken as a number, `part` gives the value. So the lower bits of a value need not be known for an
- * entry: its sign is enough (F.2.2.1, EXTEND). */
+/* Makes the code with the bits `code` and a value of known sign. The value is `part` plus the bits
+ * of code and value, read as one number. So an entry needs the sign of a value, not its lower bits
+ * (F.2.2.1, EXTEND). */
 static struct np_jpeg_code code_of(int symbol, int length, bool is_dc, uint32_t code, bool positive)
 {
     const int size = symbol & 15, run = is_dc ? 0 : symbol >> 4, bits = length + size;
@@ -34,7 +34,8 @@ static struct np_jpeg_code code_of(int symbol, int length, bool is_dc, uint32_t 
         .part = (int16_t)((positive || size == 0 ? 0 : 1 - (1 << size)) - (int)(code << size))};
 }
 
-/* Fills the indexes that begin with a code: first those whose value is negative, or its sign unknown. */
+/* Fills the indexes that begin with a code: first those with a negative value, or one of unknown
+ * sign. */
 static uint32_t fill_codes(
     struct np_jpeg_code *codes, uint32_t at, int symbol, int length, bool is_dc, uint32_t code)
 {
@@ -49,7 +50,7 @@ static uint32_t fill_codes(
     return at;
 }
 
-/* Reads a table's codes (C.2); false: too many of a length, or a symbol without meaning. */
+/* Reads a table's codes (C.2); false: too many of a length, or an invalid symbol. */
 static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jpeg_table *table)
 {
     const uint8_t *symbols = huff->counts + 16;
@@ -77,8 +78,8 @@ static bool read_codes(const struct np_jpeg_huff *huff, bool is_dc, struct np_jp
     return true;
 }
 
-/* Lists the second symbols of entries by the bits of the index that the first one leaves: with `rest`
- * bits, from seconds[1 << rest] on. Those that do not fit have no bits. */
+/* Lists the second symbols of entries by the `rest` bits of the index that the first one leaves,
+ * from seconds[1 << rest] on. A symbol that does not fit has 0 bits. */
 static void list_seconds(const struct np_jpeg_code *codes, struct np_jpeg_code *seconds)
 {
     for (int rest = 0; rest < LOOK; rest++)
@@ -91,8 +92,8 @@ static void list_seconds(const struct np_jpeg_code *codes, struct np_jpeg_code *
         }
 }
 
-/* Makes each entry of the index's first two symbols, or of the first alone if no second fits: its value
- * is then value2 and replaces value1. */
+/* Makes each entry from the first two symbols of its index, or from the first alone if no second
+ * fits: its value is then value2, and overwrites value1. */
 static void make_entries(struct np_jpeg_table *table, const struct np_jpeg_code *seconds)
 {
     for (uint32_t i = 0; i < 1u << LOOK; i++) {
@@ -131,7 +132,7 @@ bool np_jpeg_is_of(const struct np_jpeg_table *table, const struct np_jpeg_huff 
            memcmp(table->source, huff->counts, (size_t)table->source_bytes) == 0;
 }
 
-/* --- bits -------------------------------------------------------------------------------------- */
+/* --- bits ---------------------------------------------------------------------------------- */
 
 static uint64_t load(const uint8_t *at)
 {
@@ -154,7 +155,7 @@ uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream
     return (uint64_t)(bits->at - stream) * 8 - (bits->count & 63);
 }
 
-/* Is one of eight bytes ff? The lowest of the bits that are set shows the first. */
+/* Not 0 if one of eight bytes is ff; the lowest bit set shows the first. */
 static uint64_t find_ff(uint64_t bytes)
 {
     return (~bytes - 0x0101010101010101) & bytes & 0x8080808080808080;
@@ -186,7 +187,7 @@ const uint8_t *np_jpeg_unstuff(struct np_jpeg_stream *stream, const uint8_t *at,
     return at;
 }
 
-/* --- blocks ------------------------------------------------------------------------------------ */
+/* --- blocks -------------------------------------------------------------------------------- */
 
 static const struct np_jpeg_tables *tables_of(const struct np_jpeg_block *block)
 {
@@ -205,15 +206,15 @@ void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr
     lane->last = NEW;
 }
 
-/* Sets the last coefficient, or goes to the next block if `bits` has ENDS. Without a branch: none
- * could predict the end of a block. */
+/* Sets the last coefficient, or moves to the next block if `bits` has ENDS. Without a branch,
+ * because the CPU cannot predict the end of a block. */
 INLINE void advance(struct np_jpeg_lane *lane, uint64_t bits, int64_t last)
 {
     const struct np_jpeg_symbols *table = lane->block->ac;
     struct np_jpeg_block *block = lane->block;
 
 #if defined(__x86_64__)
-    /* gcc would branch. */
+    /* In C gcc makes a branch. */
     __asm__("testb %b[bits], %b[bits]\n\t"
             "cmovs %[next_table], %[table]\n\t"
             "cmovs %[next_block], %[block]\n\t"
@@ -234,7 +235,7 @@ INLINE void advance(struct np_jpeg_lane *lane, uint64_t bits, int64_t last)
     lane->last = last;
 }
 
-/* The code of any length at the top of window; its length is 0 if there is none. */
+/* The code of any length at the top of window; length 0: none. */
 static struct np_jpeg_code find_code(
     const struct np_jpeg_tables *tables, bool is_dc, uint64_t window)
 {
@@ -261,7 +262,7 @@ INLINE void refill(struct np_jpeg_bits *bits)
     bits->count |= 56;
 }
 
-/* Decodes one symbol of any length, or ends the lane; false then. */
+/* Decodes one symbol of any length; false: ended the lane. */
 BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
 {
     struct np_jpeg_block *block = lane->block;
@@ -284,14 +285,14 @@ BMI2 static __attribute__((noinline)) bool slow_step(struct np_jpeg_lane *lane)
         block->coef[0] = 0;
     lane->bits.window <<= code.length + code.size;
     lane->bits.count -= (uint64_t)(code.length + code.size);
-    refill(&lane->bits); /* up to two entries follow before the next one */
+    refill(&lane->bits); /* enough for two more entries */
     advance(lane, last == 63 ? ENDS : code.bits, last);
     return true;
 }
 
-/* Decodes a symbol or two. An entry that goes past the block's last coefficient is decoded slowly, a
- * symbol at a time: no end of block follows that coefficient. `home` holds the lane for
- * slow_step(). */
+/* Decodes one or two symbols. An entry that reaches past the block's last coefficient is decoded
+ * slowly, one symbol at a time: no end of block follows that coefficient. home: the lane in memory,
+ * for slow_step(). */
 INLINE bool step(struct np_jpeg_lane *lane, struct np_jpeg_lane *home)
 {
     const struct np_jpeg_symbols *entry = &lane->table[lane->bits.window >> (64 - LOOK)];

@@ -1,5 +1,5 @@
-/* The header of a baseline JPEG file (T.81 Annex B), up to the entropy-coded data. A file that is in
- * any way unusual is refused; nothing here has to guess what libjpeg-turbo would make of it. */
+/* The header of a baseline JPEG file (T.81 Annex B), up to the entropy-coded data. Refuses any
+ * unusual file, instead of guessing what libjpeg-turbo would make of it. */
 #include <string.h>
 
 #include "loader/pixels/jpeg_parts.h"
@@ -21,7 +21,6 @@ enum {
     COM = 0xfe
 };
 
-/* A marker segment's parameters. */
 struct segment {
     const uint8_t *at, *end;
 };
@@ -145,8 +144,8 @@ static void parse_app(int marker, struct segment segment, struct colour *colour)
     }
 }
 
-/* Is it grey or YCbCr? libjpeg takes RGB without JFIF's segment for the ids 'R', 'G', 'B' and for
- * Adobe's transform 0. */
+/* True for grey or YCbCr. In a file without JFIF's segment libjpeg takes the ids 'R', 'G', 'B', or
+ * Adobe's transform 0, for RGB. */
 static bool is_ycc(const struct np_jpeg_frame *frame, const struct colour *colour)
 {
     if (frame->nr_components == 1 || colour->jfif)
@@ -182,7 +181,7 @@ static bool lay_out(struct np_jpeg_frame *frame)
         component->width = ceil_div(frame->width, component->across);
         component->height = ceil_div(frame->height, component->down);
         if (component->across == 2 && component->width <= 2)
-            return false; /* libjpeg does not interpolate so few */
+            return false; /* libjpeg does not interpolate so few samples */
     }
     return frame->mcu_blocks <= NP_JPEG_MCU_BLOCKS;
 }

@@ -1,6 +1,6 @@
-/* The JPEG decoder's kernels in plain C: what the others (jpeg_simd.h) must equal to the last bit.
- * Like libjpeg-turbo's SIMD code, the inverse DCT has 16-bit values that wrap or saturate where it
- * does so; for what a sound file holds that is jidctint.c's arithmetic. */
+/* The JPEG decoder's kernels in plain C; those of jpeg_simd.h give the same bits. The inverse DCT
+ * has 16-bit values that wrap or saturate where those of libjpeg-turbo's SIMD code do; for the
+ * values of an undamaged file this equals jidctint.c's arithmetic. */
 #include <string.h>
 
 #include "loader/pixels/jpeg_parts.h"
@@ -89,7 +89,7 @@ static bool idct(const int16_t *const *block, const uint16_t *quant, uint8_t *ou
     return fits;
 }
 
-/* Sample i of two rows that are blended 3 to 1, or of one. */
+/* Sample i of two rows blended 3 to 1, or of one row. */
 static int blended(const uint8_t *near, const uint8_t *far, int i)
 {
     return far ? 3 * near[i] + far[i] : near[i];

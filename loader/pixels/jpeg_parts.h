@@ -18,11 +18,11 @@ struct np_jpeg_component {
     int h, v;          /* sampling factors: blocks of an MCU */
     int quant, dc, ac; /* numbers of its tables */
     int first;         /* of its blocks in an MCU */
-    int width, height; /* samples that the picture covers */
+    int width, height; /* samples inside the picture */
     int across, down;  /* pixels a sample: 1 or 2 */
 };
 
-/* A Huffman table as it stands in the file: 16 counts, then the symbols. */
+/* A Huffman table in the file: 16 counts, then the symbols. */
 struct np_jpeg_huff {
     const uint8_t *counts; /* NULL: none */
     int nr_symbols;
@@ -49,13 +49,13 @@ bool np_jpeg_parse(const uint8_t *bytes, size_t nr_bytes, struct np_jpeg_frame *
 
 #define NP_JPEG_LOOK 10 /* bits that index a table */
 
-/* What the next bits of a stream stand for: one symbol with its value, or two. The places of the
- * values count from the last coefficient, in zigzag order. A single symbol is both. */
+/* The meaning of the next bits of a stream: one or two symbols with their values. Places count from
+ * the last coefficient, in zigzag order. A single symbol is the first and the second. */
 struct np_jpeg_symbols {
-    uint8_t bits;   /* of them; 128 more: the block ends */
+    uint8_t bits;   /* their number; 128 more: the block ends */
     uint8_t back;   /* 64 less their number */
     uint8_t first;  /* the first value's place */
-    uint8_t last;   /* the second one's; 255: must be decoded slowly */
+    uint8_t last;   /* the second one's; 255: decode slowly */
     int16_t value1; /* the first value */
     int16_t value2; /* the second one, less the bits taken as a number, modulo 2^16 */
 };
@@ -70,8 +70,8 @@ struct np_jpeg_code {
     int16_t part;         /* of the value, see code_of() */
 };
 
-/* A Huffman table (F.2.2.3), made for speed: an entry stands for one symbol or two, of which the
- * second is of the pair's AC table. */
+/* A Huffman table (F.2.2.3) for fast decoding: an entry has one symbol or two, the second of them
+ * from the pair's AC table. */
 struct np_jpeg_table {
     struct np_jpeg_symbols entries[1 << NP_JPEG_LOOK]; /* by the next bits, as are the codes */
     struct np_jpeg_code codes[1 << NP_JPEG_LOOK];
@@ -87,14 +87,14 @@ struct np_jpeg_tables {
 
 bool np_jpeg_make_tables(
     const struct np_jpeg_huff *dc, const struct np_jpeg_huff *ac, struct np_jpeg_tables *tables);
-/* Is `table` made of `huff`? */
+/* True if `table` was made from `huff`. */
 bool np_jpeg_is_of(const struct np_jpeg_table *table, const struct np_jpeg_huff *huff);
 
 /* A place in a stream of bits without stuffed bytes. */
 struct np_jpeg_bits {
     const uint8_t *at; /* the next byte to load */
     uint64_t window;   /* the next bits, at the top */
-    uint64_t count;    /* of them, at least, in the lowest 6 bits */
+    uint64_t count;    /* lowest 6 bits: their minimum number */
 };
 
 #define NP_JPEG_SLACK 256 /* readable bytes past a stream, for each block of a lane */
@@ -109,30 +109,30 @@ struct np_jpeg_block {
 struct np_jpeg_lane {
     struct np_jpeg_bits bits;
     const struct np_jpeg_symbols *table;
-    int64_t last; /* coefficient of block that is decoded, in zigzag order; -1: none */
+    int64_t last; /* the last decoded coefficient of block, in zigzag order; -1: none */
     struct np_jpeg_block *block, *end;
-    bool bad; /* bad codes */
+    bool bad;
 };
 
 void np_jpeg_seek(struct np_jpeg_bits *bits, const uint8_t *stream, uint64_t bit);
 /* Bits from stream to the next bit. */
 uint64_t np_jpeg_position(const struct np_jpeg_bits *bits, const uint8_t *stream);
-/* Sets a lane to decode nr blocks. Their coefficients must be zero, ac set, and next
- * (but the last one's). */
+/* Prepares a lane to decode nr blocks. Their coefficients must be zero, ac set, and next set except
+ * in the last. */
 void np_jpeg_arm(struct np_jpeg_lane *lane, struct np_jpeg_block *blocks, int nr);
-/* Decodes with one or two lanes (b may be NULL), a symbol of each in turn, until one is at its end or
- * finds bad codes (then bad is set). Neither may be at its end before. */
+/* Decodes with one or two lanes (b may be NULL), a symbol of each in turn, until one reaches its
+ * end or finds bad codes (and sets bad). Neither may start at its end. */
 void np_jpeg_run(struct np_jpeg_lane *a, struct np_jpeg_lane *b);
 /* Entropy-coded data without stuffed bytes (B.1.1.5). */
 struct np_jpeg_stream {
     uint8_t *bytes;
     size_t nr_bytes;
-    uint32_t *stuffed; /* places in it of the bytes (ff) after which one was left out */
+    uint32_t *stuffed; /* positions of the ff bytes after which a stuffed byte was left out */
     size_t nr_stuffed;
 };
 
 /* Appends the data from `at` up to a marker or the end; returns where it stopped. The stream has
- * room. */
+ * space. */
 const uint8_t *np_jpeg_unstuff(
     struct np_jpeg_stream *stream, const uint8_t *at, const uint8_t *end);
 
@@ -144,11 +144,11 @@ struct np_jpeg_kernels {
     int blocks;                                         /* of one call of idct */
     void (*clear)(struct np_jpeg_block *blocks, int n); /* their coefficients */
     /* Inverse DCT (A.3.3) of `blocks` blocks side by side, coefficients and quant in natural order,
-     * to 8 rows. false: a coefficient is beyond what 8-bit samples give. */
+     * to 8 rows. False: a coefficient is too large for 8-bit samples. */
     bool (*idct)(
         const int16_t *const *block, const uint16_t *quant, uint8_t *out, ptrdiff_t stride);
-    /* Two samples of each of near[0..n-1], with near[-1] and near[n]; rows near and far (or NULL: near
-     * alone) are blended 3 to 1 before. */
+    /* Makes two samples of each of near[0..n-1], reading near[-1] and near[n], too; blends rows
+     * near and far 3 to 1 first (far NULL: near alone). */
     void (*widen)(const uint8_t *near, const uint8_t *far, int n, uint8_t *out);
     /* out[i] = (3 * near[i] + far[i] + bias) / 4 */
     void (*blend)(const uint8_t *near, const uint8_t *far, int n, int bias, uint8_t *out);
@@ -160,7 +160,7 @@ extern const struct np_jpeg_kernels np_jpeg_plain, np_jpeg_avx2, np_jpeg_avx512;
 
 /* --- rows of pixels (jpeg_rows.c) ---------------------------------------------------------- */
 
-/* Samples of one component: the last two rows of MCUs, of the columns that the crop needs. */
+/* Samples of one component: the last two rows of MCUs, in the columns that the crop needs. */
 struct np_jpeg_plane {
     uint8_t *samples;
     size_t bytes;
@@ -193,22 +193,22 @@ struct np_jpeg_segment {
     int row, mcu, nr;
 };
 
-/* Sets the area, and takes memory for it. 0 or -ENOMEM. */
+/* Sets the area, and allocates its memory. 0 or -ENOMEM. */
 int np_jpeg_rows_begin(struct np_jpeg_rows *rows, const struct np_jpeg_frame *frame,
     const struct np_rect *need, int channels, struct np_err *err);
 void np_jpeg_rows_fini(struct np_jpeg_rows *rows);
-/* Transforms what the area needs of a segment. Segments come in order within a row. false: a
- * coefficient is beyond what 8-bit samples give. */
+/* Transforms the blocks of a segment that the area needs; segments come in order within a row.
+ * False: a coefficient is too large for 8-bit samples. */
 bool np_jpeg_rows_transform(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment);
-/* Writes the rows of pixels that are complete with row `row` of MCUs; rows come in order. */
+/* Writes the rows of pixels that row `row` of MCUs completes; rows come in order. */
 void np_jpeg_rows_write(struct np_jpeg_rows *rows, int row);
 
 /* --- segments (jpeg_segments.c) ------------------------------------------------------------ */
 
 #define NP_JPEG_MAX_BLOCKS (NP_JPEG_STEP * NP_JPEG_MCU_BLOCKS)
-#define NP_JPEG_NR_TABLES  4 /* pairs that are kept; a picture has three at most */
+#define NP_JPEG_NR_TABLES  4 /* cached pairs; a picture uses at most three */
 
-/* What one lane decodes. */
+/* The work of one lane. */
 struct np_jpeg_scan {
     struct np_jpeg_lane lane;
     const uint8_t *stream;

@@ -1,6 +1,6 @@
-/* From coefficients to rows of pixels (jpeg_parts.h): the inverse DCT of the blocks that the crop
- * needs, to planes that hold the last two rows of MCUs; then the rows of pixels that these complete
- * are interpolated and converted. */
+/* From coefficients to rows of pixels (jpeg_parts.h): transforms the blocks that the crop needs to
+ * planes with the last two rows of MCUs; then interpolates and converts the rows of pixels that
+ * these complete. */
 #include <errno.h>
 #include <string.h>
 
@@ -67,14 +67,12 @@ void np_jpeg_rows_fini(struct np_jpeg_rows *rows)
     np_free(rows->pixels);
 }
 
-/* --- inverse DCT --------------------------------------------------------------------------- */
-
 static uint8_t *row_of(const struct np_jpeg_plane *plane, int y)
 {
     return plane->samples + NP_JPEG_PAD + (y & (plane->rows - 1)) * plane->stride;
 }
 
-/* Transforms row v of component c's blocks, of MCUs first..end-1 of the segment. */
+/* Row v of component c's blocks in MCUs first..end-1 of the segment. */
 static bool transform_row(struct np_jpeg_rows *rows, const struct np_jpeg_segment *segment, int c,
     int v, int first, int end)
 {
@@ -122,8 +120,6 @@ bool np_jpeg_rows_transform(struct np_jpeg_rows *rows, const struct np_jpeg_segm
     return fits;
 }
 
-/* --- pixels -------------------------------------------------------------------------------- */
-
 /* Row y of component c at the picture's resolution, from column need.left on (libjpeg's "fancy"
  * upsampling: a triangle filter, jdsample.c). */
 static const uint8_t *samples_of(struct np_jpeg_rows *rows, int c, int y)
@@ -167,7 +163,7 @@ static void write_row(struct np_jpeg_rows *rows, int y)
         memcpy(out, samples[0], (size_t)n);
 }
 
-/* Repeats the picture's first and last samples of a row of MCUs outside, for widen. */
+/* Repeats the first and last samples of a row of MCUs outside the picture, for widen. */
 static void extend(struct np_jpeg_rows *rows, int row)
 {
     for (int c = 0; c < rows->frame->nr_components; c++) {

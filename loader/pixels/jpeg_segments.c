@@ -1,6 +1,6 @@
 /* The entropy-coded data in segments of up to 16 MCUs of a row, whose coefficients stay in the L1
  * cache (jpeg_parts.h). In rows that have entries each segment begins at one, and two lanes decode
- * two segments at a time; the others are decoded in the order of the data, by one lane. */
+ * two segments at a time; one lane decodes the other rows in the order of the data. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,8 +30,8 @@ static int hold_stream(
                : 0;
 }
 
-/* Fills stream and starts from `at` on. Like the search for markers that decides whether a file is
- * good, it goes on to the end marker. -EBADMSG: that, or a restart marker, is not where it must be. */
+/* Fills stream and starts from `at` up to the end marker, as the search for markers that decides
+ * whether a file is bad does. -EBADMSG: the end marker or a restart marker is not in its place. */
 static int read_stream(struct np_jpeg *jpeg, const uint8_t *at, struct np_err *err)
 {
     const struct np_jpeg_frame *frame = &jpeg->frame;
@@ -73,8 +73,8 @@ static struct np_jpeg_entry *entry_at(struct np_jpeg *jpeg, int row, int mcu)
     return &jpeg->entries.at[row * jpeg->entries.per_row + mcu / SEGMENT];
 }
 
-/* Notes where decoding is, at column mcu of a row without entries: in the stream's bits, until
- * place_entries(). */
+/* Notes the decoder's state at column mcu of a row without entries; place_entries() converts its
+ * position from the stream to the file. */
 static void note_entry(struct np_jpeg *jpeg, int row, int mcu)
 {
     const struct np_jpeg_scan *scan = &jpeg->scan[0];
@@ -87,8 +87,8 @@ static void note_entry(struct np_jpeg *jpeg, int row, int mcu)
         entry->dc[c] = (int16_t)scan->dc[c];
 }
 
-/* Turns the bits of the entries of rows known..end-1 into those of the file, in which stuffed bytes lie
- * between them. The stream began at the entry of row known-1, or with the scan. */
+/* Converts the positions of the entries of rows known..end-1 from the stream to the file, which has
+ * stuffed bytes, too. The stream began at the entry of row known-1, or with the scan. */
 static void place_entries(struct np_jpeg *jpeg, int known, int end)
 {
     struct np_jpeg_entries *entries = &jpeg->entries;
@@ -149,8 +149,8 @@ static bool enter_segment(struct np_jpeg *jpeg, struct np_jpeg_scan *scan, int r
 
 /* --- segments ------------------------------------------------------------------------------ */
 
-/* The column at which decoding of a row ends: in rows without entries, only in the last one the
- * area's. */
+/* The column at which decoding of a row ends: the area's edge, but without entries only in the last
+ * row. */
 static int end_of(const struct np_jpeg *jpeg, int row)
 {
     return jpeg->enters || row + 1 == jpeg->end_row ? jpeg->rows.area.right
@@ -208,9 +208,9 @@ static void add_dc(struct np_jpeg *jpeg, struct np_jpeg_scan *scan)
     }
 }
 
-/* Transforms what scan's lane has decoded, and writes the rows of pixels that this completes. Segments
- * end in order. false: refused: bad codes, or too few bits; bytes that are left are skipped, as by
- * libjpeg. */
+/* Transforms the blocks that scan's lane has decoded, and writes the rows of pixels that these
+ * complete. Segments come in order. False: refused, for bad codes or missing bits. Skips bytes that
+ * are left, as libjpeg does. */
 static bool finish(struct np_jpeg *jpeg, struct np_jpeg_scan *scan)
 {
     const struct np_jpeg_segment *segment = &scan->segment;
@@ -266,8 +266,7 @@ int np_jpeg_enter(struct np_jpeg *jpeg, int end_row, struct np_err *err)
     return 0;
 }
 
-/* Begins with the last row that has entries, or with the restart interval in which the area begins. 0
- * or an error. */
+/* Begins at the last row that has entries, or at the restart interval in which the area begins. */
 static int begin_through(struct np_jpeg *jpeg, struct np_err *err)
 {
     const struct np_jpeg_frame *frame = &jpeg->frame;

@@ -1,5 +1,5 @@
-/* The JPEG decoder's kernels in SIMD, for any width: included by jpeg_avx2.c and jpeg_avx512.c, which
- * define
+/* The JPEG decoder's kernels in SIMD, for vectors of any width. jpeg_avx2.c and jpeg_avx512.c
+ * include it and define
  *     V, OP(name)   a vector of bytes, and the intrinsic of that name for it
  *     TARGET        the instruction set, as an attribute
  *     LANES         128-bit lanes of a vector: each works by itself
@@ -7,7 +7,7 @@
  *     REPEAT(p)     LANES times the 16 bytes at p
  *     LANE(v, i)    lane i, as __m128i
  *     WORDS_AT(p)   16-bit values from the bytes at p
- *     STORE_ROWS(out, stride, v)   the lower halves of all lanes to out, the upper ones to out + stride
+ *     STORE_ROWS(out, stride, v)   lower halves of all lanes to out, upper ones to out + stride
  *     LOAD, STORE, XOR, OR, IS_ZERO */
 #include "loader/pixels/jpeg_consts.h"
 #include "loader/pixels/jpeg_parts.h"

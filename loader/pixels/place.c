@@ -1,4 +1,3 @@
-/* See place.h. */
 #include "loader/pixels/place.h"
 
 #include <string.h>
@@ -54,7 +53,7 @@ AVX512 static void rows_avx512(const struct np_placing *placing, int nr_rows, ui
     }
 }
 
-/* Reverses n >= 6 pixels of three bytes. */
+/* n >= 6 pixels of three bytes. */
 AVX2 static void flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
 {
     /* Five pixels in reverse, after one byte that the next store overwrites; or before it. */
@@ -73,7 +72,7 @@ AVX2 static void flip3_avx2(const uint8_t *src, int n, uint8_t *dst)
     dst[15] = src[0];
 }
 
-/* Copies n >= 32 bytes. */
+/* n >= 32. */
 AVX2 static void copy_avx2(const uint8_t *src, int n, uint8_t *dst)
 {
     for (int i = 0; i + 32 < n; i += 32)
@@ -111,7 +110,7 @@ void np_place_rows(const struct np_placing *placing, int nr_rows, uint8_t *out)
     const bool vectors = np_vectors_used() >= NP_AVX2;
 
 #if defined(__x86_64__)
-    /* In a long row in order, vectors without masks are faster. */
+    /* Vectors without masks are faster for a long row that is not flipped. */
     if (channels == 3 && np_vectors_vnni() && (placing->flip || n < 128)) {
         rows_avx512(placing, nr_rows, out);
         return;

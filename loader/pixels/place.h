@@ -1,6 +1,6 @@
 /* Copies pixels that are not scaled: the columns of a window with its black border, in order or
- * reversed; and planes to pixels. Plain C, AVX2 or AVX-512 by the CPU, with equal bytes. Any
- * thread. */
+ * reversed; and planes to pixels. Uses plain C, AVX2 or AVX-512, as the CPU allows, with equal
+ * bytes. Any thread. */
 #ifndef NP_PLACE_H
 #define NP_PLACE_H
 

@@ -1,5 +1,5 @@
-/* See png_filter.h. A byte is predicted from a, the byte of the pixel before, b, that of the pixel
- * above, and c, that of the pixel before the one above. */
+/* See png_filter.h. A byte is predicted from a, the byte of the previous pixel, b, of the pixel
+ * above, and c, of the pixel before that above. */
 #include "loader/pixels/png_filter.h"
 
 #include <stdlib.h>
@@ -57,7 +57,6 @@ INLINE __m128i absolute(__m128i v)
     return _mm_max_epi16(v, _mm_sub_epi16(_mm_setzero_si128(), v));
 }
 
-/* where ? a : b, lane by lane */
 INLINE __m128i choose(__m128i where, __m128i a, __m128i b)
 {
     return _mm_or_si128(_mm_and_si128(where, a), _mm_andnot_si128(where, b));

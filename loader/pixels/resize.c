@@ -104,8 +104,8 @@ static size_t across_reads(const struct np_resizer *resizer)
            (size_t)resizer->kernels->across_reads;
 }
 
-/* Rows from `first` on, as many as the kernel works on, into padded rows of out (rows past the end
- * go into one extra row after the last). */
+/* Scales the rows from `first` on, as many as the kernel takes at once, into padded rows of out
+ * (rows past the end go into one extra row after the last). */
 static void across_block(struct np_resizer *resizer, const struct picture *source, int first,
     int rows, uint8_t *out, ptrdiff_t stride)
 {
@@ -200,7 +200,7 @@ static void down(struct np_resizer *resizer, const struct rows *source, int n, b
     }
 }
 
-/* --- both of them -------------------------------------------------------------------------- */
+/* --- both passes --------------------------------------------------------------------------- */
 
 static struct np_span span_of(const struct np_axis *axis)
 {
@@ -253,7 +253,7 @@ static int down_then_across(struct np_resizer *resizer, const struct picture *so
     return 0;
 }
 
-/* Scales the spans of the picture into out, dense. */
+/* out: dense. */
 static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
     const struct np_geometry *g, const struct np_span *x, const struct np_span *y, bool flip,
     uint8_t *out)
@@ -261,8 +261,8 @@ static int scale(struct np_resizer *resizer, const struct np_pixels *pixels,
     const int channels = pixels->channels;
     struct picture source = {.stride = pixels->stride, .channels = channels};
 
-    /* The codec may have left out columns. The tables count from the box, so the picture starts
-     * there; the missing columns are not read. */
+    /* The codec may have left out columns, which are not read. The tables count from the box, so
+     * the picture starts there. */
     source.data = pixels->data + (g->top + y->from - pixels->origin_y) * pixels->stride +
                   (ptrdiff_t)(g->left - pixels->origin_x) * channels;
     source.width = pixels->origin_x + pixels->width - g->left;
@@ -294,7 +294,6 @@ static int map_columns(struct np_resizer *resizer, const struct picture *picture
     return 0;
 }
 
-/* Copies columns first..end-1 of a row pixel by pixel. */
 static void place_pixels(const int *map, int first, int end, int n, bool flip, const uint8_t *src,
     int channels, uint8_t *dst)
 {
@@ -320,7 +319,6 @@ static void shown_part(const struct np_axis *axis, int *ret_first, int *ret_end)
         *ret_first = *ret_end = 0;
 }
 
-/* Copies the window of the picture into out, adds the border, and flips it if asked. */
 static int compose(struct np_resizer *resizer, const struct picture *picture,
     const struct np_axis *x, const struct np_axis *y, bool nearest, bool flip, uint8_t *out)
 {

@@ -1,5 +1,5 @@
 /* The inner loops of a resize for AVX2: pmaddubsw and pmaddwd add the products of two taps, pixels
- * by the high digit and by the low digit of a weight. Any thread; only if the processor has it. */
+ * by the high digit and by the low digit of a weight. Any thread, on a CPU that has it. */
 #include "loader/pixels/resize_kernels.h"
 
 #include <stdbool.h>
@@ -182,8 +182,9 @@ static size_t across_layout(const struct np_taps *taps, struct np_packed *packed
     return bytes + ((size_t)columns.n_in + (size_t)columns.n_out) * LANE;
 }
 
-/* Transposes the 16 x 16 bytes of the first lanes, and those of the second lanes. Byte i of vector j
- * has the number 16 j + i; a round rotates the bits of each number by one, and four swap i and j. */
+/* Transposes the 16 x 16 bytes of the first lanes, and those of the second lanes. Byte i of vector
+ * j has the number 16 j + i; a round rotates the bits of each number by one, and four swap i and
+ * j. */
 AVX2 INLINE void transpose(__m256i v[16])
 {
 #pragma GCC unroll 4
@@ -272,8 +273,6 @@ AVX2 static void across(const struct np_taps *taps, const struct np_packed *pack
     }
     columns_to_rows(&columns, dst);
 }
-
-/* --- down ---------------------------------------------------------------------------------- */
 
 AVX2 INLINE void down_steps(const uint8_t *src, ptrdiff_t stride, const int32_t *digit, int steps,
     int count, int bytes, uint8_t *dst)

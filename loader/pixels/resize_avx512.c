@@ -1,6 +1,6 @@
 /* The inner loops of a resize for AVX-512 with VNNI and VBMI: vpdpbusd adds the products of four
- * taps, u8 pixels by signed 8-bit digits of a weight, to a 32-bit sum. Any thread; only if the
- * processor has them. */
+ * taps, u8 pixels by signed 8-bit digits of a weight, to a 32-bit sum. Any thread, on a CPU that
+ * has them. */
 #include "loader/pixels/resize_kernels.h"
 
 #include <stdbool.h>

@@ -1,8 +1,7 @@
-/* The inner loops of a resize for the CPU's vectors; their bytes equal those of plain C. Private to
- * resize*.c. A weight (NP_RESIZE_BITS of fraction) does not fit the factors of the vectors'
- * multiplications. Each version cuts it into digits, adds up a sum for each digit, and joins the
- * sums by shifts. This is exact integer arithmetic, and Pillow's 32-bit sum never overflows: so
- * bytes are equal. */
+/* The inner loops of a resize in SIMD, with the bytes of plain C. Private to resize*.c. A weight
+ * with NP_RESIZE_BITS of fraction is too wide for the vectors' multiplications. So each version
+ * cuts it into digits, adds up a sum for each digit, and joins the sums by shifts. This arithmetic
+ * is exact, and Pillow's 32-bit sum never overflows: the bytes are equal. */
 #ifndef NP_RESIZE_KERNELS_H
 #define NP_RESIZE_KERNELS_H
 
@@ -16,12 +15,12 @@
 #define NP_RESIZE_PAD  64 /* bytes past the end of padded rows that may be read and written */
 #define NP_RESIZE_MIN  32 /* bytes that down() works on at once, at least */
 
-/* The weights of an axis as a kernel wants them. */
+/* The weights of an axis in a kernel's layout. */
 struct np_packed {
-    uint8_t *data;     /* the weights; behind them, memory that across() uses */
-    size_t data_bytes; /* allocated */
-    int pixels;        /* of a row that across() computes at once; AVX-512 */
-    int steps;         /* multiplications for the maximum number of taps */
+    uint8_t *data; /* the weights; behind them, memory that across() uses */
+    size_t data_bytes;
+    int pixels; /* of a row that across() computes at once; AVX-512 */
+    int steps;  /* multiplications for the maximum number of taps */
 };
 
 struct np_resize_kernels {

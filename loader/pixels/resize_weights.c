@@ -1,4 +1,3 @@
-/* See resize_weights.h. */
 #include "loader/pixels/resize_weights.h"
 
 #include <errno.h>
@@ -49,7 +48,6 @@ static int hold_taps(struct np_weights *weights, size_t n, size_t max_taps)
     return 0;
 }
 
-/* across: for the pass across, else down. */
 static int pack(struct np_weights *weights, const struct np_resize_kernels *kernels, bool across)
 {
     struct np_packed *packed = &weights->packed;

@@ -1,4 +1,4 @@
-/* The weights of one axis, kept while samples need the same. Private to resize*.c. */
+/* The weights of one axis, computed again only if a sample needs others. Private to resize*.c. */
 #ifndef NP_RESIZE_WEIGHTS_H
 #define NP_RESIZE_WEIGHTS_H
 
@@ -16,7 +16,7 @@ static inline int np_hold_n(void *memory, size_t *room, size_t n, size_t bytes)
     return __builtin_mul_overflow(n, bytes, &total) ? -ENOMEM : np_hold(memory, room, total, NULL);
 }
 
-/* Scaled positions lo..hi-1 of an axis, and the source positions that these are made of. */
+/* Scaled positions lo..hi-1 of an axis, and their source positions. */
 struct np_span {
     const struct np_axis *axis;
     int lo, hi, from, to;
@@ -35,8 +35,8 @@ struct np_weights {
     size_t start_bytes, count_bytes, weight_bytes, scratch_bytes;
 };
 
-/* across: for the pass across, else for the pass down. flip: positions in reverse order. kernels:
- * they pack the weights; NULL: not packed. Returns 0, or -ENOMEM. */
+/* across: for the horizontal pass, else the vertical one. flip: positions in reverse order.
+ * kernels: pack the weights for them; NULL: do not pack. 0 or -ENOMEM. */
 int np_weights_set(struct np_weights *weights, const struct np_span *span, bool across, bool flip,
     const struct np_resize_kernels *kernels);
 void np_weights_fini(struct np_weights *weights);
