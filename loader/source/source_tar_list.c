@@ -270,7 +270,7 @@ static int take_plain_member(struct np_tar_scan *scan)
     return code ? code : add(scan, &record, member->name, NO_CLASS);
 }
 
-/* Returns their length. */
+/* Returns the length of the folders that all samples share. */
 static size_t shared_folders(const struct np_index *index, char folders[NP_MAX_NAME + 1])
 {
     struct np_index_names names;
