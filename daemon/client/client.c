@@ -100,7 +100,7 @@ void np_client_close(struct np_client *client)
     np_free(client);
 }
 
-/* The body is {"error": {"text": ...}}. */
+/* The response is {"error": {"text": ...}}. */
 static int set_refused(const struct np_response *response, struct np_err *err)
 {
     struct np_node *node = NULL;

@@ -10,7 +10,7 @@
 #include "loader/base/mem.h"
 
 /* Returns 1, 0 or -errno. */
-static int is_over(struct np_client *client, int64_t id, struct np_err *err)
+static int has_finished(struct np_client *client, int64_t id, struct np_err *err)
 {
     struct np_node *run = NULL;
     const int code = np_client_wait_end(client, id, 0, &run, err);
@@ -76,7 +76,7 @@ static int print_log(
             continue;
         if (!follow || over)
             return 0;
-        if ((over = is_over(client, id, err)) < 0)
+        if ((over = has_finished(client, id, err)) < 0)
             return over;
     }
 }

@@ -144,7 +144,7 @@ static void add_environment(struct np_json *json, const struct submission *s, co
     np_json_close(json, '}');
 }
 
-/* umask() must set it to read it. */
+/* umask() returns the mask only when it sets another. */
 static int64_t own_umask(void)
 {
     const mode_t mask = umask(0);
@@ -185,7 +185,7 @@ static int write_body(const struct submission *s, const char *text, const char *
     return np_json_end(json) ? 0 : np_err_set(err, -ENOMEM, "out of memory for the request");
 }
 
-/* A line for each: "FILE:LINE:COLUMN: TEXT". */
+/* A line for each problem: "FILE:LINE:COLUMN: TEXT". */
 static void print_problems(const struct submission *s, const struct np_response *response)
 {
     struct np_node *node = NULL;
@@ -259,7 +259,7 @@ static int submit(const struct submission *s, const struct np_json *body, struct
         exit_code = np_run_exit_code(run);
     }
     np_node_free(run);
-    if (code == -EINVAL) { /* the problems are printed */
+    if (code == -EINVAL) { /* print_problems() was called */
         code = 0;
         exit_code = NP_EXIT_USAGE;
     }

@@ -11,7 +11,7 @@
 
 #define EXIT_TIMED_OUT 124 /* as timeout(1) */
 
-/* Orders the values of np_run_exit_code(). */
+/* Orders the values of np_run_exit_code() from good to bad. */
 static int badness(int code)
 {
     return code == NP_EXIT_FAILED    ? 3

@@ -28,7 +28,7 @@ struct np_service_start {
 
 struct np_service_run {
     struct np_entry entry;
-    struct np_worker worker; /* pid 0: none */
+    struct np_worker worker;
     struct np_worker_exit left;
     bool ended; /* its worker's end is not yet in the queue's file */
     struct np_errand errand;
@@ -76,7 +76,7 @@ struct np_service {
     int epoll_fd, signal_fd;
     struct np_retention *retention;
     struct np_notifiers *notifiers;
-    struct np_child finder; /* `nnpipe devices`; pid 0: none */
+    struct np_child finder; /* `nnpipe devices` */
     struct np_names *names;
     double find_at; /* when to start finder again; 0: not needed */
     bool stopping;

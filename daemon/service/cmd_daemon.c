@@ -405,6 +405,6 @@ int np_cmd_daemon(int argc, char **argv)
     np_units_close(d.units);
     for (int i = 0; i < 3; i++)
         np_free(d.paths[i]);
-    /* After a usage error systemd does not restart the daemon: wrong settings stay wrong. */
+    /* systemd does not restart a daemon after a usage error: wrong settings stay wrong. */
     return code == -EINVAL ? NP_EXIT_USAGE : code < 0 ? NP_EXIT_FAILED : NP_EXIT_DONE;
 }

@@ -7,8 +7,7 @@
 #include "loader/base/mem.h"
 
 struct place {
-    int free;    /* free slots */
-    int leaving; /* slots of runs that are about to end */
+    int free, leaving; /* slots; leaving: of runs that are about to end */
 };
 
 /* --- devices and owners ----------------------------------------------------------------------- */

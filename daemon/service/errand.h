@@ -22,22 +22,22 @@ enum np_errand_kind {
 
 struct np_errand {
     enum np_errand_kind kind;
-    struct np_child child; /* pid 0: none is running */
-    pid_t left;            /* a killed child of the last errand that has not ended; 0: none */
-    int failures;          /* in a row */
-    double next;           /* earliest start of the next, by np_book_ticks() */
+    struct np_child child;
+    pid_t left;   /* a killed child of the last errand that has not ended; 0: none */
+    int failures; /* in a row */
+    double next;  /* earliest start of the next errand, by np_book_ticks() */
 };
 
 struct np_errand_request {
     enum np_errand_kind kind;
     uid_t uid; /* the child's; for units: the service's own */
     gid_t gid;
-    const char *dir; /* the run's folder */
-    pid_t pid;       /* PROCESS */
+    const char *dir;
+    pid_t pid; /* PROCESS */
     const struct np_units *units;
     int64_t id;
     const struct np_worker_start *start; /* UNIT_START */
-    struct np_worker_exit *exit;         /* UNIT_END: what is known so far */
+    struct np_worker_exit *exit;         /* UNIT_END: the facts known so far */
 };
 
 struct np_errand_answer {

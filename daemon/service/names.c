@@ -30,9 +30,9 @@ struct np_names {
     int nr;
     int epoll_fd;
     np_name_fn *look_up;
-    struct np_child child; /* pid 0: none */
-    uid_t asked;           /* the user whom the child looks up */
-    char number[16];       /* of a user beyond MAX_NAMES */
+    struct np_child child;
+    uid_t asked;     /* the user whom the child looks up */
+    char number[16]; /* of a user beyond MAX_NAMES */
 };
 
 struct lookup {

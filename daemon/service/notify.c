@@ -20,11 +20,11 @@
 
 struct np_notifiers {
     struct np_notifier {
-        int64_t id; /* of the run; 0: none */
+        int64_t id; /* of a run; 0: none */
         pid_t pid;  /* runs the service's on_end and webhook; 0: ended, or none */
         int pid_fd;
         double ended;        /* end of the run, which may have been retried since */
-        struct np_child own; /* runs the run's command; pid 0: ended, or none */
+        struct np_child own; /* runs the run's own command */
     } at[MAX_NOTIFIERS];
     double not_before; /* earliest start after a failure, by np_book_ticks() */
 };
@@ -49,7 +49,6 @@ static int notify_by_unit(
     return code;
 }
 
-/* In the child. */
 static void be_notifier(const struct np_service_options *options, const char *json)
 {
     np_child_signals();
@@ -77,7 +76,6 @@ static int begin(
     return 0;
 }
 
-/* Runs in a child with the owner's rights. */
 static int do_own(const void *context, int out_fd)
 {
     return np_hook_run(context);
@@ -212,7 +210,7 @@ void np_notify_turn(struct np_service *service)
     struct np_notifiers *notifiers = service->notifiers;
     int free_one = 0;
 
-    for (int i = 0; i < MAX_NOTIFIERS; i++) /* first free the places of those that have ended */
+    for (int i = 0; i < MAX_NOTIFIERS; i++) /* first those that have ended */
         reap_one(service, &notifiers->at[i]);
     if (np_book_ticks() < notifiers->not_before)
         return;

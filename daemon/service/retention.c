@@ -15,10 +15,10 @@
 #define STEADY_S  3600.0
 
 struct np_retention {
-    struct np_child child; /* pid 0: none */
-    int64_t id;            /* the child's run */
-    bool prunes;           /* else it measures */
-    pid_t left;            /* a killed child that has not ended; 0: none */
+    struct np_child child;
+    int64_t id;  /* the child's run */
+    bool prunes; /* else it measures */
+    pid_t left;  /* a killed child that has not ended; 0: none */
     struct np_steady clock;
 };
 

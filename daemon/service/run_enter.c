@@ -30,7 +30,7 @@ int np_folder_make(const char *dir, bool first, struct np_err *err)
 }
 
 struct walk {
-    const char *dir; /* for messages */
+    const char *dir; /* in messages */
     struct np_err *err;
 };
 

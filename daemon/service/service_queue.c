@@ -37,7 +37,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
     np_free(added.dir);
     if (code == 0)
         np_devices_mark_missing(service);
-    else /* the run must not be in the file only */
+    else /* a run must not be in the file alone */
         np_queue_remove(service->queue, added.id, NULL);
     return code;
 }

@@ -53,7 +53,7 @@ enum {
 };
 
 struct np_worker {
-    pid_t pid;
+    pid_t pid;     /* 0: no worker */
     int pid_fd;    /* readable: it has ended */
     int report_fd; /* readable: there are reports; -1: not open yet */
     int start_fd;  /* of a child that does not run nnpipe yet; else -1 */

@@ -21,8 +21,8 @@ struct np_wait { /* a request that is answered later */
     int64_t id; /* of its run; 0: none */
     uint64_t until_ns;
     unsigned states; /* of a long poll: bits of states that the run must leave before the answer */
-    struct np_child child; /* pid 0: none, or not yet */
-    struct np_node *body;  /* of a submission: owns check's texts; np_node_free */
+    struct np_child child;
+    struct np_node *body; /* of a submission: owns check's texts; np_node_free */
     struct np_check check;
     struct np_entry entry; /* of a submission; owned */
     struct np_log_request log;

@@ -123,7 +123,7 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
 {
     struct np_caller *caller = &held->peer->caller;
 
-    /* On the Unix socket, too: ssh -L may connect a browser to it. */
+    /* Also on the Unix socket, to which ssh -L may connect a browser. */
     if (!comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
     if (!caller->socket)

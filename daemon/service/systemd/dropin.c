@@ -44,7 +44,7 @@ static size_t private_part(const char *path)
     return 0;
 }
 
-/* ReadWritePaths= cannot bring back what PrivateTmp= hides. */
+/* ReadWritePaths= does not show paths that PrivateTmp= hides. */
 static void put_writable(struct dropin *d, const char *path)
 {
     put_word(d, private_part(path) ? "BindPaths" : "ReadWritePaths", path, strlen(path));
