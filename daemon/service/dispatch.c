@@ -10,8 +10,6 @@ struct place {
     int free, leaving; /* slots; leaving: of runs that are about to end */
 };
 
-/* --- devices and owners ----------------------------------------------------------------------- */
-
 bool np_device_ended(struct np_device_health *health, const char *device,
     const struct np_device_end *end, double now)
 {
@@ -72,8 +70,6 @@ int64_t *np_owners_count(struct np_owners *owners, uid_t uid)
     }
     return &at->nr;
 }
-
-/* --- suitable devices ------------------------------------------------------------------------- */
 
 static bool is_gpu(const char *name)
 {

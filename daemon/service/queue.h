@@ -99,7 +99,6 @@ void np_queue_close(struct np_queue *queue);
  * nothing was added, because a run has this key: *ret_id is its ID. */
 int np_queue_add(struct np_queue *queue, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
-/* Writes the fields that can change. */
 int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct np_err *err);
 int np_queue_remove(struct np_queue *queue, int64_t id, struct np_err *err);
 /* Records whether a device is drained; NP_ALL_DEVICES: whether the queue is held. */
@@ -120,7 +119,6 @@ int np_queue_text(struct np_queue *queue, int64_t id, char **ret_config, char **
 int np_queue_set_token(
     struct np_queue *queue, uid_t uid, const char *hash, double now, struct np_err *err);
 int np_queue_drop_token(struct np_queue *queue, uid_t uid, struct np_err *err);
-/* *ret_found: a user has a token with this hash. */
 int np_queue_find_token(
     struct np_queue *queue, const char *hash, uid_t *ret_uid, bool *ret_found, struct np_err *err);
 
