@@ -143,7 +143,7 @@ const struct np_option np_loader_option_table[] = {
         "Beside the set's index, in the user's cache folder: the places in each JPEG at which a "
         "decoder can begin. From the second epoch, and in later runs, a crop is then decoded from "
         "its first row on, not from the picture's. `off`: none are kept or used; a size (`200M`): "
-        "at most so many bytes; `auto`: 2 % of the set, at least 64 MiB. Pixels never depend on "
+        "at most this size; `auto`: 2 % of the set, at least 64 MiB. Pixels never depend on "
         "them."},
     {"page_cache", NP_OPT_BYTES, AT(page_cache), "auto", 0, 1e18, "auto",
         "How much of the set is read through the page cache; the rest is read past it (O_DIRECT). "
@@ -284,7 +284,7 @@ static void parse_entries(struct np_loader_options *options, struct np_report *r
         options->entries_bytes = 0;
     else if (node->kind != NP_NODE_SCALAR ||
              !np_option_bytes(node->text, &options->entries_bytes) || options->entries_bytes < 1)
-        complain(node, "entries", "auto, off or a size as 200M", report);
+        complain(node, "entries", "auto, off or a size such as 200M", report);
 }
 
 static void parse_bad(struct np_loader_options *options, struct np_report *report)

@@ -168,7 +168,7 @@ static int check_crc(const struct np_row_maker *maker, struct np_making *making,
     making->checked = making->has_crc = true;
     if (!record->has_crc || making->crc == record->crc32c)
         return 0;
-    return np_err_set(err, -EBADMSG, "wrong checksum: CRC32C is %08x, the index says %08x",
+    return np_err_set(err, -EBADMSG, "wrong checksum: CRC32C is %08x, the index has %08x",
         making->crc, record->crc32c);
 }
 

@@ -159,8 +159,8 @@ int np_fetch_get(struct np_fetch *fetch, uint64_t sample, const uint8_t **ret_by
     bytes = record.packing == NP_PACKING_NONE ? fetch->buffer : fetch->frame + record.inner_offset;
     crc = np_crc32c(0, bytes, record.inner_bytes);
     if (record.has_crc && crc != record.crc32c)
-        return np_err_set(
-            err, -EBADMSG, "has CRC-32C %08x where the index has %08x", crc, record.crc32c);
+        return np_err_set(err, -EBADMSG, "wrong checksum: CRC32C is %08x, the index has %08x", crc,
+            record.crc32c);
     *ret_bytes = bytes;
     *ret_nr_bytes = record.inner_bytes;
     return 0;
