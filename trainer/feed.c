@@ -31,7 +31,7 @@ struct staging {
     uint8_t *memory; /* pinned: (NR_PIECES, piece_bytes) */
 
     int at;      /* the piece that is being filled */
-    size_t used; /* of it */
+    size_t used; /* bytes of it */
     struct {
         struct np_event sent;
         bool waits; /* for `sent` */
@@ -132,7 +132,7 @@ struct buffer {
     /* On the copy stream before the copies and after them; on the compute stream before the
      * calls that read the buffer and after them. */
     struct np_event copying, copied, computing, consumed;
-    uint64_t bytes;        /* of it */
+    uint64_t bytes;        /* copied for the batch */
     uint64_t handed_ns;    /* when the host queued the calls that read it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
@@ -146,10 +146,10 @@ struct np_feed {
     struct np_block *block;
     size_t image_bytes, label_bytes;
     struct np_batch_shape shape;
-    struct np_cache *cache;     /* the device has a copy of it; NULL: no cache */
-    const uint8_t *cache_arena; /* its arena */
-    void *arena;             /* device: the copy, each picture at its place in the cache's arena */
-    struct staging *staging; /* stages pictures on their way there */
+    struct np_cache *cache; /* the device has a copy of it; NULL: no cache */
+    const uint8_t *cache_arena;
+    void *arena; /* device: the copy, each picture at its place in the cache's arena */
+    struct staging *staging;
 
     /* The copy stage of the pixels: upload(), or what np_feed_stub() set. */
     int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const void *images);

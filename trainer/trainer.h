@@ -23,7 +23,7 @@ struct np_eval_report {
     double loss, seconds;
 };
 
-/* Called on the trainer thread; a negative return ends the loop with it. */
+/* Called on the trainer thread; a negative return value ends the loop, which returns it. */
 struct np_trainer_hooks {
     /* Optional. A batch for training or evaluation has arrived; its rows are valid during the
      * call. */

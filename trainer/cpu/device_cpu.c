@@ -75,7 +75,7 @@ struct np_plan {
     uint64_t elements[NR_ARRAYS];
     float *sum;         /* of gradients over an accumulation; NULL: none yet */
     bool summing;       /* sum holds batches that have not been applied yet */
-    double *block_sums; /* squares, one a NP_NORM_BLOCK */
+    double *block_sums; /* squares, one per NP_NORM_BLOCK */
     int nr_blocks;
     struct np_metrics metrics; /* since the last metrics(), without the newest batch */
     struct np_metrics newest;  /* of the newest batch */

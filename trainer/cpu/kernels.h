@@ -42,7 +42,7 @@ struct np_run {
 struct np_finish {
     const struct np_operands *operands;
     const struct np_step_info *info;
-    void *const *partials; /* one a lane */
+    void *const *partials; /* one per lane */
     int nr_lanes, batch;
     bool accumulate;    /* add to the gradient instead of setting it */
     int part, nr_parts; /* this call handles part of the elements, for several threads */

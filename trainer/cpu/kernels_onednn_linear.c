@@ -1,5 +1,5 @@
 /* Linear layers by oneDNN's matrix product, forward and backward, in f32; rows in bf16 are
- * converted. The weight gradient is one product over the batch, made in finish(): a sum a lane
+ * converted. The weight gradient is one product over the batch, made in finish(): one sum per lane
  * would cost as much memory as the weights, and AlexNet's are 150 MB. */
 #include "trainer/cpu/kernels_onednn_api.h"
 

@@ -136,7 +136,7 @@ static void ref_add(void *state, const struct np_run *run)
     }
 }
 
-/* Forward on x, backward on dy: the same draws, a counter an element. */
+/* Forward on x, backward on dy: the same draws, one counter per element. */
 static void ref_dropout(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;

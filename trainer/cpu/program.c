@@ -34,7 +34,7 @@ struct np_program {
     struct call *calls;
     struct group *groups;
     int nr_calls, nr_groups, nr_lanes;
-    void **scratch; /* one a pool thread */
+    void **scratch; /* one per pool thread */
     char **sums;    /* one per lane: the partials of the current group */
     char *arena;
     /* of the current run */

@@ -309,7 +309,7 @@ static void look_at_memory(struct visit *visit)
 
     cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, visit->cuda->ordinal);
     cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, visit->cuda->ordinal);
-    max = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers a clock */
+    max = 2.0 * khz * 1e3 * bits / 8 * 1e-9; /* two transfers per clock */
     if (measured(visit, &(struct copies){to, from, D2D_BYTES, cudaMemcpyDeviceToDevice},
             "device memory", "another process uses the GPU's memory: `nvidia-smi` names it",
             &gbps)) {

@@ -7,7 +7,7 @@
 #define WARP      32
 #define WARPS     8
 #define RUN       8    /* rows in a partial sum of a thread */
-#define STRETCHES 1024 /* at most, over all rows */
+#define STRETCHES 1024 /* max, over all rows */
 #define MIN_ROWS  64   /* of a stretch */
 
 /* Chooses stretches so that the grid fills the GPU and no stretch is tiny. */
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
         sums[threadIdx.x][k][1] = b[k];
     }
     __syncthreads();
-    channel = blockIdx.y * lanes * N + threadIdx.x; /* a thread a channel now */
+    channel = blockIdx.y * lanes * N + threadIdx.x; /* now one thread per channel */
     if (threadIdx.x >= (unsigned)(lanes * N) || channel >= c)
         return;
     pair sum = {{0, 0}};

@@ -19,7 +19,7 @@ struct larger {
     }
 };
 
-/* One value a thread -> their sum or maximum, for all threads; the same order every time. */
+/* One value per thread -> their sum or maximum, in all threads; always in the same order. */
 template <typename F> static __device__ float over_block(float value, float *shared)
 {
     for (int bits = WARP / 2; bits > 0; bits /= 2)

@@ -38,7 +38,7 @@ static __device__ inline void next_channel(bn_channel *channel)
     channel->at -= channel->at >= channel->c ? channel->c : 0;
 }
 
-/* N channels next to each other a thread; c is a multiple of N. */
+/* N adjacent channels per thread; c is a multiple of N. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(NP_THREADS) bn_apply(np_cuda_bn bn)
 {
@@ -89,10 +89,7 @@ extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const n
     });
 }
 
-/* --- backward
- * ----------------------------------------------------------------------------------- */
-
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels a thread. */
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels per thread. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(NP_THREADS, 2)
     bn_dgrad(np_cuda_bn_back back, const float *dgamma, const float *dbeta, T *dx, T *dadd)

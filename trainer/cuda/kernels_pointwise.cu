@@ -15,7 +15,7 @@ extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda
 
 #define MAX_CHANNELS 4 /* of a picture */
 
-/* A thread a pixel: its channels are 3 bytes in, N elements out, W in a store. Each block
+/* One thread per pixel: its channels are 3 bytes in, N elements out, W in a store. Each block
  * calculates a channel's 256 possible results once. */
 template <typename T, int N, int W>
 static __global__ void __launch_bounds__(NP_THREADS)

@@ -208,7 +208,7 @@ extern "C" void np_cuda_avgpool_dgrad(
             (T *)dx, n));
 }
 
-/* A thread a channel of a picture: its pixels in their order. */
+/* One thread per channel of a picture: its pixels in their order. */
 template <typename T>
 static __global__ void global_avgpool(const T *x, T *y, int hw, int c, uint64_t n)
 {

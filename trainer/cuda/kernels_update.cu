@@ -20,7 +20,7 @@ extern "C" size_t np_cuda_norm_scratch(uint64_t n)
     return (size_t)norm_blocks(n) * sizeof(double);
 }
 
-/* Sum of a value a thread, over the block, in thread 0. */
+/* Sums one value per thread over the block, into thread 0. */
 static __device__ double sum_block(double value)
 {
     NP_SHARED(double, sums, [NP_THREADS / WARP]);

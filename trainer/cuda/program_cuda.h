@@ -8,7 +8,7 @@
 /* Arguments of all programs of a plan; borrowed while they live. */
 struct np_cuda_parts {
     struct np_cuda *cuda;
-    struct np_cuda_convs *convs; /* plans of convolutions, one set a shape */
+    struct np_cuda_convs *convs; /* plans of convolutions, one set per shape */
     struct np_engines *known;    /* choices of an earlier run: only these are built; NULL: none */
 };
 /* graph: as built, unfused, the files' shapes; borrowed for the call. rules->runtime is set

@@ -62,9 +62,9 @@ struct np_attrs {
     bool relu;               /* a relu fused after the operation */
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
     double rate;             /* dropout */
-    double label_smoothing;  /* loss */
-    float mean[4], std[4];   /* input */
-    uint64_t seed;           /* dropout: of the node */
+    double label_smoothing;
+    float mean[4], std[4]; /* input */
+    uint64_t seed;         /* dropout: of the node */
 };
 
 enum np_role {
