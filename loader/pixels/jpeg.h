@@ -19,7 +19,7 @@ void np_jpeg_free(struct np_jpeg *jpeg);
 /* Reads the header; false: refused. The bytes must stay valid until np_jpeg_decode() returns. */
 bool np_jpeg_open(
     struct np_jpeg *jpeg, const uint8_t *bytes, size_t nr_bytes, struct np_image_info *ret_info);
-/* Decodes the part `need` of the open picture: RGB for colour; for grey `channels` (1 or 3).
+/* Decodes the part `need` of the open picture: RGB for colour; `channels` (1 or 3) for grey.
  * *ret_pixels is valid until the next call. -EBADMSG: refused (err is not set); -ENOMEM. */
 int np_jpeg_decode(struct np_jpeg *jpeg, const struct np_rect *need, int channels,
     struct np_pixels *ret_pixels, struct np_err *err);
@@ -52,8 +52,8 @@ size_t np_jpeg_header(const struct np_jpeg *jpeg, uint8_t *header, size_t room);
 /* np_jpeg_decode() may read so many bytes past an entered row, and ignores them. */
 #define NP_JPEG_BEHIND 16
 
-/* For tests: decodes in plain C. Otherwise a CPU without AVX2 refuses all files: libjpeg-turbo is
- * faster there. */
+/* For tests: decodes in plain C. Without this call and without AVX2, all files are refused:
+ * libjpeg-turbo is faster there. */
 void np_jpeg_use_plain(struct np_jpeg *jpeg);
 
 #endif

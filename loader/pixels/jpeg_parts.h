@@ -105,7 +105,6 @@ struct np_jpeg_block {
     const struct np_jpeg_symbols *next; /* the next block's dc, or a table that stops the lane */
 };
 
-/* Decodes a sequence of blocks. */
 struct np_jpeg_lane {
     struct np_jpeg_bits bits;
     const struct np_jpeg_symbols *table;
@@ -219,7 +218,7 @@ struct np_jpeg_scan {
 };
 
 struct np_jpeg {
-    bool plain; /* for tests */
+    bool plain; /* np_jpeg_use_plain() */
     struct np_jpeg_frame frame;
     struct np_jpeg_rows rows;
     struct np_jpeg_entries entries;

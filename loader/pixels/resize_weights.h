@@ -8,7 +8,6 @@
 #include "loader/base/mem.h"
 #include "loader/pixels/resize_kernels.h"
 
-/* np_hold() of n items. */
 static inline int np_hold_n(void *memory, size_t *room, size_t n, size_t bytes)
 {
     size_t total;
@@ -30,7 +29,7 @@ struct np_weights {
     bool flip, valid;
     const struct np_resize_kernels *kernels; /* that packed is for, or NULL */
     struct np_taps taps;
-    struct np_packed packed;  /* taps for the kernels */
+    struct np_packed packed;
     int min_start, max_start; /* of taps.start */
     size_t start_bytes, count_bytes, weight_bytes, scratch_bytes;
 };

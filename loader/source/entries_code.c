@@ -4,7 +4,7 @@
  * of each of the four columns, and then for each entry but the first a number for each column. A
  * number is a difference, zigzag, to the entry above (in the first row: to the previous entry),
  * which is 8 or 16 pixels away. The first column is the distance from the previous entry, the
- * others are the predictors. Another column than the first has no numbers if all are zero.
+ * others are the predictors. A column of zeros has no numbers, except the first column.
  *
  * A number v with parameter k is v >> k ones, a zero, and the low k bits; if there were LONG_ONES
  * ones or more, it is LONG_ONES ones, 6 bits with the length of v, and v. The parameter follows

@@ -102,8 +102,6 @@ static void empty_batch(struct np_entries *entries, int number)
     np_free(old.items);
 }
 
-/* --- merging ---------------------------------------------------------------------------------- */
-
 struct merged {
     struct np_segment *segments[NP_MAX_SEGMENTS]; /* the newest first */
     int nr, nr_all;
@@ -220,8 +218,6 @@ static int merge(struct np_entries *entries, struct np_err *err)
     np_free(merged);
     return code;
 }
-
-/* --- the thread ------------------------------------------------------------------------------- */
 
 static void *thread_main(void *context)
 {

@@ -46,8 +46,6 @@ struct np_folders {
     int nr_threads, max_threads;       /* under lock; set once; neither counts the caller's */
 };
 
-/* --- examining -------------------------------------------------------------------------------- */
-
 /* Finds type and size, without stat() if the folder's entry is enough. */
 static void examine(int fd, struct np_folder_entry *entry)
 {
@@ -161,8 +159,6 @@ static void queue_batch(struct np_folders *folders, struct np_folder_batch *batc
     start_thread(folders);
     pthread_mutex_unlock(&folders->lock);
 }
-
-/* --- reading ---------------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b)
 {
@@ -281,8 +277,6 @@ static void read_folder(struct np_folders *folders, struct np_folder *folder, bo
     read_entries(folders, folder, dir, own);
     closedir(dir);
 }
-
-/* --- the queue -------------------------------------------------------------------------------- */
 
 /* Under lock. */
 static void unlink_folder(struct np_folders *folders, struct np_folder *folder)

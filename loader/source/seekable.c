@@ -43,7 +43,6 @@ void np_seek_table_free(struct np_seek_table *table)
     np_free(table);
 }
 
-/* The array has space. */
 static void add_frame(struct np_seek_table *table, const struct np_seek_frame *frame)
 {
     table->frames[table->nr_frames++] = *frame;

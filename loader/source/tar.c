@@ -252,7 +252,7 @@ static int check_data(struct np_tar *tar, struct np_tar_member *member, struct n
     got = look(tar, member->data_offset + high - 1, 1, &data, err);
     if (got)
         return got < 0 ? (int)got : 0;
-    while (low < high) { /* finds the end by bisection */
+    while (low < high) { /* bisects for the end */
         const uint64_t middle = low + (high - low) / 2;
 
         got = look(tar, member->data_offset + middle, 1, &data, err);

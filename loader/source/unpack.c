@@ -180,7 +180,7 @@ static int unpack_zstd(struct unpack *unpack, struct np_err *err)
     return code;
 }
 
-/* A gzip file may consist of several members. */
+/* A file may have several gzip members. */
 static int unpack_gzip(struct unpack *unpack, struct np_err *err)
 {
     z_stream stream = {0};
