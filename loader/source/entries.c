@@ -284,7 +284,7 @@ static bool takes(struct np_entries *entries, uint64_t bytes)
         return true;
     if (entries->asked != entries->done)
         return false; /* some count twice while the thread writes them */
-    np_err_set(&err, -ENOSPC, "%s: its %llu bytes are full", entries->folder,
+    np_err_set(&err, -ENOSPC, "%s: full at its limit of %llu bytes", entries->folder,
         (unsigned long long)entries->max_bytes);
     np_entries_note_locked(entries, &err);
     return false;

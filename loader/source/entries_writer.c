@@ -266,8 +266,8 @@ int np_entries_writer_start(struct np_entries *entries, struct np_err *err)
     code = -pthread_create(&entries->thread, NULL, thread_main, entries);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code)
-        return np_err_set(
-            err, code, "%s: no thread to write it: %s", entries->folder, strerror(-code));
+        return np_err_set(err, code, "%s: cannot start the thread that writes it: %s",
+            entries->folder, strerror(-code));
     pthread_mutex_lock(&entries->lock);
     entries->writes = true;
     pthread_mutex_unlock(&entries->lock);

@@ -113,7 +113,7 @@ int np_seek_table_read(
     else if (np_read_at(fd, file_bytes - table_bytes, whole, table_bytes) != (int64_t)table_bytes)
         code = np_err_set(err, -EIO, "%s: its seek table cannot be read", path);
     else if (get_u32(whole) != TABLE_MAGIC || get_u32(whole + 4) != table_bytes - 8)
-        code = np_err_set(err, -EBADMSG, "%s: its seek table does not begin where it should", path);
+        code = np_err_set(err, -EBADMSG, "%s: its seek table begins at the wrong offset", path);
     if (!code) {
         table->has_checksums = footer[4] & 0x80;
         code = parse_entries(whole + 8, nr_frames, file_bytes - table_bytes, path, table, err);

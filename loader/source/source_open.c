@@ -33,7 +33,7 @@ static int private_dir(const char *path, struct np_err *err)
     struct stat st;
 
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return np_err_set(err, -errno, "%s: cannot be made: %s", path, strerror(errno));
+        return np_err_set(err, -errno, "%s: cannot be created: %s", path, strerror(errno));
     if (lstat(path, &st) < 0)
         return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 0077))

@@ -130,7 +130,7 @@ static int end_group(struct np_tar_scan *scan)
     int label = NO_CLASS, code = 0;
 
     if (group->open && group->has_image) {
-        if (group->cls < 0 && scan->tar.torn) {
+        if (group->cls < 0 && scan->tar.truncated) {
             make_empty(&group->record);
             label = take_last_label(scan);
         }
@@ -188,7 +188,7 @@ static int take_cls(struct np_tar_scan *scan)
     const char *end;
     int64_t got;
 
-    if (member->torn)
+    if (member->truncated)
         return 0; /* its image counts as unlabelled */
     got = member->bytes > MAX_CLS_BYTES ? 0
                                         : scan->tar.read(scan->tar.context, member->data_offset,
@@ -355,7 +355,7 @@ int np_tar_scan_take(struct np_tar_scan *scan)
 }
 
 /* For an archive that ends inside a header: adds an empty sample, so that the loss is counted. */
-static int add_torn(struct np_tar_scan *scan)
+static int add_truncated(struct np_tar_scan *scan)
 {
     struct np_record record = {.file = (uint32_t)scan->file.number};
     const uint64_t n = np_index_samples(scan->index);
@@ -374,11 +374,11 @@ int np_tar_scan_end(struct np_tar_scan *scan)
     const struct np_tar *tar = &scan->tar;
     int code = scan->webdataset ? end_group(scan) : 0;
 
-    if (code || !tar->torn)
+    if (code || !tar->truncated)
         return code;
     np_source_note(scan->progress, "%s is truncated; the last whole member is '%s' at offset %llu",
         scan->path, tar->last_name, (unsigned long long)tar->last_offset);
-    return tar->torn_member ? 0 : add_torn(scan);
+    return tar->truncated_member ? 0 : add_truncated(scan);
 }
 
 int np_tar_scan_classes(struct np_tar_scan *scan)

@@ -219,9 +219,9 @@ static int take_extended(struct np_tar *tar, char type, uint64_t offset, uint64_
     return code;
 }
 
-static int end_torn(struct np_tar *tar)
+static int end_truncated(struct np_tar *tar)
 {
-    tar->ended = tar->torn = true;
+    tar->ended = tar->truncated = true;
     return 0;
 }
 
@@ -264,7 +264,7 @@ static int check_data(struct np_tar *tar, struct np_tar_member *member, struct n
             high = middle;
     }
     member->bytes = low;
-    member->torn = tar->torn = tar->torn_member = tar->ended = true;
+    member->truncated = tar->truncated = tar->truncated_member = tar->ended = true;
     return 0;
 }
 
@@ -297,7 +297,7 @@ static int take_member(struct np_tar *tar, const struct block *header, uint64_t 
         return code;
     tar->offset += padded(size);
     tar->window_want = size < SMALL_MEMBER ? LARGE_WINDOW : SMALL_WINDOW;
-    if (!member->torn) {
+    if (!member->truncated) {
         tar->nr_members++;
         tar->last_offset = member->header_offset;
         snprintf(tar->last_name, sizeof(tar->last_name), "%s", member->name);
@@ -324,7 +324,7 @@ int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_
             break;
         if (got < NP_TAR_BLOCK)
             return tar->nr_members || ret_member->header_offset != tar->offset
-                       ? end_torn(tar)
+                       ? end_truncated(tar)
                        : bad(tar, tar->offset, err, "less than a header");
         if (is_zero(data))
             break;
@@ -338,7 +338,7 @@ int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_
             return take_member(tar, &header, size, &extended, ret_member, err);
         code = take_extended(tar, header.type, tar->offset, size, &extended, err);
         if (code <= 0)
-            return code < 0 ? code : end_torn(tar);
+            return code < 0 ? code : end_truncated(tar);
         tar->offset += padded(size);
     }
     tar->ended = true;

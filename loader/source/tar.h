@@ -21,7 +21,7 @@ struct np_tar_member {
     char name[NP_TAR_MAX_NAME + 1]; /* a leading "./" is dropped */
     char type;              /* as in ustar: '0' regular, '5' folder, '1' and '2' links, ... */
     bool sparse;            /* the archive stores only pieces of it: unusable */
-    bool torn;              /* the archive ends inside it; `bytes` are left */
+    bool truncated;         /* the archive ends inside it; `bytes` are left */
     uint64_t header_offset; /* of its first header, extended ones included */
     uint64_t data_offset, bytes;
     uint64_t whole_bytes; /* by its header */
@@ -37,11 +37,11 @@ struct np_tar {
     size_t window_bytes, window_want;
     uint8_t *window; /* read ahead; owned */
     bool ended;
-    bool torn;            /* the archive ends inside a member ... */
-    bool torn_member;     /* ... that np_tar_next() returned */
-    uint64_t nr_members;  /* whole ones so far */
-    uint64_t last_offset; /* header of the last whole member */
-    char last_name[256];  /* its name, for errors */
+    bool truncated;        /* the archive ends inside a member ... */
+    bool truncated_member; /* ... that np_tar_next() returned */
+    uint64_t nr_members;   /* whole ones so far */
+    uint64_t last_offset;  /* header of the last whole member */
+    char last_name[256];   /* its name, for errors */
 };
 
 /* path is borrowed. np_tar_next() calls read with context. */
@@ -49,7 +49,7 @@ int np_tar_init(
     struct np_tar *tar, const char *path, np_tar_read_fn read, void *context, struct np_err *err);
 /* Finds the next member. Returns 1, or 0 at the end. -EBADMSG: not a tar header, and the text names
  * the last whole member; else the read's error. A member that the archive's end truncates is
- * returned with `torn`; if not even its header is whole, only tar->torn is set. */
+ * returned with `truncated`; if not even its header is whole, only tar->truncated is set. */
 int np_tar_next(struct np_tar *tar, struct np_tar_member *ret_member, struct np_err *err);
 void np_tar_fini(struct np_tar *tar);
 

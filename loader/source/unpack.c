@@ -300,7 +300,7 @@ static int name_part(struct unpack *unpack, const char *part, struct np_err *err
 
     snprintf(link, sizeof(link), "/proc/self/fd/%d", unpack->out_fd);
     if (unpack->nameless && linkat(AT_FDCWD, link, AT_FDCWD, part, AT_SYMLINK_FOLLOW) < 0)
-        return np_err_set(err, -errno, "%s: cannot be made: %s", part, strerror(errno));
+        return np_err_set(err, -errno, "%s: cannot be created: %s", part, strerror(errno));
     return 0;
 }
 

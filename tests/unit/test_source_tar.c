@@ -1,4 +1,4 @@
-/* Sets in tar archives: class folders, WebDataset, torn ones, packed ones. */
+/* Sets in tar archives: class folders, WebDataset, truncated ones, packed ones. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,7 +36,7 @@ static int walk(struct made_tar *made, char *text, size_t text_bytes, struct np_
         const size_t used = strlen(text);
 
         snprintf(text + used, text_bytes - used, "%.40s:%c%llu%s ", member->name, member->type,
-            (unsigned long long)member->bytes, member->torn ? "!" : "");
+            (unsigned long long)member->bytes, member->truncated ? "!" : "");
     }
     np_tar_fini(ret_tar);
     free(member);
@@ -90,7 +90,7 @@ Test(tar, needs_no_closing_blocks)
 
     tar_text(&tar, "a", "1");
     cr_assert_eq(walk(&tar, text, sizeof(text), &walker, NULL), 0);
-    cr_assert_not(walker.torn);
+    cr_assert_not(walker.truncated);
     cr_assert_str_eq(text, "a:01 ");
     tar_free(&tar);
 }
@@ -212,8 +212,8 @@ Test(tar, gives_the_present_part_of_a_truncated_member)
     for (size_t n = 1025; n < 1024 + 512 + 3000; n++) {
         tar.n = n;
         cr_assert_eq(walk(&tar, text, sizeof(text), &walker, NULL), 0);
-        cr_assert(walker.torn);
-        cr_assert_eq(walker.torn_member, n >= 1024 + 512);
+        cr_assert(walker.truncated);
+        cr_assert_eq(walker.truncated_member, n >= 1024 + 512);
         cr_assert_eq(walker.last_offset, 0);
         if (n >= 1024 + 512) {
             char want[40];
