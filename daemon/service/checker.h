@@ -15,7 +15,7 @@ struct np_check {
     const char *path;        /* absolute; messages name it, and the check runs in its folder */
     const char *environment; /* the submitter's, "NAME=VALUE\n"..., or NULL */
     const struct np_node *overrides; /* a list of texts, or NULL */
-    const char *device;              /* "": as the config says */
+    const char *device;              /* "": the config's */
 };
 /* Starts the child; *check may be freed afterwards. Errors as np_child_start(). */
 int np_checker_start(

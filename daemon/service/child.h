@@ -43,7 +43,7 @@ struct np_child_start {
 int np_child_start(
     const struct np_child_start *start, struct np_child *ret_child, struct np_err *err);
 /* Reads the child's output without blocking. 0: it has not ended; 1: it has: text (used bytes and
- * a NUL) is borrowed until np_child_stop(). -ETIMEDOUT: max_s is over; -EFBIG: more than
+ * a NUL) is borrowed until np_child_stop(). -ETIMEDOUT: max_s has passed; -EFBIG: more than
  * max_bytes; -ENOMEM; -errno. */
 int np_child_turn(struct np_child *child);
 /* Kills the child's process group and frees its output. Returns its PID, for np_child_reap(), if
