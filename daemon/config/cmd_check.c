@@ -11,6 +11,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/check_data.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_override.h"
 #include "daemon/config/setup.h"
 #include "daemon/service/checker.h"
 #include "loader/base/clock.h"

@@ -4,6 +4,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_override.h"
 
 void np_complain_report(struct np_report *report, const struct np_overrides *overrides)
 {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/config/config_override.h"
 #include "loader/base/path.h"
 #include "loader/base/yaml.h"
 

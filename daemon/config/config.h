@@ -64,8 +64,7 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
-    const char
-        *replaced; /* the file's key, "epochs" or "steps", if -o gave the other one; or NULL */
+    const char *replaced; /* "epochs" or "steps": the file's, if -o gave the other one; or NULL */
 };
 
 /* Reads a config, applies `-o key.path=value` overrides (value: YAML flow) and checks everything
@@ -85,13 +84,6 @@ void np_config_report(const struct np_config *config, struct np_report *report);
 int np_config_set_device(struct np_config *config, const char *name, struct np_report *report);
 /* The resolved config: every key with its value, in table order. The caller frees it. */
 struct np_node *np_config_node(const struct np_config *config);
-/* Applies `key.path=value`, override number `index`, to the tree. New nodes get line -1 - index,
- * by which np_config_place() finds the override. -EINVAL: report has the mistake. */
-int np_config_override(struct np_node *root, const char *text, int index, struct np_report *report);
-/* The place of a mistake: "FILE:LINE:COLUMN", "FILE", or "-o KEY". */
-void np_config_place(const struct np_err *err, const char *const *overrides, int nr_overrides,
-    char *text, size_t text_bytes);
-
 /* Fills the input of np_network_build(). height and width in pixels. */
 void np_network_input(const struct np_network *network, int height, int width, int classes,
     enum np_dtype precision, struct np_graph_input *ret_input);

@@ -1,6 +1,4 @@
-/* `-o key.path=value`: changes the tree before it is checked. The value is YAML, in flow style
- * if it is more than a word; items of lists are named by number. */
-#include "daemon/config/config.h"
+#include "daemon/config/config_override.h"
 
 #include <errno.h>
 #include <stdio.h>

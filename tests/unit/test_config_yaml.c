@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "daemon/config/config.h"
+#include "daemon/config/config_override.h"
 #include "daemon/run/run_change.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"
