@@ -161,7 +161,6 @@ static const struct np_kernel *const lists[] = {np_kernels_cpu, np_kernels_bn, n
     np_kernels_ref};
 enum { NR_LISTS = sizeof(lists) / sizeof(*lists), REFERENCE = NR_LISTS - 1 };
 
-/* The dtype of the node's activations. */
 static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)
 {
     for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {

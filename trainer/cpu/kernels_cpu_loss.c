@@ -60,7 +60,6 @@ NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
 }
 
-/* p = e^(logit - whole) */
 NP_LOOP(exps, (float *p, const float *x, size_t n, float whole), (p, x, n, whole))
 {
     for (size_t i = 0; i < n; i += 8) {

@@ -108,7 +108,6 @@ static enum np_conv_pattern wanted(const struct np_op_node *node)
 
 /* --- a shape's plans -------------------------------------------------------------------------- */
 
-/* Builds the known choice, if cuDNN still offers it. */
 static bool build_known(const struct np_dnn_target *target, struct np_conv_shape *shape,
     const struct np_dnn_offer *offers, int n, const char *id)
 {

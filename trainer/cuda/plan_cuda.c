@@ -268,7 +268,6 @@ static void try_capture(struct queueing *queueing, struct np_cuda_captured *capt
     plan->noted_refusal = true;
 }
 
-/* Queues a step of this kind, and an event after it. */
 static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *err)
 {
     struct np_cuda_captured *captured = &plan->captured[kind];

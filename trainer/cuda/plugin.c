@@ -7,7 +7,6 @@
 
 const struct np_plugin *np_plugin_cuda(void);
 
-/* The driver's own version and the newest CUDA it supports. */
 static void add_driver(struct np_device_info *info)
 {
     char text[48], cuda[32], both[96];

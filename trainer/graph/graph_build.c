@@ -9,7 +9,6 @@
 
 /* --- the graph ----------------------------------------------------------------------------- */
 
-/* Images, labels, and the node that normalises. */
 static struct np_graph *start_graph(const struct np_graph_input *input)
 {
     struct np_graph *graph = np_alloc(sizeof(*graph));
