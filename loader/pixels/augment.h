@@ -1,6 +1,6 @@
-/* The table of augmentations. Every operation is drawn before decoding: `draw` is pure and turns
- * random draws and a size into geometry; a chain folds into one np_geometry. `apply` changes
- * colours, on the finished row. */
+/* The table of augmentations. Each operation is drawn before decoding: `draw` turns random draws
+ * and a size into geometry, and a chain folds into one np_geometry. `apply` changes the colours of
+ * the finished row. */
 #ifndef NP_AUGMENT_H
 #define NP_AUGMENT_H
 

@@ -199,8 +199,8 @@ static bool huff_is_marked(JHUFF_TBL *const tables[NUM_HUFF_TBLS], int i)
     return i >= 0 && i < NUM_HUFF_TBLS && tables[i] && tables[i]->bits[0] != 0;
 }
 
-/* True if the file may use another file's table: any marked table if it has several scans, since it
- * may define tables between them. */
+/* True if the file may use another file's table. With several scans any marked table counts, since
+ * the file may define tables between them. */
 static bool borrows_tables(j_decompress_ptr cinfo)
 {
     bool borrows = false;
@@ -400,7 +400,6 @@ static void read_rows(struct jpeg_state *state, int nr_rows, size_t stride)
     }
 }
 
-/* Returns the stride. */
 static size_t hold_rows(struct jpeg_state *state, int nr_rows)
 {
     const j_decompress_ptr cinfo = &state->cinfo;

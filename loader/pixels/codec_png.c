@@ -325,7 +325,6 @@ static int inflate_image(struct png_state *state, uint32_t kept, struct np_err *
 
 /* --- libspng ------------------------------------------------------------------------------- */
 
-/* One byte of the head of a stored block. */
 static uint8_t stored_head(size_t rows_bytes, size_t block, size_t at)
 {
     const size_t from = block * STORED;
@@ -506,7 +505,7 @@ static int unfilter_rows(
         np_png_unfilter(row[0], row + 1, above, n, pixel);
         above = row + 1;
     }
-    if (pixel == 4) { /* without alpha */
+    if (pixel == 4) { /* drop alpha */
         pixels.stride = 3 * (ptrdiff_t)width;
         if (np_hold(&state->pixels, &state->pixels_bytes,
                 (size_t)pixels.stride * (size_t)pixels.height, err))

@@ -84,7 +84,7 @@ void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *
     taps->room = room;
 }
 
-/* Equal to np_axis_nearest_at(), which would add up each position anew. */
+/* As np_axis_nearest_at() of each position, but adds each step only once. */
 void np_axis_nearest(const struct np_axis *axis, int *ret_source)
 {
     double step = (double)axis->box / axis->scaled, at = step * 0.5;

@@ -8,8 +8,8 @@
 
 #include "loader/batch.h"
 
-/* Decoded pixels: u8, interleaved (height, width, channels). Owned by the codec's state
- * and valid until its next call. origin_* is where pixel (0, 0) lies in the source. */
+/* Decoded pixels: u8, interleaved (height, width, channels). Owned by the codec's state and valid
+ * until its next call. origin_*: the position of pixel (0, 0) in the source. */
 struct np_pixels {
     const uint8_t *data;
     int width, height, channels;

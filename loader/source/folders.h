@@ -41,7 +41,7 @@ struct np_folders;
  * NULL: out of memory. */
 struct np_folders *np_folders_new(int nr_threads, void (*tick)(void *context, uint64_t nr_seen),
     void *context, struct np_err *err);
-/* Drop every folder before. */
+/* Call it after every folder is dropped. */
 void np_folders_free(struct np_folders *folders);
 /* Queues the folder at path (copied) for reading. NULL: out of memory. One thread calls this and
  * the next two. */

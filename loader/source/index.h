@@ -45,7 +45,7 @@ static inline struct np_index_stamp np_index_stamp_of(const struct stat *st)
 struct np_index {
     char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
     int nr_files, nr_classes;
-    char *root;   /* the folder of a set with a file for each sample; NULL: another set */
+    char *root;   /* the folder of a set with a file for each sample; NULL: other sets */
     char *key;    /* np_index_set_key(); NULL: none */
     char *cached; /* its file in the cache folder, of np_source_open(); NULL: none */
     struct np_raw raw;

@@ -23,7 +23,7 @@ struct walk {
     struct np_err *err;
     const char *root;
     struct np_folders *folders;
-    char name[MAX_PATH + 2]; /* current entry, below root */
+    char name[MAX_PATH + 2]; /* of the current entry, below root */
     size_t class_at;         /* bytes of name before the class */
     uint64_t nr_reported;    /* files, to progress */
     uint64_t nr_skipped;

@@ -49,7 +49,6 @@ static int walk(struct np_tar_scan *scan)
     return code ? code : np_tar_scan_end(scan);
 }
 
-/* Decides from the first members of the first archive whether the set is a WebDataset. */
 static int decide(struct np_tar_scan *scan, np_tar_read_fn read, void *context)
 {
     int code = np_tar_init(&scan->tar, scan->path, read, context, scan->err);

@@ -34,7 +34,7 @@ static int larger_remainder(const void *left, const void *right)
     return (*a)->number - (*b)->number;
 }
 
-/* Rounds each class's share down, but not below one; returns the number of samples kept. */
+/* Rounds each class's share down, but not below one; returns the total. */
 static uint64_t round_down(struct class *classes, int nr_classes, double share)
 {
     uint64_t nr_kept = 0;
@@ -92,7 +92,8 @@ static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split 
         split->order[kept[i] ? nr_eval++ : split->nr_eval + nr_train++] = (uint32_t)i;
 }
 
-/* Keeps the first nr_kept samples of a permutation of each class. sorted: scratch, (nr_samples). */
+/* Chooses the first nr_kept samples of a permutation of each class. sorted: scratch,
+ * (nr_samples). */
 static void draw(const struct np_index *index, uint64_t seed, struct class *classes, int nr_classes,
     uint32_t *sorted, bool *kept)
 {

@@ -1,12 +1,12 @@
-/* Chooses the samples of a set that are kept for evaluation (data.split). The choice depends only
- * on the set's labels, share, seed and rule, not on the run's seed. Any thread. */
+/* Chooses the samples of a set that evaluation gets (data.split). The choice depends only on the
+ * set's labels, share, seed and rule, not on the run's seed. Any thread. */
 #ifndef NP_SPLIT_H
 #define NP_SPLIT_H
 
 #include "loader/source/index.h"
 
 enum np_split_rule {
-    NP_SPLIT_BY_CLASS, /* each class keeps its share */
+    NP_SPLIT_BY_CLASS, /* evaluation gets the share of each class */
     NP_SPLIT_RANDOM,   /* without regard to classes: the only rule of old runs */
 };
 extern const char *const np_split_rules[]; /* "class", "random", NULL */

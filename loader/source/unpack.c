@@ -124,7 +124,7 @@ static int write_some(struct unpack *unpack, size_t bytes, struct np_err *err)
     return code;
 }
 
-/* The copy is kept: listing it finds the truncated sample. */
+/* The copy stays: listing it finds the truncated sample. */
 static void note_truncated(const struct unpack *unpack)
 {
     np_source_note(unpack->progress, "%s is truncated; its %llu unpacked bytes are used",
