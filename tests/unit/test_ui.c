@@ -167,8 +167,10 @@ static double top_of_loss(const char *text)
 
     const char *end = strstr(text, ">accuracy<");
 
-    for (const char *at = text; (at = strstr(at, "<text class=\"tick end\"")) != NULL && at < end; at++)
-        if (sscanf(at, "<text class=\"tick end\" x=\"%lf\" y=\"%lf\">%lf<", &x, &y, &value) == 3 && value > top)
+    for (const char *at = text; (at = strstr(at, "<text class=\"tick end\"")) != NULL && at < end;
+         at++)
+        if (sscanf(at, "<text class=\"tick end\" x=\"%lf\" y=\"%lf\">%lf<", &x, &y, &value) == 3 &&
+            value > top)
             top = value;
     return top;
 }
