@@ -227,15 +227,15 @@ static void report(struct np_bench *bench, const struct io_bench *io, int nr_thr
 int np_bench_io(struct np_bench *bench, struct np_err *err)
 {
     const struct np_loader_options *options = &bench->config->loader;
-    struct io_bench io = {.index = bench->setup.train,
+    struct io_bench io = {.index = bench->setup.sets.train,
         .seed = (uint64_t)bench->config->seed,
-        .depth = np_loader_auto_depth(options, bench->setup.train, NULL),
+        .depth = np_loader_auto_depth(options, bench->setup.sets.train, NULL),
         .lock = PTHREAD_MUTEX_INITIALIZER};
     const int nr_threads = np_loader_auto_readers(options);
     struct np_io probe;
     int code;
 
-    if (bench->setup.train->raw.kind == NP_RAW_SYNTH)
+    if (bench->setup.sets.train->raw.kind == NP_RAW_SYNTH)
         return np_err_set(err, -EINVAL, "this set is synthetic: there is no I/O to measure");
     code = np_io_open(&probe, options->io, io.depth, err);
     if (code)

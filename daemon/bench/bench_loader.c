@@ -32,7 +32,7 @@ struct measured {
 static uint64_t digest_batches(const struct np_bench *bench, uint64_t nr_steps)
 {
     const uint64_t batch = (uint64_t)bench->config->loader.batch;
-    const uint64_t epoch = (np_index_samples(bench->setup.train) + batch - 1) / batch;
+    const uint64_t epoch = (np_index_samples(bench->setup.sets.train) + batch - 1) / batch;
 
     if (nr_steps != NP_BENCH_ENDLESS)
         return nr_steps;
@@ -63,7 +63,7 @@ static void stop_clock(const struct np_bench *bench, struct measured *measured)
     measured->cpu_seconds = np_cpu_seconds() - measured->start_cpu_seconds;
     measured->bytes_read = (double)(sum.stages[NP_STAGE_READ].bytes - measured->start_bytes);
     measured->images = (double)measured->nr_batches * (double)bench->config->loader.batch;
-    measured->epochs = measured->images / (double)np_index_samples(bench->setup.train);
+    measured->epochs = measured->images / (double)np_index_samples(bench->setup.sets.train);
 }
 
 static bool is_over(const struct np_bench *bench, const struct measured *measured)
@@ -80,8 +80,8 @@ static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_
     struct np_ring *ring = loader->ring;
     const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
     struct np_block *block = np_stat_join(bench->stat, "bench", err);
-    const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.height *
-                         (size_t)bench->setup.width * (size_t)bench->config->loader.channels;
+    const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.sets.height *
+                         (size_t)bench->setup.sets.width * (size_t)bench->config->loader.channels;
 
     if (!block)
         return -ENOMEM;

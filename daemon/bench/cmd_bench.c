@@ -68,13 +68,14 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
 
     np_setup_fini(setup);
     np_config_report(bench->config, &report);
-    np_loader_row_size(&bench->config->loader, &setup->height, &setup->width, &report);
+    np_loader_row_size(&bench->config->loader, &setup->sets.height, &setup->sets.width, &report);
     np_report_fini(&report);
-    np_network_guess(&bench->config->network, &setup->height, &setup->width, &classes, guess);
+    np_network_guess(
+        &bench->config->network, &setup->sets.height, &setup->sets.width, &classes, guess);
     np_ui_say(&bench->ui, "%s; %s", err->text, guess);
-    setup->classes = np_node_new(NP_NODE_LIST, 0, 0);
+    setup->sets.classes = np_node_new(NP_NODE_LIST, 0, 0);
     for (int i = 0; i < classes; i++)
-        np_node_add(setup->classes, NULL, np_node_scalar("guessed", 0, 0));
+        np_node_add(setup->sets.classes, NULL, np_node_scalar("guessed", 0, 0));
     err->code = 0;
 }
 
@@ -85,7 +86,7 @@ static void open_data(struct np_bench *bench, bool is_optional, struct np_err *e
     struct np_data_options *data = &bench->config->data;
 
     data->has_test = data->has_val = false; /* the training set is enough */
-    if (np_setup_data(bench->config, &progress, &bench->setup, err) < 0 && is_optional)
+    if (np_sets_open(&bench->config->sets, &progress, &bench->setup.sets, err) < 0 && is_optional)
         guess_data(bench, err);
     if (err->code == 0)
         bench->stat = np_stat_new(err);
@@ -121,7 +122,7 @@ int np_cmd_bench(int argc, char **argv)
 static uint64_t nr_steps(const struct np_bench *bench)
 {
     const double epoch =
-        (double)np_index_samples(bench->setup.train) / (double)bench->config->loader.batch;
+        (double)np_index_samples(bench->setup.sets.train) / (double)bench->config->loader.batch;
 
     if (bench->steps > 0)
         return (uint64_t)bench->steps;
@@ -137,19 +138,19 @@ struct np_loader_config np_bench_loader_config(
     return (struct np_loader_config){
         .options = options,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_train = np_index_samples(bench->setup.train),
+            .nr_train = np_index_samples(bench->setup.sets.train),
             .batch = (int)options->batch,
             .nr_steps = nr_steps(bench),
             .shuffle = options->shuffle,
             .window = (uint64_t)options->window},
-        .train = bench->setup.train,
-        .train_labels = bench->setup.train_labels,
+        .train = bench->setup.sets.train,
+        .train_labels = bench->setup.sets.train_labels,
         .augment = config->loader.augment,
         .test_augment = config->loader.test_augment,
-        .shape = {(int)options->batch, bench->setup.height, bench->setup.width,
+        .shape = {(int)options->batch, bench->setup.sets.height, bench->setup.sets.width,
             (int)options->channels},
         .allocator = allocator,
         .stat = bench->stat,
-        .picture_bytes = np_picture_bytes(bench->setup.train, (int)options->channels),
+        .picture_bytes = np_picture_bytes(bench->setup.sets.train, (int)options->channels),
     };
 }

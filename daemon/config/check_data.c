@@ -17,7 +17,7 @@
 
 struct message {
     bool is_end; /* else a note, with only a text */
-    int code;    /* of np_setup_data() */
+    int code;    /* of np_sets_open() */
     int height, width, nr_classes;
     uint64_t samples;
     char text[800];
@@ -48,20 +48,21 @@ static int list_data(const void *context, int out_fd)
     struct np_setup setup = {0};
     struct np_err err = {0};
 
-    message.code = np_setup_data(config, &progress, &setup, &err);
+    message.code = np_sets_open(&config->sets, &progress, &setup.sets, &err);
     if (message.code == 0 && config->data.split > 0)
-        message.code = np_setup_split(config, &setup, &err);
+        message.code = np_sets_split(&config->sets, &setup.sets, &err);
     snprintf(message.text, sizeof(message.text), "%s", err.text);
-    message.height = setup.height;
-    message.width = setup.width;
-    message.nr_classes = setup.classes ? setup.classes->nr_items : 0;
-    message.samples = samples(setup.train) + samples(setup.val) + samples(setup.test);
+    message.height = setup.sets.height;
+    message.width = setup.sets.width;
+    message.nr_classes = setup.sets.classes ? setup.sets.classes->nr_items : 0;
+    message.samples =
+        samples(setup.sets.train) + samples(setup.sets.val) + samples(setup.sets.test);
     return np_child_write(out_fd, &message, sizeof(message)) < 0;
 }
 
 /* --- the parent ---------------------------------------------------------------------------- */
 
-/* The place of the key with which a message of np_setup_data() begins: "data.test: ...". */
+/* The place of the key with which a message of np_sets_open() begins: "data.test: ...". */
 static void place_of(const struct np_config *config, const char *text, int *line, int *column)
 {
     static const char *const sets[] = {"test", "val", "split", "classes", "train"};

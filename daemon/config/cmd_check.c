@@ -192,11 +192,11 @@ static double check_parts(const struct np_config *config, double seconds,
         np_network_check(&config->network, 0, 0, 0, report);
         check_space(config, 0, left_s, ret_folder, report);
     } else if (report->nr_errs == 0) {
-        setup.height = data->height;
-        setup.width = data->width;
-        setup.classes = np_node_new(NP_NODE_LIST, 0, 0);
+        setup.sets.height = data->height;
+        setup.sets.width = data->width;
+        setup.sets.classes = np_node_new(NP_NODE_LIST, 0, 0);
         for (int i = 0; i < data->nr_classes; i++)
-            np_node_add(setup.classes, NULL, np_node_scalar("class", 0, 0));
+            np_node_add(setup.sets.classes, NULL, np_node_scalar("class", 0, 0));
         if (np_setup_graph(config, NP_F32, &setup, report) == 0) {
             bytes = checkpoint_bytes(config, setup.graph);
             check_space(config, bytes, left_s, ret_folder, report);

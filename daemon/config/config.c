@@ -339,6 +339,7 @@ static void check_model(struct np_config *config, struct np_report *report)
 
     config->network.loader = &config->loader;
     config->network.train = &config->data.train;
+    config->sets = (struct np_set_options){&config->data, &config->loader};
     config->network.seed = config->seed;
     if (config->network.model &&
         np_loader_row_size(&config->loader, &height, &width, report) == 0 &&

@@ -4,7 +4,7 @@
 #define NP_CONFIG_H
 
 #include "loader/base/config_file.h"
-#include "loader/loader_options.h"
+#include "loader/sets.h"
 #include "trainer/device.h"
 #include "trainer/graph/graph.h"
 #include "trainer/optim.h"
@@ -58,6 +58,7 @@ struct np_config {
     struct np_data_options data;
     struct np_loader_options loader;
     struct np_network network;
+    struct np_set_options sets; /* borrows from the config */
     const struct np_node *data_node, *loader_node;
     const struct np_node *optim_node, *schedule_node, *run_node, *checkpoint_node;
     struct np_optim_options optim;

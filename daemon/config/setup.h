@@ -1,64 +1,20 @@
-/* From a config's data and model: indexes, classes, the size of a row, the graph. For train,
- * eval, predict, check, show and bench. One thread, before a run; starts no threads. */
+/* What a run is built from: its sets and the graph. For train, eval, predict, check, show and
+ * bench. One thread, before a run; starts no threads. */
 #ifndef NP_SETUP_H
 #define NP_SETUP_H
 
 #include "daemon/config/config.h"
-#include "loader/source/index.h"
-#include "loader/source/source.h"
-#include "loader/source/split.h"
+#include "loader/sets.h"
 #include "trainer/graph/graph.h"
 
 struct np_setup {
-    struct np_index *train, *val, *test; /* NULL: none, or not opened */
-    struct np_node *classes;             /* a list of names, in label order */
-    /* Class number in the set's index -> label; NULL: equal. */
-    int32_t *train_labels, *val_labels, *test_labels;
-    struct np_split split;               /* of train, by np_setup_split(); empty: no split */
-    int height, width;                   /* of a row; 0: not known yet */
+    struct np_sets sets;
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
 };
 
-/* Opens train, and val and test if the config has them, and finds classes and row size. May
- * unpack an archive and write an index, which takes long and is reported by progress. The caller
- * calls np_setup_fini() in any case. */
-int np_setup_data(const struct np_config *config, const struct np_source_progress *progress,
-    struct np_setup *setup, struct np_err *err);
-/* Opens one set that the config has, for the test chain and for known setup->classes, height and
- * width (0: the set's own). NP_SET_VAL with data.split opens the train set, for
- * np_setup_split(). */
-enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
-extern const char *const np_set_names[]; /* "test", "val", "train", NULL */
-int np_setup_set(const struct np_config *config, enum np_which_set set,
-    const struct np_source_progress *progress, struct np_setup *setup, struct np_err *err);
-/* The rule that a split_by node names; random for any other value, as in runs before this key. */
-enum np_split_rule np_split_rule(const struct np_node *node);
-/* Splits setup->train by data.split, replacing an older split. -EINVAL: one part is empty. */
-int np_setup_split(const struct np_config *config, struct np_setup *setup, struct np_err *err);
-/* setup_classes.c: sets classes and train_labels, by data.classes, else by train, which must
- * then have at least two classes. */
-int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err);
-/* Takes the class order of a checkpoint, and adapts the labels of all sets. -EINVAL: the classes
- * differ. */
-int np_setup_order_classes(
-    struct np_setup *setup, const struct np_node *classes, struct np_err *err);
-/* Reads a text file with one class name per line; a byte order mark and \r at line ends are
- * ignored. The caller frees the list. -EINVAL: an empty, long or repeated name or a NUL byte;
- * err names the line. */
-int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);
-/* Maps class numbers of index to labels in classes; *ret_labels is NULL if they are equal, else
- * np_free. -EINVAL names a class that is missing in classes. In messages `what` names the set of
- * index, and `of` the set or file of classes. */
-int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    const char *of, int32_t **ret_labels, struct np_err *err);
-/* Bytes of the pixels of a set's first image; 0: it cannot be read. */
-uint64_t np_picture_bytes(const struct np_index *index, int channels);
 /* Builds both graphs. -EINVAL: report has the model's mistakes. */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);
-/* Is this error code of np_setup_data() a mistake of the config or its data (a path, a class, a
- * size)? Else storage or memory failed. */
-bool np_setup_is_mistake(int code);
 void np_setup_fini(struct np_setup *setup);
 
 #endif

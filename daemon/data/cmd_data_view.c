@@ -27,15 +27,18 @@ struct view {
 static int evaluation_config(struct view *view, struct np_loader_config *config, struct np_err *err)
 {
     struct np_setup *setup = &view->setup;
-    struct np_index *index = setup->test;
-    const int32_t *labels = setup->test_labels;
+    struct np_index *index = setup->sets.test;
+    const int32_t *labels = setup->sets.test_labels;
     int code = 0;
 
     if (strcmp(view->split, "val") == 0) {
-        index = setup->val ? setup->val : view->config->data.split > 0 ? setup->train : NULL;
-        labels = setup->val ? setup->val_labels : setup->train_labels;
-        if (!setup->val && index && (code = np_setup_split(view->config, setup, err)) == 0)
-            code = np_index_keep(index, setup->split.order, setup->split.nr_eval, err);
+        index = setup->sets.val                ? setup->sets.val
+                : view->config->data.split > 0 ? setup->sets.train
+                                               : NULL;
+        labels = setup->sets.val ? setup->sets.val_labels : setup->sets.train_labels;
+        if (!setup->sets.val && index &&
+            (code = np_sets_split(&view->config->sets, &setup->sets, err)) == 0)
+            code = np_index_keep(index, setup->sets.split.order, setup->sets.split.nr_eval, err);
     }
     if (code < 0)
         return code;
@@ -59,28 +62,29 @@ static int loader_config(struct view *view, struct np_stat *stat,
 {
     const struct np_config *config = view->config;
     const struct np_loader_options *options = &config->loader;
-    const struct np_split *split = &view->setup.split;
-    const int code = config->data.split > 0 ? np_setup_split(config, &view->setup, err) : 0;
+    const struct np_split *split = &view->setup.sets.split;
+    const int code =
+        config->data.split > 0 ? np_sets_split(&config->sets, &view->setup.sets, err) : 0;
 
     if (code < 0)
         return code;
     *ret_config = (struct np_loader_config){
         .options = options,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_train = split->order ? split->nr_train : np_index_samples(view->setup.train),
+            .nr_train = split->order ? split->nr_train : np_index_samples(view->setup.sets.train),
             .nr_eval = split->nr_eval,
             .batch = (int)options->batch,
             .nr_steps = view->step + 1,
             .shuffle = options->shuffle,
             .window = (uint64_t)options->window,
             .split = split->order},
-        .train = view->setup.train,
-        .train_labels = view->setup.train_labels,
-        .eval_labels = view->setup.train_labels,
-        .eval = split->order ? view->setup.train : NULL,
+        .train = view->setup.sets.train,
+        .train_labels = view->setup.sets.train_labels,
+        .eval_labels = view->setup.sets.train_labels,
+        .eval = split->order ? view->setup.sets.train : NULL,
         .augment = config->loader.augment,
         .test_augment = config->loader.test_augment,
-        .shape = {(int)options->batch, view->setup.height, view->setup.width,
+        .shape = {(int)options->batch, view->setup.sets.height, view->setup.sets.width,
             (int)options->channels},
         .allocator = &np_page_allocator,
         .stat = stat,
@@ -92,7 +96,7 @@ static int loader_config(struct view *view, struct np_stat *stat,
 static void print_row(struct view *view, const struct np_batch *batch, int r, const char *file)
 {
     const struct np_row *row = &batch->about[r];
-    const char *class_name = view->setup.classes->items[batch->labels[r]]->text;
+    const char *class_name = view->setup.sets.classes->items[batch->labels[r]]->text;
     struct np_json *json = &view->ui->object;
     char name[NP_MAX_NAME + 1], how[256];
 
@@ -177,9 +181,9 @@ static int run(struct view *view)
         .note = np_note, .count = np_note_listing, .context = &last_ns};
     struct np_err err = {0};
     struct np_stat *stat = np_stat_new(&err);
-    int code = np_setup_data(view->config, &progress, &view->setup, &err);
+    int code = np_sets_open(&view->config->sets, &progress, &view->setup.sets, &err);
 
-    if (!code && (view->setup.height == 0 || view->setup.width == 0))
+    if (!code && (view->setup.sets.height == 0 || view->setup.sets.width == 0))
         code = np_err_set(&err, -EINVAL,
             "loader.augment: the rows differ in size; end it with a crop or a resize");
     if (!code && view->out)

@@ -26,7 +26,7 @@ static void say_bad(void *context, const struct np_bad_sample *bad)
 static void report(struct np_ui *ui, const char *set, const struct np_eval_report *eval,
     const struct np_inference *inference)
 {
-    const int classes = inference->setup.classes ? inference->setup.classes->nr_items : 0;
+    const int classes = inference->setup.sets.classes ? inference->setup.sets.classes->nr_items : 0;
     char top5[32] = "";
     double images = eval->images ? (double)eval->images : 1;
     double rate = eval->seconds > 0 ? (double)eval->images / eval->seconds : 0;
@@ -62,21 +62,22 @@ static int open_chosen(struct np_config *config, const struct np_source_progress
     struct np_setup *setup, struct chosen *chosen, struct np_err *err)
 {
     const bool is_val = chosen->set == NP_SET_VAL && config->data.has_val;
-    struct np_index *const *index = chosen->set == NP_SET_TEST ? &setup->test
-                                    : is_val                   ? &setup->val
-                                                               : &setup->train;
-    int code = *index ? 0 : np_setup_set(config, chosen->set, progress, setup, err);
+    struct np_index *const *index = chosen->set == NP_SET_TEST ? &setup->sets.test
+                                    : is_val                   ? &setup->sets.val
+                                                               : &setup->sets.train;
+    int code =
+        *index ? 0 : np_sets_open_one(&config->sets, chosen->set, progress, &setup->sets, err);
 
     if (code < 0)
         return code;
     chosen->index = *index;
-    chosen->labels = chosen->set == NP_SET_TEST ? setup->test_labels
-                     : is_val                   ? setup->val_labels
-                                                : setup->train_labels;
+    chosen->labels = chosen->set == NP_SET_TEST ? setup->sets.test_labels
+                     : is_val                   ? setup->sets.val_labels
+                                                : setup->sets.train_labels;
     if (chosen->set != NP_SET_VAL || is_val)
         return 0;
-    chosen->split = &setup->split;
-    return np_setup_split(config, setup, err);
+    chosen->split = &setup->sets.split;
+    return np_sets_split(&config->sets, &setup->sets, err);
 }
 
 static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
@@ -102,9 +103,9 @@ static int eval(struct np_config *config, const char *weights, struct chosen *ch
             .index = chosen->index,
             .split = chosen->split,
             .labels = chosen->labels,
-            .classes = inference.setup.classes,
-            .shape = {(int)config->loader.batch, inference.setup.height, inference.setup.width,
-                (int)config->loader.channels},
+            .classes = inference.setup.sets.classes,
+            .shape = {(int)config->loader.batch, inference.setup.sets.height,
+                inference.setup.sets.width, (int)config->loader.channels},
             .stat = inference.stat,
             .block = inference.block,
             .bad = say_bad,

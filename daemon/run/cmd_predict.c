@@ -43,8 +43,8 @@ struct predictor {
 static int open_predictor(struct predictor *p, struct np_err *err)
 {
     const struct np_setup *setup = &p->net.setup;
-    const size_t classes = (size_t)setup->classes->nr_items,
-                 pixels = (size_t)setup->height * (size_t)setup->width *
+    const size_t classes = (size_t)setup->sets.classes->nr_items,
+                 pixels = (size_t)setup->sets.height * (size_t)setup->sets.width *
                           (size_t)p->net.config->loader.channels;
     const int32_t none = -1; /* the label: nothing is counted */
 
@@ -88,17 +88,18 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
         return code;
     np_augment_draw(chain, seed, 0, 0, info.width, info.height, &geometry);
     np_geometry_order(&geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
-    if (geometry.window_w != setup->width || geometry.window_h != setup->height)
+    if (geometry.window_w != setup->sets.width || geometry.window_h != setup->sets.height)
         return np_err_set(err, -EINVAL,
             "the test chain turns its %dx%d pixels into %dx%d, the network takes %dx%d; with "
             "resize and center_crop in loader.test_augment any size fits",
-            info.width, info.height, geometry.window_w, geometry.window_h, setup->width,
-            setup->height);
+            info.width, info.height, geometry.window_w, geometry.window_h, setup->sets.width,
+            setup->sets.height);
     code = np_decoder_decode(p->decoder, &geometry, channels, &pixels, err);
     if (code == 0)
         code = np_resize(p->resizer, &pixels, &geometry, p->row, err);
     if (code == 0)
-        np_augment_apply(chain, seed, 0, 0, p->row, setup->height, setup->width, channels);
+        np_augment_apply(
+            chain, seed, 0, 0, p->row, setup->sets.height, setup->sets.width, channels);
     return code;
 }
 
@@ -126,9 +127,9 @@ static int run_net(struct predictor *p, struct np_err *err)
              p->net.plan, p->device_row, (uint8_t *)p->device_row + p->label_at, err)) < 0 ||
         (code = ops->metrics(p->net.plan, false, &metrics, err)) < 0 ||
         (code = ops->logits(p->net.plan, p->logits, err)) < 0 ||
-        (code = np_outputs_check(p->logits, p->net.setup.classes, err)) < 0)
+        (code = np_outputs_check(p->logits, p->net.setup.sets.classes, err)) < 0)
         return code;
-    softmax(p->logits, p->net.setup.classes->nr_items, p->odds);
+    softmax(p->logits, p->net.setup.sets.classes->nr_items, p->odds);
     return 0;
 }
 
@@ -162,7 +163,7 @@ static int take_best(double *odds, int n)
 
 static void report(struct predictor *p, const char *path, struct np_ui *ui)
 {
-    const struct np_node *classes = p->net.setup.classes;
+    const struct np_node *classes = p->net.setup.sets.classes;
     struct np_node *top = np_node_new(NP_NODE_LIST, 0, 0);
     int n = classes->nr_items, first = take_best(p->odds, n);
     double odds = p->odds[first];

@@ -65,7 +65,7 @@ static const struct np_column columns[] = {
 
 static const char *class_of(const struct show *show, const struct np_remade *row)
 {
-    return show->replay.setup->classes->items[row->label]->text;
+    return show->replay.setup->sets.classes->items[row->label]->text;
 }
 
 static int add_to_table(struct show *show, const struct np_remade *row, struct np_err *err)
@@ -76,7 +76,7 @@ static int add_to_table(struct show *show, const struct np_remade *row, struct n
 
     if (!line)
         return err->code;
-    np_index_name(show->replay.setup->train, about->sample, name, sizeof(name));
+    np_index_name(show->replay.setup->sets.train, about->sample, name, sizeof(name));
     np_geometry_text(about, made, sizeof(made));
     if (show->sheet.pixels) {
         snprintf(line->cells[LOSS], NP_TABLE_CELL, "%.4f", show->loss);
@@ -117,7 +117,7 @@ static void put_row(struct show *show, const struct np_remade *row, const char *
     struct np_json *json = &show->ui.object;
     char path[2 * NP_MAX_NAME], crc[9];
 
-    np_data_place(show->replay.setup->train, about->sample, path, sizeof(path));
+    np_data_place(show->replay.setup->sets.train, about->sample, path, sizeof(path));
     snprintf(crc, sizeof(crc), "%08x", np_crc32c(0, row->pixels, np_batch_row_bytes(&shape)));
     np_json_begin(json, "row");
     if (show->sheet.pixels)

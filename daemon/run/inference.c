@@ -163,9 +163,9 @@ static int take_facts(struct np_inference *inference, struct np_err *err)
         return np_err_set(err, -EINVAL,
             "the weights are for images of %d channels, the config has %d", sides[2],
             (int)inference->config->loader.channels);
-    setup->classes = np_node_copy(classes);
-    setup->height = sides[0];
-    setup->width = sides[1];
+    setup->sets.classes = np_node_copy(classes);
+    setup->sets.height = sides[0];
+    setup->sets.width = sides[1];
     take_split(inference);
     int code = take_chain(inference, err);
     if (code == 0)
@@ -310,7 +310,7 @@ int np_inference_open(struct np_config *config, const char *weights,
     if (code == 0 && inference->facts && (code = take_facts(inference, err)) < 0)
         np_err_context(err, "%s", checkpoint);
     if (code == 0 && !inference->facts)
-        code = np_setup_data(config, progress, &inference->setup, err);
+        code = np_sets_open(&config->sets, progress, &inference->setup.sets, err);
     if (code == 0)
         code = np_device_open(config->device, &config->device_options, &inference->device, err);
     if (code == 0 && *inference->device->passed_over)

@@ -55,9 +55,9 @@ static int open_set(struct np_replay *replay, const char *dir, const struct np_n
     const struct np_source_progress *progress, struct np_err *err)
 {
     struct np_run *run = replay->run;
-    int code = np_setup_data(run->config, progress, &run->setup, err);
+    int code = np_sets_open(&run->config->sets, progress, &run->setup.sets, err);
 
-    replay->usage = np_setup_is_mistake(code);
+    replay->usage = np_sets_is_mistake(code);
     if (code == 0 && facts) {
         code = check_data(replay, dir, facts, progress, err);
         replay->usage = code == -EINVAL;
@@ -74,12 +74,12 @@ static void set_up(struct np_replay *replay)
 
     *loader = (struct np_loader_config){
         .options = &run->config->loader,
-        .train = run->setup.train,
-        .train_labels = run->setup.train_labels,
+        .train = run->setup.sets.train,
+        .train_labels = run->setup.sets.train_labels,
         .augment = run->config->loader.augment,
         .test_augment = run->config->loader.test_augment,
-        .shape = {.height = run->setup.height,
-            .width = run->setup.width,
+        .shape = {.height = run->setup.sets.height,
+            .width = run->setup.sets.width,
             .channels = (int)run->config->loader.channels},
         .allocator = &np_page_allocator,
         .stat = replay->stat,

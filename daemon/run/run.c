@@ -22,8 +22,8 @@ static struct np_batch_shape shape_of(const struct np_run *run)
 {
     return (struct np_batch_shape){
         .rows = (int)run->config->loader.batch,
-        .height = run->setup.height,
-        .width = run->setup.width,
+        .height = run->setup.sets.height,
+        .width = run->setup.sets.width,
         .channels = (int)run->config->loader.channels,
     };
 }
@@ -32,15 +32,15 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
 {
     struct np_loader_config config = {
         .options = &run->config->loader,
-        .train = run->setup.train,
-        .train_labels = run->setup.train_labels,
+        .train = run->setup.sets.train,
+        .train_labels = run->setup.sets.train_labels,
         .augment = run->config->loader.augment,
         .test_augment = run->config->loader.test_augment,
         .allocator = &run->device->pinned,
         .stat = run->stat,
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
-        .picture_bytes = np_picture_bytes(run->setup.train, (int)run->config->loader.channels),
+        .picture_bytes = np_picture_bytes(run->setup.sets.train, (int)run->config->loader.channels),
     };
     uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
 
@@ -72,7 +72,7 @@ static void keep_crcs(const struct np_run *run)
     const struct np_data_options *data = &run->config->data;
     const struct np_setup *setup = &run->setup;
     const struct np_source_options *options[] = {&data->train, &data->val, &data->test};
-    const struct np_index *sets[] = {setup->train, setup->val, setup->test};
+    const struct np_index *sets[] = {setup->sets.train, setup->sets.val, setup->sets.test};
 
     for (int i = 0; i < 3; i++)
         if (sets[i] && !sets[i]->root &&
@@ -153,9 +153,9 @@ static int final_test(struct np_run *run, struct np_err *err)
         .config = run->config,
         .device = run->device,
         .plan = run->plan,
-        .index = run->setup.test,
-        .labels = run->setup.test_labels,
-        .classes = run->setup.classes,
+        .index = run->setup.sets.test,
+        .labels = run->setup.sets.test_labels,
+        .classes = run->setup.sets.classes,
         .stat = run->stat,
         .block = run->block,
         .shape = shape_of(run),
@@ -165,7 +165,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .context = run,
     };
 
-    if (!run->setup.test || !np_run_has_val(run))
+    if (!run->setup.sets.test || !np_run_has_val(run))
         return 0;
     run->testing = true;
     return np_evaluate(&evaluation, &run->test, err);

@@ -38,8 +38,10 @@ struct np_index *np_run_eval_set(const struct np_run *run, const int32_t **ret_l
     const struct np_setup *setup = &run->setup;
     const bool split = run->config->data.split > 0;
 
-    *ret_labels = setup->val ? setup->val_labels : split ? setup->train_labels : setup->test_labels;
-    return setup->val ? setup->val : split ? setup->train : setup->test;
+    *ret_labels = setup->sets.val ? setup->sets.val_labels
+                  : split         ? setup->sets.train_labels
+                                  : setup->sets.test_labels;
+    return setup->sets.val ? setup->sets.val : split ? setup->sets.train : setup->sets.test;
 }
 
 void np_run_sampler_options(const struct np_run *run, struct np_sampler_options *ret_options)
@@ -56,7 +58,7 @@ void np_run_sampler_options(const struct np_run *run, struct np_sampler_options 
         .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
-        .split = config->data.split > 0 ? run->setup.split.order : NULL,
+        .split = config->data.split > 0 ? run->setup.sets.split.order : NULL,
     };
 }
 
@@ -78,15 +80,15 @@ int np_run_open_order(struct np_run *run, struct np_err *err)
     const int32_t *labels;
     const struct np_index *eval = np_run_eval_set(run, &labels);
     struct np_sampler_options options;
-    int code = config->data.split > 0 ? np_setup_split(config, &run->setup, err) : 0;
+    int code = config->data.split > 0 ? np_sets_split(&config->sets, &run->setup.sets, err) : 0;
 
     if (code < 0)
         return code;
-    run->nr_eval = config->data.split > 0 ? run->setup.split.nr_eval
+    run->nr_eval = config->data.split > 0 ? run->setup.sets.split.nr_eval
                    : eval                 ? np_index_samples(eval)
                                           : 0;
-    run->nr_train =
-        config->data.split > 0 ? run->setup.split.nr_train : np_index_samples(run->setup.train);
+    run->nr_train = config->data.split > 0 ? run->setup.sets.split.nr_train
+                                           : np_index_samples(run->setup.sets.train);
     run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
     np_run_sampler_options(run, &options);
     np_sampler_free(run->sampler);
@@ -98,13 +100,13 @@ int np_run_open_data(struct np_run *run, struct np_err *err)
 {
     const struct np_source_progress progress = {
         .note = np_run_note, .count = count, .unpack = count_unpacked, .context = run};
-    int code = np_setup_data(run->config, &progress, &run->setup, err);
+    int code = np_sets_open(&run->config->sets, &progress, &run->setup.sets, err);
 
     np_stat_called(run->block);
     if (code == 0)
         code = np_run_open_order(run, err);
     /* A queued run's data may be unavailable for a while: no usage error, so that it is retried. */
-    run->usage = np_setup_is_mistake(code) && (code == -EINVAL || !run->options->into);
+    run->usage = np_sets_is_mistake(code) && (code == -EINVAL || !run->options->into);
     return code;
 }
 
@@ -112,7 +114,7 @@ void np_run_say_changed(struct np_run *run, bool end)
 {
     const struct np_config *config = run->config;
     const struct np_source_options *sets[] = {
-        &config->data.train, run->setup.val ? &config->data.val : &config->data.test};
+        &config->data.train, run->setup.sets.val ? &config->data.val : &config->data.test};
     char first[1024];
 
     for (int kind = NP_BATCH_TRAIN; run->loader && kind <= NP_BATCH_EVAL; kind++) {

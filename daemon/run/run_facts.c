@@ -14,22 +14,24 @@ static void sum_train(struct np_run *run)
     if (run->train_names[0])
         return;
     snprintf(run->train_names, sizeof(run->train_names), "%016llx",
-        (unsigned long long)np_index_names_sum(run->setup.train, run->setup.train_labels));
+        (unsigned long long)np_index_names_sum(
+            run->setup.sets.train, run->setup.sets.train_labels));
     snprintf(run->train_sum, sizeof(run->train_sum), "%016llx",
-        (unsigned long long)np_index_sizes_sum(run->setup.train, run->setup.train_labels));
+        (unsigned long long)np_index_sizes_sum(
+            run->setup.sets.train, run->setup.sets.train_labels));
 }
 
 const char *np_run_facts_json(struct np_run *run)
 {
     struct np_json *json = &run->facts;
-    int size[] = {run->setup.height, run->setup.width, (int)run->config->loader.channels};
+    int size[] = {run->setup.sets.height, run->setup.sets.width, (int)run->config->loader.channels};
     struct np_device_info device;
 
     np_device_describe(run->device->name, &device);
     sum_train(run);
     np_json_begin(json, NULL);
     np_json_text(json, "name", run->config->name);
-    np_json_node(json, "classes", run->setup.classes);
+    np_json_node(json, "classes", run->setup.sets.classes);
     np_json_ints(json, "size", size, 3);
     np_json_node(
         json, "test_augment", np_node_get(np_node_get(run->resolved, "loader"), "test_augment"));
@@ -38,7 +40,7 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_real(json, "split", run->config->data.split);
     np_json_int(json, "split_seed", run->config->data.split_seed);
     np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);
-    np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.train));
+    np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.sets.train));
     np_json_text(json, "train_names", run->train_names);
     np_json_text(json, "train_sum", run->train_sum);
     np_json_text(json, "device", run->device->name);
@@ -103,7 +105,7 @@ static bool restore_order(struct np_run *run, const struct np_node *classes)
 {
     struct np_err err = {0};
 
-    if (np_setup_order_classes(&run->setup, classes, &err) < 0)
+    if (np_sets_order_classes(&run->setup.sets, classes, &err) < 0)
         return false;
     run->train_names[0] = '\0'; /* labels have changed */
     run->old_order = true;
@@ -121,7 +123,7 @@ static int differs(const char *dir, const char *what, struct np_err *err)
 int np_run_check_data(
     struct np_run *run, const char *dir, const struct np_node *facts, struct np_err *err)
 {
-    const uint64_t n = np_index_samples(run->setup.train);
+    const uint64_t n = np_index_samples(run->setup.sets.train);
     const struct np_node *classes = np_node_get(facts, "classes"),
                          *names = np_node_get(facts, "train_names"),
                          *sizes = np_node_get(facts, "train_sum");
@@ -134,7 +136,7 @@ int np_run_check_data(
             "run with its weights: --weights %s",
             dir, (unsigned long long)n, then,
             then > (double)n ? "restore the missing ones" : "remove the new ones", dir);
-    if (classes && !same_names(classes, run->setup.classes) && !restore_order(run, classes))
+    if (classes && !same_names(classes, run->setup.sets.classes) && !restore_order(run, classes))
         return differs(dir, "data.train has other classes", err);
     sum_train(run);
     if (names && !np_node_is(names, run->train_names))
@@ -146,7 +148,7 @@ int np_run_check_data(
 
 static void say_order(struct np_run *run)
 {
-    const struct np_node *classes = run->setup.classes;
+    const struct np_node *classes = run->setup.sets.classes;
 
     if (run->old_order)
         np_run_say(run, "the classes keep the order that the run began with: %s, %s ...",

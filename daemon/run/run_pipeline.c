@@ -48,7 +48,7 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
         .batch = (int)run->config->loader.batch,
         .checkpoint_steps = checkpoint_steps(run),
         .nr_samples = run->nr_train,
-        .picture_bytes = np_picture_bytes(run->setup.train, (int)run->config->loader.channels),
+        .picture_bytes = np_picture_bytes(run->setup.sets.train, (int)run->config->loader.channels),
         .memory_bytes = box.memory_bytes,
         .free_bytes = box.free_bytes,
         .cores = box.nr_cpus,
@@ -58,9 +58,9 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
                              np_augment_has_apply(run->config->loader.test_augment))};
     if (run->device->ops->room && run->device->ops->make_rows)
         knobs->device_room = run->device->ops->room(run->device);
-    knobs->row_bytes = (uint64_t)run->setup.height * (uint64_t)run->setup.width *
+    knobs->row_bytes = (uint64_t)run->setup.sets.height * (uint64_t)run->setup.sets.width *
                        (uint64_t)run->config->loader.channels;
-    knobs->set_bytes = set_bytes(run->setup.train, &knobs->packed);
+    knobs->set_bytes = set_bytes(run->setup.sets.train, &knobs->packed);
     snprintf(knobs->io, sizeof(knobs->io), "%s", run->loader->io);
     snprintf(knobs->cache, sizeof(knobs->cache), "%s", run->loader->cache);
     snprintf(knobs->device, sizeof(knobs->device), "%s", run->device->name);

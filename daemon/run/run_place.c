@@ -51,14 +51,14 @@ static int make_folder(struct np_run *run, struct np_err *err)
 /* With data.split: writes val.txt, the names of the val samples, to the folder. */
 static int write_split(struct np_run *run, struct np_err *err)
 {
-    const struct np_split *split = &run->setup.split;
+    const struct np_split *split = &run->setup.sets.split;
     char *text = NULL, *path = np_format("%s/val.txt", run->dir), name[NP_MAX_NAME + 1];
     size_t bytes = 0;
     FILE *out = run->config->data.split > 0 ? open_memstream(&text, &bytes) : NULL;
     int code = 0;
 
     for (uint64_t i = 0; out && i < split->nr_eval; i++) {
-        np_index_name(run->setup.train, split->order[i], name, sizeof(name));
+        np_index_name(run->setup.sets.train, split->order[i], name, sizeof(name));
         np_text_clean(name); /* a newline in it would begin another sample */
         fprintf(out, "%s\n", name);
     }

@@ -30,7 +30,7 @@ void np_run_report_start(struct np_run *run)
     const struct np_run_options *options = run->options;
     struct np_json *line = &run->line;
     const char *cache = run->loader ? run->loader->cache : "none";
-    const uint64_t test = run->setup.test ? np_index_samples(run->setup.test) : 0;
+    const uint64_t test = run->setup.sets.test ? np_index_samples(run->setup.sets.test) : 0;
     const uint64_t val = np_run_has_val(run) ? run->nr_eval : 0;
     char images[96];
 
@@ -54,7 +54,7 @@ void np_run_report_start(struct np_run *run)
     np_json_text(line, "cache", cache);
     np_json_int(line, "step", (int64_t)run->position.step);
     np_json_int(line, "steps", (int64_t)run->nr_steps);
-    np_json_int(line, "classes", run->setup.classes->nr_items);
+    np_json_int(line, "classes", run->setup.sets.classes->nr_items);
     np_json_int(line, "lanes", run->lanes);
     np_json_int(line, "threads", run->threads);
     np_ui_event(&run->ui, np_json_end(line));
@@ -63,7 +63,7 @@ void np_run_report_start(struct np_run *run)
         "cache %s",
         run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
                                                                                  : "training",
-        np_run_name(run, run->dir), images, run->setup.classes->nr_items,
+        np_run_name(run, run->dir), images, run->setup.sets.classes->nr_items,
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? run->loader->nr_readers : 0,
         run->loader ? run->loader->io : "no", cache);

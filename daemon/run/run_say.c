@@ -69,7 +69,7 @@ double np_run_epoch_at(const struct np_run *run, uint64_t step)
 
 bool np_run_has_val(const struct np_run *run)
 {
-    return run->setup.val || run->config->data.split > 0;
+    return run->setup.sets.val || run->config->data.split > 0;
 }
 
 double np_eval_accuracy(const struct np_eval_report *eval)

@@ -223,9 +223,10 @@ Test(setup, data_gives_classes_size_and_graphs)
 
     cr_assert_not_null(config);
     np_report_init(&report, NULL);
-    cr_assert_eq(np_setup_data(config, &progress, &setup, &err), 0);
-    cr_assert(setup.classes->nr_items == 8 && setup.height == 24 && setup.width == 24);
-    cr_assert(np_index_samples(setup.test) == 20 && !setup.test_labels);
+    cr_assert_eq(np_sets_open(&config->sets, &progress, &setup.sets, &err), 0);
+    cr_assert(
+        setup.sets.classes->nr_items == 8 && setup.sets.height == 24 && setup.sets.width == 24);
+    cr_assert(np_index_samples(setup.sets.test) == 20 && !setup.sets.test_labels);
     cr_assert_eq(np_setup_graph(config, NP_F32, &setup, &report), 0);
     for (int i = 0; i < setup.graph->nr_tensors; i++)
         decayed += setup.graph->tensors[i].role == NP_ROLE_PARAM && setup.graph->tensors[i].decay;
@@ -247,7 +248,7 @@ Test(setup, sets_of_other_sizes_are_refused)
     struct np_setup setup = {0};
     struct np_err err = {0};
 
-    cr_assert(np_setup_data(config, &progress, &setup, &err) < 0);
+    cr_assert(np_sets_open(&config->sets, &progress, &setup.sets, &err) < 0);
     cr_assert_str_eq(err.text, "data.test: its images are 32x32, the network is built for 24x24; a "
                                "resize or center_crop in loader.test_augment makes them equal");
     np_setup_fini(&setup);

@@ -213,8 +213,8 @@ static bool may(const char *facts, const char *name, uint32_t bytes, char why[25
     struct np_err err = {0};
 
     run->options = &(const struct np_run_options){0};
-    run->setup.train = set_of(name, bytes);
-    run->setup.classes = parsed("[ant]");
+    run->setup.sets.train = set_of(name, bytes);
+    run->setup.sets.classes = parsed("[ant]");
     int code = np_run_check_data(run, "runs/x", node, &err);
     snprintf(why, 256, "%s", err.text);
     np_setup_fini(&run->setup);

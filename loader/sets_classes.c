@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/config/setup.h"
+#include "loader/sets.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
 #define MAX_FILE (256u << 20)
 
-/* --- classes: FILE ------------------------------------------------------------------------- */
+/* --- classes: FILE --------------------------------------------------------------------------- */
 
 /* A class name with its label, which is its line minus 1. */
 struct named {
@@ -115,7 +115,7 @@ int np_classes_read(const char *path, struct np_node **ret_classes, struct np_er
     return code;
 }
 
-/* --- matching ------------------------------------------------------------------------------ */
+/* --- matching -------------------------------------------------------------------------------- */
 
 static struct np_node *class_list(const struct np_index *index)
 {
@@ -160,12 +160,12 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
     return code;
 }
 
-/* --- the classes of a run ------------------------------------------------------------------ */
+/* --- the classes of a run -------------------------------------------------------------------- */
 
 /* A single class is nearly always a mistake: the class folders are one level too deep, or are
  * missing. */
 static int check_several(
-    const struct np_config *config, const struct np_index *train, struct np_err *err)
+    const struct np_set_options *options, const struct np_index *train, struct np_err *err)
 {
     const int n = train->nr_classes;
 
@@ -178,7 +178,7 @@ static int check_several(
         "folders below the one given (of an archive, below those that all its members share). "
         "Give each class a folder there, or name the folder that holds the class folders with "
         "`match: \"FOLDER/*\"`, or name this one class in a file for data.classes",
-        config->data.train.path ? config->data.train.path : "", train->classes[0]);
+        options->data->train.path ? options->data->train.path : "", train->classes[0]);
 }
 
 /* A checkpoint stores the names in JSON, and a resumed run compares them. */
@@ -199,56 +199,53 @@ static int check_text(const struct np_node *classes, const char *what, struct np
     return 0;
 }
 
-int np_setup_classes(const struct np_config *config, struct np_setup *setup, struct np_err *err)
+int np_sets_classes(const struct np_set_options *options, struct np_sets *sets, struct np_err *err)
 {
-    const bool from_file = config->data.classes && *config->data.classes;
-    const char *of = from_file ? config->data.classes : "the training set";
+    const bool from_file = options->data->classes && *options->data->classes;
+    const char *of = from_file ? options->data->classes : "the training set";
     int code;
 
     if (from_file) {
-        code = np_classes_read(config->data.classes, &setup->classes, err);
+        code = np_classes_read(options->data->classes, &sets->classes, err);
         if (code < 0)
             return np_err_context(err, "data.classes");
     } else {
-        if ((code = check_several(config, setup->train, err)) < 0)
+        if ((code = check_several(options, sets->train, err)) < 0)
             return code;
-        setup->classes = class_list(setup->train);
+        sets->classes = class_list(sets->train);
     }
-    if ((code = check_text(setup->classes, from_file ? "data.classes" : "data.train", err)) < 0)
+    if ((code = check_text(sets->classes, from_file ? "data.classes" : "data.train", err)) < 0)
         return code;
-    return np_match_classes(
-        setup->classes, setup->train, "data.train", of, &setup->train_labels, err);
+    return np_match_classes(sets->classes, sets->train, "data.train", of, &sets->train_labels, err);
 }
 
-int np_setup_order_classes(
-    struct np_setup *setup, const struct np_node *classes, struct np_err *err)
+int np_sets_order_classes(struct np_sets *sets, const struct np_node *classes, struct np_err *err)
 {
     const struct {
         const struct np_index *index;
         int32_t **labels;
         const char *what;
-    } sets[] = {{setup->train, &setup->train_labels, "data.train"},
-        {setup->val, &setup->val_labels, "data.val"},
-        {setup->test, &setup->test_labels, "data.test"}};
+    } each[] = {{sets->train, &sets->train_labels, "data.train"},
+        {sets->val, &sets->val_labels, "data.val"}, {sets->test, &sets->test_labels, "data.test"}};
 
-    if (classes->kind != NP_NODE_LIST || classes->nr_items != setup->classes->nr_items)
+    if (classes->kind != NP_NODE_LIST || classes->nr_items != sets->classes->nr_items)
         return np_err_set(err, -EINVAL, "the training set has %d classes, not %d",
-            setup->classes->nr_items, classes->nr_items);
+            sets->classes->nr_items, classes->nr_items);
     for (int i = 0; i < classes->nr_items; i++)
         if (classes->items[i]->kind != NP_NODE_SCALAR)
             return np_err_set(err, -EINVAL, "the class names are not text");
     for (int s = 0; s < 3; s++) {
         int32_t *labels = NULL;
-        int code = sets[s].index ? np_match_classes(classes, sets[s].index, sets[s].what,
+        int code = each[s].index ? np_match_classes(classes, each[s].index, each[s].what,
                                        "the training set", &labels, err)
                                  : 0;
 
         if (code < 0)
             return code;
-        np_free(*sets[s].labels);
-        *sets[s].labels = labels;
+        np_free(*each[s].labels);
+        *each[s].labels = labels;
     }
-    np_node_free(setup->classes);
-    setup->classes = np_node_copy(classes);
+    np_node_free(sets->classes);
+    sets->classes = np_node_copy(classes);
     return 0;
 }

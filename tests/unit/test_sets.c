@@ -28,7 +28,7 @@ static void note(void *context, const char *text)
     notes->nr_notes++;
 }
 
-/* np_setup_data() of `data: {...}`, whose relative paths start at folder. */
+/* np_sets_open() of `data: {...}`, whose relative paths start at folder. */
 static void take(const char *folder, const char *data, struct taken *taken)
 {
     const struct np_source_progress progress = {.note = note, .context = &taken->notes};
@@ -43,7 +43,7 @@ static void take(const char *folder, const char *data, struct taken *taken)
     if (np_config_load(path, NULL, 0, &taken->config, &report))
         cr_assert_fail("%s", report.errs[0].text);
     np_report_fini(&report);
-    taken->code = np_setup_data(taken->config, &progress, &taken->setup, &taken->err);
+    taken->code = np_sets_open(&taken->config->sets, &progress, &taken->setup.sets, &taken->err);
 }
 
 static void give_back(struct taken *taken)
@@ -106,7 +106,7 @@ Test(setup_classes, samples_in_no_class_are_left_out_on_request)
     for (int i = 0; i < 2; i++) { /* from the listing, and from the index that was kept */
         take(folder, "train: {source: folder, path: set, unlabelled: skip}", &taken);
         cr_assert_eq(taken.code, 0, "%s", taken.err.text);
-        cr_expect_eq(np_index_samples(taken.setup.train), 3);
+        cr_expect_eq(np_index_samples(taken.setup.sets.train), 3);
         cr_expect(strstr(taken.notes.text, "1 of its 4 samples are in no class and left out"), "%s",
             taken.notes.text);
         give_back(&taken);
@@ -145,8 +145,8 @@ Test(setup_classes, a_test_set_of_one_class_takes_its_number_from_the_training_s
     put_file(folder, "test/bee/9.jpg", "a", 1);
     take(folder, "train: {source: folder, path: set}, test: {source: folder, path: test}", &taken);
     cr_assert_eq(taken.code, 0, "%s", taken.err.text);
-    cr_expect_null(taken.setup.train_labels);
-    cr_expect(taken.setup.test_labels && taken.setup.test_labels[0] == 1);
+    cr_expect_null(taken.setup.sets.train_labels);
+    cr_expect(taken.setup.sets.test_labels && taken.setup.sets.test_labels[0] == 1);
     give_back(&taken);
     remove_set(folder);
 }
@@ -163,11 +163,11 @@ Test(setup_classes, a_file_gives_the_classes_and_their_order)
         "classes: names.txt, train: {source: folder, path: set}, test: {source: folder, path: set}",
         &taken);
     cr_assert_eq(taken.code, 0, "%s", taken.err.text);
-    cr_expect_str_eq(names(taken.setup.classes), "cow bee ant");
-    cr_assert_not_null(taken.setup.train_labels);
-    cr_expect_eq(taken.setup.train_labels[0], 2); /* ant */
-    cr_expect_eq(taken.setup.train_labels[1], 1);
-    cr_expect_eq(taken.setup.test_labels[0], 2);
+    cr_expect_str_eq(names(taken.setup.sets.classes), "cow bee ant");
+    cr_assert_not_null(taken.setup.sets.train_labels);
+    cr_expect_eq(taken.setup.sets.train_labels[0], 2); /* ant */
+    cr_expect_eq(taken.setup.sets.train_labels[1], 1);
+    cr_expect_eq(taken.setup.sets.test_labels[0], 2);
     give_back(&taken);
     put_file(folder, "names.txt", "ant\ncow\n", 8);
     take(folder, "classes: names.txt, train: {source: folder, path: set}", &taken);
@@ -193,20 +193,20 @@ Test(setup_classes, a_checkpoints_class_order_replaces_that_of_the_set)
     put_file(folder, "test/2/a.jpg", "a", 1);
     take(folder, "train: {source: folder, path: set}, test: {source: folder, path: test}", &taken);
     cr_assert_eq(taken.code, 0, "%s", taken.err.text);
-    cr_expect_str_eq(names(taken.setup.classes), "1 10 2");
-    sum = np_index_sizes_sum(taken.setup.train, taken.setup.train_labels);
+    cr_expect_str_eq(names(taken.setup.sets.classes), "1 10 2");
+    sum = np_index_sizes_sum(taken.setup.sets.train, taken.setup.sets.train_labels);
     np_node_add(then, NULL, np_node_scalar("1", 0, 0));
     np_node_add(then, NULL, np_node_scalar("2", 0, 0));
-    cr_expect_eq(np_setup_order_classes(&taken.setup, then, &taken.err), -EINVAL);
-    cr_expect_str_eq(names(taken.setup.classes), "1 10 2"); /* nothing was changed */
+    cr_expect_eq(np_sets_order_classes(&taken.setup.sets, then, &taken.err), -EINVAL);
+    cr_expect_str_eq(names(taken.setup.sets.classes), "1 10 2"); /* nothing was changed */
     np_node_add(then, NULL, np_node_scalar("10", 0, 0));
-    cr_assert_eq(np_setup_order_classes(&taken.setup, then, &taken.err), 0);
-    cr_expect_str_eq(names(taken.setup.classes), "1 2 10");
-    cr_assert_not_null(taken.setup.train_labels);
-    cr_expect_eq(taken.setup.train_labels[1], 2); /* 10 */
-    cr_expect_eq(taken.setup.train_labels[2], 1); /* 2 */
-    cr_expect_eq(taken.setup.test_labels[0], 1);
-    cr_expect_neq(np_index_sizes_sum(taken.setup.train, taken.setup.train_labels), sum);
+    cr_assert_eq(np_sets_order_classes(&taken.setup.sets, then, &taken.err), 0);
+    cr_expect_str_eq(names(taken.setup.sets.classes), "1 2 10");
+    cr_assert_not_null(taken.setup.sets.train_labels);
+    cr_expect_eq(taken.setup.sets.train_labels[1], 2); /* 10 */
+    cr_expect_eq(taken.setup.sets.train_labels[2], 1); /* 2 */
+    cr_expect_eq(taken.setup.sets.test_labels[0], 1);
+    cr_expect_neq(np_index_sizes_sum(taken.setup.sets.train, taken.setup.sets.train_labels), sum);
     np_node_free(then);
     give_back(&taken);
     remove_set(folder);
