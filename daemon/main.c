@@ -10,8 +10,8 @@
 #include "daemon/config/config.h"
 #include "daemon/data/data.h"
 #include "loader/base/nearest.h"
+#include "loader/base/version.h"
 
-#define VERSION      "0.1"
 #define MAX_COMMANDS 64
 
 #define JSON     "  --json           print one JSON object per line instead of text\n"
@@ -507,7 +507,7 @@ int main(int argc, char **argv)
     const char *word = argv[1];
     int code;
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0 || strcmp(word, "version") == 0)
-        return puts("nnpipe " VERSION) < 0;
+        return puts("nnpipe " NP_VERSION) < 0;
     if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         code = help(argc - 2, argv + 2);
     else

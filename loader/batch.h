@@ -7,14 +7,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The format of a row. The trainer takes u8 in channels-last order and normalizes on its device;
+ * other programs may have rows ready to use. */
+enum np_row_type { NP_ROW_U8, NP_ROW_F32, NP_ROW_BF16, NP_ROW_F16 };
+struct np_row_format {
+    enum np_row_type type;
+    bool planar; /* (channels, height, width), else (height, width, channels) */
+};
+
 /* The same for all batches of a run. */
 struct np_batch_shape {
     int rows, height, width, channels;
+    struct np_row_format format;
 };
 
 static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 {
-    return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels;
+    static const size_t type_bytes[] = {1, 4, 2, 2}; /* by enum np_row_type */
+
+    return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels *
+           type_bytes[shape->format.type];
 }
 
 /* The layout of pixels without a header (CIFAR, IDX). NP_RAW_NONE: the format is detected from the
@@ -65,9 +77,16 @@ struct np_row {
 
 enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
 
+/* The memory of a batch; borrowed. */
+struct np_batch_memory {
+    uint8_t *images;
+    int32_t *labels;
+    struct np_row *about;
+};
+
 /* A ring slot while it is full. Valid from np_ring_take() to np_ring_release(). */
 struct np_batch {
-    uint8_t *images;      /* u8 (rows, height, width, channels), pinned */
+    uint8_t *images;      /* (rows) in the shape's format, u8 (height, width, channels); pinned */
     int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0 */
     struct np_row *about; /* (rows), pinned; the origin of each row */
     enum np_batch_kind kind;

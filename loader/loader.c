@@ -70,13 +70,22 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
     return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, 16);
 }
 
+static int64_t batch_bytes(const struct np_batch_shape *shape)
+{
+    return (int64_t)np_batch_row_bytes(shape) * (int64_t)shape->rows + 1;
+}
+
+int np_loader_slots(const struct np_loader_options *options, const struct np_batch_shape *shape)
+{
+    if (options->prefetch > 0)
+        return (int)clamp(options->prefetch, 2, 1024);
+    return (int)clamp((int64_t)AUTO_PREFETCH_BYTES / batch_bytes(shape), 4, 8);
+}
+
 static int nr_slots(const struct np_loader_config *config)
 {
-    const int64_t bytes =
-        (int64_t)np_batch_row_bytes(&config->shape) * (int64_t)config->shape.rows + 1;
-    const int64_t wanted = config->options->prefetch;
-    const int64_t slots =
-        wanted > 0 ? clamp(wanted, 2, 1024) : clamp((int64_t)AUTO_PREFETCH_BYTES / bytes, 4, 8);
+    const int64_t slots = np_loader_slots(config->options, &config->shape);
+    const int64_t bytes = batch_bytes(&config->shape);
 
     if (!(config->options->stubs & 1u << NP_STAGE_BATCH))
         return (int)slots;
@@ -297,6 +306,7 @@ static int open_shared(
         .rule = (enum np_pixels_rule)config->options->pixels,
         .max_pixels = (uint64_t)config->options->max_pixels,
         .entered = &loader->entered,
+        .formatter = config->formatter,
     };
     shared->stat = config->stat;
     /* Each reader resolves auto: the kernel may refuse a later reader's ring. */
@@ -351,6 +361,8 @@ int np_loader_start(
     loader->sampler = loader->config.sampler;
     if (!code) {
         np_sampler_start(loader->config.sampler, config->first_step, config->eval_due);
+        if (config->sampler.dealt)
+            np_ring_gate(loader->config.ring);
         np_ring_start(loader->config.ring, loader->config.sampler->first_seq);
         np_ring_judge(loader->config.ring, np_bad_judge, loader->config.bad);
         code = start_readers(loader, np_loader_auto_readers(config->options), err);

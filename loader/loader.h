@@ -22,6 +22,7 @@ struct np_loader_config {
      * rows whose picture is cached come without pixels (about->resident), and the caller's feed
      * keeps a copy of `resident` on the device. */
     uint64_t device_room;
+    const struct np_formatter *formatter; /* as np_row_options; borrowed */
 };
 
 /* A running loader. np_loader_start() fills in the values that it chose for `auto`. */
@@ -55,6 +56,8 @@ enum np_cache_kind np_loader_auto_cache(
 int np_loader_auto_readers(const struct np_loader_options *options);
 int np_loader_auto_depth(const struct np_loader_options *options, const struct np_index *train,
     const struct np_index *eval);
+/* Batches of the ring; the config's prefetch, or as many as fit into 32 MiB, from 4 to 8. */
+int np_loader_slots(const struct np_loader_options *options, const struct np_batch_shape *shape);
 /* Number of files of a set (a split set counts as the training set) whose size has changed since
  * they were listed; they are read as they are. first: receives the path of the first one, if any.
  * Any thread. */

@@ -128,7 +128,7 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
     np_reading_close(job);
     if (code < 0)
         return code;
-    if (code > 0 || job->ticket.kind == NP_BATCH_EVAL) {
+    if (code > 0 || !np_sampler_replaces(reader->config->sampler, &job->ticket)) {
         commit(reader, job, false);
         return 0;
     }
@@ -220,6 +220,7 @@ static struct np_job *next_job(struct np_reader *reader)
     reader->next_ahead++;
     job = reader->free_jobs[--reader->nr_free];
     job->ticket = *ticket;
+    np_sampler_deal(reader->config->sampler, &job->ticket);
     job->batch = batch;
     job->making.sample = job->ticket.sample;
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);

@@ -11,6 +11,8 @@
 #include "loader/ring_gauge.h"
 #include "loader/ring_wait.h"
 
+#define CLOSED UINT64_MAX
+
 struct slot {
     _Alignas(NP_ALIGN) _Atomic uint64_t open;
     _Atomic int rows_left;
@@ -26,6 +28,7 @@ struct np_ring {
     size_t memory_bytes, row_bytes;
     struct slot *slots;
     uint64_t first_seq; /* set before the first claim */
+    bool gated;         /* a free slot waits for np_ring_open() */
     /* set once; NULL: every batch is good */
     int (*judge)(void *context, uint64_t seq, struct np_err *err);
     void *judge_context;
@@ -132,7 +135,7 @@ void np_ring_start(struct np_ring *ring, uint64_t first_seq)
         slot->batch.seq = first_seq + (uint64_t)i;
         atomic_init(&slot->rows_left, ring->shape.rows);
         atomic_init(&slot->ready, 0);
-        atomic_init(&slot->open, slot->batch.seq);
+        atomic_init(&slot->open, ring->gated ? CLOSED : slot->batch.seq);
     }
 }
 
@@ -158,7 +161,7 @@ struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_blo
     if (batch || np_ring_stopped(ring))
         return batch;
     np_stat_wait(block, NP_STATE_BLOCKED, "np_ring_claim", "a free slot for batch", seq);
-    np_ring_wait_sleep(&ring->wait, NP_RING_READERS, slot_of(ring, seq), seq);
+    np_ring_wait_sleep(&ring->wait, NP_RING_READERS, slot_of(ring, seq), seq, UINT64_MAX);
     np_stat_done(block);
     return np_ring_try_claim(ring, seq);
 }
@@ -202,6 +205,18 @@ static void explain(struct np_ring *ring, struct np_err *err)
             (unsigned long long)ring->next_seq);
 }
 
+void np_ring_expect(struct np_ring *ring, struct np_block *block, uint64_t until_ns)
+{
+    const uint64_t seq = ring->next_seq;
+
+    if (np_ring_stopped(ring) || is_ready(slot_of(ring, seq), seq))
+        return;
+    np_ring_gauge_wait(ring->gauge, seq);
+    np_stat_wait(block, NP_STATE_STARVED, "np_ring_take", "the rows of batch", seq);
+    np_ring_wait_sleep(&ring->wait, NP_RING_TRAINER, slot_of(ring, seq), seq, until_ns);
+    np_stat_done(block);
+}
+
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err)
 {
     const uint64_t seq = ring->next_seq;
@@ -209,12 +224,7 @@ struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, stru
     struct np_err verdict = {0};
 
     np_stat_about(block, seq, -1);
-    if (!np_ring_stopped(ring) && !is_ready(slot, seq)) {
-        np_ring_gauge_wait(ring->gauge, seq);
-        np_stat_wait(block, NP_STATE_STARVED, "np_ring_take", "the rows of batch", seq);
-        np_ring_wait_sleep(&ring->wait, NP_RING_TRAINER, slot, seq);
-        np_stat_done(block);
-    }
+    np_ring_expect(ring, block, UINT64_MAX);
     if (!np_ring_stopped(ring) && is_ready(slot, seq) && ring->judge &&
         ring->judge(ring->judge_context, seq, &verdict) < 0)
         np_ring_stop(ring, &verdict);
@@ -239,8 +249,32 @@ void np_ring_release(struct np_ring *ring, struct np_batch *batch)
     assert(atomic_load_explicit(&slot->rows_left, memory_order_relaxed) == 0);
     batch->seq += (uint64_t)ring->nr_slots;
     atomic_store_explicit(&slot->rows_left, ring->shape.rows, memory_order_relaxed);
-    atomic_store(&slot->open, batch->seq); /* pairs with is_open() */
+    if (!ring->gated)
+        np_ring_open(ring, batch->seq);
+}
+
+void np_ring_gate(struct np_ring *ring)
+{
+    ring->gated = true;
+}
+
+void np_ring_open(struct np_ring *ring, uint64_t seq)
+{
+    struct slot *slot = slot_of(ring, seq);
+
+    assert(slot->batch.seq == seq);
+    atomic_store(&slot->open, seq); /* pairs with is_open() */
     np_ring_wait_wake(&ring->wait, NP_RING_READERS);
+}
+
+void np_ring_swap(struct np_batch *batch, struct np_batch_memory *memory)
+{
+    const struct np_batch_memory old = {batch->images, batch->labels, batch->about};
+
+    batch->images = memory->images;
+    batch->labels = memory->labels;
+    batch->about = memory->about;
+    *memory = old;
 }
 
 void np_ring_stop(struct np_ring *ring, const struct np_err *err)

@@ -25,7 +25,7 @@ void np_ring_leave(struct np_ring *ring);
 struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block);
 /* The same without waiting; NULL: not free yet, or stopped. */
 struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq);
-/* A row of a claimed batch: u8 (height, width, channels). */
+/* Row of a claimed batch, in the shape's format. */
 uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row);
 /* Marks one row as written; the last row makes the batch ready. Call it once a row. The reader of
  * row 0 sets kind, step, part and nr_parts before; the ring sets seq and slot. block: the calling
@@ -41,8 +41,17 @@ void np_ring_late(
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
 /* True: the next batch is ready. Trainer thread. */
 bool np_ring_ready(const struct np_ring *ring);
+/* Waits until np_ring_take() will not wait, or until until_ns (np_now_ns()). Trainer thread. */
+void np_ring_expect(struct np_ring *ring, struct np_block *block, uint64_t until_ns);
 /* Frees the slot for a later batch. Batches may be released in any order. Trainer thread. */
 void np_ring_release(struct np_ring *ring, struct np_batch *batch);
+/* Gives a taken batch the memory *memory, which has the same sizes, and *memory the batch's. So the
+ * program can keep a batch while its slot is used again. Trainer thread. */
+void np_ring_swap(struct np_batch *batch, struct np_batch_memory *memory);
+/* Before np_ring_start(): from now on a free slot may be claimed only after np_ring_open(). */
+void np_ring_gate(struct np_ring *ring);
+/* Batch seq may be claimed; its slot is free. Trainer thread. */
+void np_ring_open(struct np_ring *ring, uint64_t seq);
 /* Ends all waits, present and future. np_ring_take() then reports err (may be NULL). Any thread. */
 void np_ring_stop(struct np_ring *ring, const struct np_err *err);
 /* np_ring_take() will call judge() with each batch, in order, before it returns the batch. If

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <time.h>
 
 struct np_ring_sleeper {
     np_ring_holds_fn *holds;
@@ -85,20 +86,34 @@ static void remove_sleeper(
     atomic_fetch_sub(&wait->sides[side].nr_waiting, 1);
 }
 
-void np_ring_wait_sleep(
-    struct np_ring_wait *wait, enum np_ring_side side, const void *slot, uint64_t seq)
+/* Sleeps at `wake`, whose clock is that of np_now_ns(), at most until until_ns. */
+static int sleep_until(pthread_cond_t *wake, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+
+    return until_ns == UINT64_MAX ? pthread_cond_wait(wake, lock)
+                                  : pthread_cond_timedwait(wake, lock, &until);
+}
+
+void np_ring_wait_sleep(struct np_ring_wait *wait, enum np_ring_side side, const void *slot,
+    uint64_t seq, uint64_t until_ns)
 {
     struct np_ring_sleeper sleeper = {.holds = wait->holds[side], .slot = slot, .seq = seq};
+    pthread_condattr_t monotonic;
+    int code = 0;
 
-    pthread_cond_init(&sleeper.wake, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&sleeper.wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_mutex_lock(&wait->lock);
     sleeper.next = wait->sides[side].first;
     wait->sides[side].first = &sleeper;
     atomic_fetch_add(&wait->sides[side].nr_waiting, 1);
     check_stuck(wait);
-    while (!atomic_load(&wait->stopped) && !has_come(&sleeper) &&
+    while (code != ETIMEDOUT && !atomic_load(&wait->stopped) && !has_come(&sleeper) &&
            !(side == NP_RING_TRAINER && atomic_load(&wait->interrupted)))
-        pthread_cond_wait(&sleeper.wake, &wait->lock);
+        code = sleep_until(&sleeper.wake, &wait->lock, until_ns);
     remove_sleeper(wait, side, &sleeper);
     pthread_mutex_unlock(&wait->lock);
     pthread_cond_destroy(&sleeper.wake);

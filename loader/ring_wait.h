@@ -42,10 +42,10 @@ struct np_ring_wait {
 void np_ring_wait_init(
     struct np_ring_wait *wait, np_ring_holds_fn *is_open, np_ring_holds_fn *is_ready);
 void np_ring_wait_fini(struct np_ring_wait *wait);
-/* Sleeps until holds() is true for the slot and seq, the ring is stopped, or (trainer)
- * interrupted. */
-void np_ring_wait_sleep(
-    struct np_ring_wait *wait, enum np_ring_side side, const void *slot, uint64_t seq);
+/* Sleeps until holds() is true for the slot and seq, the ring is stopped, (the trainer) interrupted,
+ * or until_ns (np_now_ns(); UINT64_MAX: no limit). */
+void np_ring_wait_sleep(struct np_ring_wait *wait, enum np_ring_side side, const void *slot,
+    uint64_t seq, uint64_t until_ns);
 /* Call it after a counter changed: wakes the sleepers of a side whose batch has come. */
 void np_ring_wait_wake(struct np_ring_wait *wait, enum np_ring_side side);
 /* As np_ring_stop(), np_ring_interrupt(), np_ring_join(), np_ring_leave(). */

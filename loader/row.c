@@ -30,6 +30,7 @@ struct np_row_maker {
     uint64_t frame_offset;
     uint32_t frame_file;
 
+    uint8_t *plain; /* the row before it is formatted; NULL: rows are not formatted */
     uint8_t *dense; /* a picture without gaps between rows, for the cache */
     size_t dense_cap;
 };
@@ -49,6 +50,15 @@ static int new_frame(struct np_row_maker *maker, struct np_err *err)
     return maker->frame ? 0 : -ENOMEM;
 }
 
+static int new_plain(struct np_row_maker *maker, struct np_err *err)
+{
+    struct np_batch_shape shape = maker->options.shape;
+
+    shape.format = (struct np_row_format){0};
+    maker->plain = np_try_alloc(np_batch_row_bytes(&shape), err);
+    return maker->plain ? 0 : -ENOMEM;
+}
+
 int np_row_maker_new(
     const struct np_row_options *options, struct np_row_maker **ret_maker, struct np_err *err)
 {
@@ -66,6 +76,8 @@ int np_row_maker_new(
         code = -ENOMEM;
     if (!code)
         code = new_frame(maker, err);
+    if (!code && options->formatter)
+        code = new_plain(maker, err);
     if (code) {
         np_row_maker_free(maker);
         return code;
@@ -80,6 +92,7 @@ void np_row_maker_free(struct np_row_maker *maker)
         return;
     if (maker->frame)
         munmap(maker->frame, maker->frame_cap + BEHIND);
+    np_free(maker->plain);
     np_free(maker->dense);
     np_unzstd_free(maker->unzstd);
     np_resizer_free(maker->resizer);
@@ -123,6 +136,12 @@ static bool find(void *context, struct np_making *making)
         np_cache_find(maker->options.cache, set->cache_set, making->sample, &making->cached)) {
         making->bytes = making->cached.data;
         making->nr_bytes = making->cached.bytes;
+        making->checked = true;
+        return true;
+    }
+    if (set->index->memory) {
+        making->bytes = set->index->memory + making->record->offset;
+        making->nr_bytes = making->record->bytes;
         making->checked = true;
         return true;
     }
@@ -209,6 +228,18 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
 
 /* --- decode --------------------------------------------------------------------------------- */
 
+/* The program drew the geometry for the size in the picture's header, as it was then. */
+static int take_dealt(const struct np_dealt *dealt, int width, int height,
+    struct np_geometry *geometry, struct np_err *err)
+{
+    *geometry = dealt->geometry;
+    if (width == dealt->source_w && height == dealt->source_h)
+        return 0;
+    return np_err_set(err, -EBADMSG,
+        "it has %d x %d pixels, but had %d x %d when its size was read: it was changed meanwhile",
+        width, height, dealt->source_w, dealt->source_h);
+}
+
 static int draw(const struct np_row_maker *maker, const struct np_making *making, int width,
     int height, struct np_err *err)
 {
@@ -218,8 +249,11 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
 
     making->about->source_w = width;
     making->about->source_h = height;
-    np_augment_draw(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
-        ticket->position, width, height, geometry);
+    if (!ticket->dealt)
+        np_augment_draw(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+            ticket->position, width, height, geometry);
+    else if (take_dealt(ticket->dealt, width, height, geometry, err) < 0)
+        return -EBADMSG;
     np_geometry_order(geometry, maker->options.rule);
     if (geometry->window_w == shape->width && geometry->window_h == shape->height)
         return 0;
@@ -424,13 +458,16 @@ static int augment(void *context, struct np_making *making, struct np_err *err)
     const struct np_row_maker *maker = context;
     const struct np_ticket *ticket = making->ticket;
     const struct np_batch_shape *shape = &maker->options.shape;
-    int code =
-        np_resize(maker->resizer, &making->pixels, &making->about->geometry, making->out, err);
+    uint8_t *pixels = maker->plain ? maker->plain : making->out;
+    int code = np_resize(maker->resizer, &making->pixels, &making->about->geometry, pixels, err);
 
-    if (!code)
-        np_augment_apply(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
-            ticket->position, making->out, shape->height, shape->width, shape->channels);
-    return code;
+    if (code)
+        return code;
+    np_augment_apply(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+        ticket->position, pixels, shape->height, shape->width, shape->channels);
+    if (maker->plain)
+        np_format_row(maker->options.formatter, pixels, making->out);
+    return 0;
 }
 
 /* True if the device makes the row; sets about->resident. */

@@ -6,6 +6,7 @@
 #include "loader/cache.h"
 #include "loader/pixels/augment.h"
 #include "loader/pixels/codec.h"
+#include "loader/pixels/format.h"
 #include "loader/sampler.h"
 #include "loader/source/index.h"
 
@@ -40,6 +41,7 @@ struct np_row_options {
     struct np_entered *entered; /* NULL: not counted */
     bool resident; /* the device makes rows of cached pictures, which about->resident locates */
     struct np_block *block;
+    const struct np_formatter *formatter; /* NULL: rows are u8 (height, width, channels) */
 };
 
 /* A row in the making. The caller sets the first part; each stage sets what the next one reads. */

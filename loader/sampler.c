@@ -48,6 +48,18 @@ static double eval_period(const struct np_sampler_options *options)
     return period < 1 ? 1 : period;
 }
 
+static uint64_t world(const struct np_sampler_options *options)
+{
+    return options->world > 0 ? (uint64_t)options->world : 1;
+}
+
+uint64_t np_sampler_epoch_steps(const struct np_sampler_options *options)
+{
+    const uint64_t rows = (uint64_t)options->batch * world(options);
+
+    return (options->nr_train + (options->epochs == NP_EPOCHS_SHORT_LAST ? rows - 1 : 0)) / rows;
+}
+
 static int check_options(const struct np_sampler_options *options, struct np_err *err)
 {
     if (options->nr_train == 0 && options->nr_steps > 0)
@@ -56,7 +68,14 @@ static int check_options(const struct np_sampler_options *options, struct np_err
         return np_err_set(err, -EOVERFLOW, "a set has more than 4294967295 samples");
     if (options->batch < 1)
         return np_err_set(err, -EINVAL, "batch must be at least 1");
-    if (options->nr_train &&
+    if (options->epochs != NP_EPOCHS_RUN_ON && options->nr_train &&
+        np_sampler_epoch_steps(options) == 0)
+        return np_err_set(err, -EINVAL,
+            "the set has %llu samples, and a batch takes %llu, so that drop_last leaves none: make "
+            "loader.batch smaller, or keep the last batch",
+            (unsigned long long)options->nr_train,
+            (unsigned long long)((uint64_t)options->batch * world(options)));
+    if (options->epochs == NP_EPOCHS_RUN_ON && options->nr_train &&
         options->nr_steps > UINT32_MAX * options->nr_train / (uint64_t)options->batch)
         return np_err_set(err, -EOVERFLOW, "the run has more than 4294967295 epochs");
     return 0;
@@ -186,15 +205,51 @@ static uint64_t split(const struct np_sampler *sampler, enum np_batch_kind kind,
     return o->split ? o->split[kind == NP_BATCH_TRAIN ? o->nr_eval + i : i] : i;
 }
 
+/* The last batches of all processes have equally many rows, so that none waits for another: the
+ * epoch's first samples fill them up. */
+static void place_in_epoch(const struct np_sampler_options *options, struct np_ticket *ticket)
+{
+    const uint64_t n = options->nr_train, steps = np_sampler_epoch_steps(options);
+    const uint64_t rows = (uint64_t)options->batch * world(options);
+    const uint64_t first = ticket->step % steps * rows;
+    const uint64_t left = n - first < rows ? n - first : rows;
+    const uint64_t own = (left + world(options) - 1) / world(options);
+    const uint64_t p = first + (uint64_t)options->rank * own + (uint64_t)ticket->row;
+
+    ticket->epoch = (uint32_t)(ticket->step / steps);
+    ticket->masked = (uint64_t)ticket->row >= own;
+    ticket->position = (uint32_t)(p % n);
+}
+
 static void train_row(const struct np_sampler *sampler, struct np_ticket *ticket)
 {
     const struct np_sampler_options *o = &sampler->options;
     const uint64_t p = ticket->step * (uint64_t)o->batch + (uint64_t)ticket->row;
 
-    ticket->epoch = (uint32_t)(p / o->nr_train);
-    ticket->position = (uint32_t)(p % o->nr_train);
-    ticket->sample =
-        split(sampler, NP_BATCH_TRAIN, ordered(sampler, ticket->epoch, ticket->position));
+    if (o->dealt)
+        return;
+    if (o->epochs == NP_EPOCHS_RUN_ON) {
+        ticket->epoch = (uint32_t)(p / o->nr_train);
+        ticket->position = (uint32_t)(p % o->nr_train);
+    } else {
+        place_in_epoch(o, ticket);
+    }
+    ticket->sample = ticket->masked ? UINT64_MAX
+                                    : split(sampler, NP_BATCH_TRAIN,
+                                          ordered(sampler, ticket->epoch, ticket->position));
+}
+
+void np_sampler_deal(const struct np_sampler *sampler, struct np_ticket *ticket)
+{
+    const struct np_sampler_options *o = &sampler->options;
+    const uint64_t place = ticket->seq % (o->nr_dealt ? o->nr_dealt : 1);
+
+    if (!o->dealt)
+        return;
+    ticket->dealt = &o->dealt[place * (uint64_t)o->batch + (uint64_t)ticket->row];
+    ticket->sample = ticket->dealt->sample;
+    ticket->position = ticket->dealt->position;
+    ticket->masked = ticket->sample == UINT64_MAX;
 }
 
 static void eval_row(const struct np_sampler *sampler, struct np_ticket *ticket)
@@ -235,6 +290,11 @@ int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, i
         np_sampler_ticket(sampler, seq, (int)(ticket % batch), &ret_tickets[i]);
     }
     return max;
+}
+
+bool np_sampler_replaces(const struct np_sampler *sampler, const struct np_ticket *ticket)
+{
+    return ticket->kind == NP_BATCH_TRAIN && !sampler->options.keep_bad;
 }
 
 uint64_t np_sampler_replacement(

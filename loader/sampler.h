@@ -4,7 +4,11 @@
  *
  *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs.
  *   evaluation: the whole set in order, after each step that ends an evaluation period and after
- *   the last step; rows past the set's end are masked. */
+ *   the last step; rows past the set's end are masked.
+ *
+ * Other programs (nnpipe.h) want epochs that end: each begins with a new batch, and its last one is
+ * dropped or short. There every W-th stripe of `batch` rows is this process's, of W. Or they deal:
+ * they say which sample and geometry each row has, before its batch is opened (np_ring_open()). */
 #ifndef NP_SAMPLER_H
 #define NP_SAMPLER_H
 
@@ -12,6 +16,15 @@
 #include "loader/batch.h"
 
 enum np_shuffle { NP_SHUFFLE_FULL, NP_SHUFFLE_WINDOW, NP_SHUFFLE_NONE };
+enum np_epochs { NP_EPOCHS_RUN_ON, NP_EPOCHS_DROP_LAST, NP_EPOCHS_SHORT_LAST };
+
+/* A row that the program dealt. */
+struct np_dealt {
+    uint64_t sample;   /* UINT64_MAX: the row is masked */
+    uint32_t position; /* in the epoch */
+    struct np_geometry geometry;
+    int32_t source_w, source_h; /* of the picture that the geometry was drawn for */
+};
 
 struct np_sampler_options {
     uint64_t seed;
@@ -25,6 +38,13 @@ struct np_sampler_options {
     /* data.split: (nr_eval + nr_train) samples of one set, those of the evaluation first (struct
      * np_split). Borrowed. NULL: training and evaluation have sets of their own. */
     const uint32_t *split;
+    enum np_epochs epochs;
+    int rank, world; /* for epochs that end; world 0: one process */
+    bool keep_bad;   /* a bad training sample is not replaced but masked */
+    /* Borrowed, (nr_dealt, batch): the rows of batch seq lie at seq % nr_dealt. NULL: none are
+     * dealt. */
+    const struct np_dealt *dealt;
+    uint64_t nr_dealt;
 };
 
 struct np_ticket {
@@ -35,6 +55,7 @@ struct np_ticket {
     uint32_t epoch, position;
     uint64_t sample;
     uint32_t part, nr_parts;
+    const struct np_dealt *dealt; /* NULL: the chain draws the geometry */
 };
 
 struct np_sampler {
@@ -61,6 +82,12 @@ bool np_sampler_eval_after(const struct np_sampler *sampler, uint64_t nr_steps_d
 int np_sampler_next(struct np_sampler *sampler, struct np_ticket *ret_tickets, int max);
 void np_sampler_ticket(
     const struct np_sampler *sampler, uint64_t seq, int row, struct np_ticket *ret_ticket);
+/* Fills in a ticket whose row is dealt, once its batch is opened. */
+void np_sampler_deal(const struct np_sampler *sampler, struct np_ticket *ticket);
+/* Steps of an epoch that ends. */
+uint64_t np_sampler_epoch_steps(const struct np_sampler_options *options);
+/* Is a bad sample replaced by another? Else its row is masked. */
+bool np_sampler_replaces(const struct np_sampler *sampler, const struct np_ticket *ticket);
 /* The replacement for the ticket's sample after `attempt` samples (>= 1) at this position were
  * bad. */
 uint64_t np_sampler_replacement(

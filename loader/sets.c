@@ -171,6 +171,14 @@ static int set_size(const struct np_set_options *options, const struct np_index 
     return 0;
 }
 
+int np_sets_adopt(const struct np_set_options *options, bool for_training, struct np_sets *sets,
+    struct np_err *err)
+{
+    return set_size(options, sets->train,
+        for_training ? options->loader->augment : options->loader->test_augment,
+        for_training ? "data.train" : "data.test", sets, err);
+}
+
 bool np_sets_is_mistake(int code)
 {
     static const int codes[] = {-EINVAL, -ENOENT, -ENOTDIR, -EISDIR, -ENODATA, -EACCES, -ELOOP,

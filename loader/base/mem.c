@@ -1,6 +1,7 @@
 #include "loader/base/mem.h"
 
 #include <errno.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,9 +36,28 @@ static int no_memory(struct np_err *err, size_t bytes)
     return np_err_set(err, -ENOMEM, "out of memory: %zu bytes asked for", bytes);
 }
 
+static _Thread_local jmp_buf *recovery; /* of np_recover(); NULL: none */
+
+int np_recover(int (*call)(void *context), void *context)
+{
+    jmp_buf here;
+    int code;
+
+    if (setjmp(here)) {
+        recovery = NULL;
+        return -ENOMEM;
+    }
+    recovery = &here;
+    code = call(context);
+    recovery = NULL;
+    return code;
+}
+
 /* Only here a process ends for lack of memory. */
 static void *must(void *memory, size_t bytes)
 {
+    if (!memory && recovery)
+        longjmp(*recovery, 1);
     if (!memory) {
         fprintf(stderr, "nnpipe: out of memory: %zu bytes asked for\n", bytes);
         abort();

@@ -29,6 +29,11 @@ char *np_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * keeps the old ones. *room: items that fit; it doubles. */
 void np_grow(void *array, size_t *room, size_t n, size_t item_bytes);
 
+/* Runs call(context) and returns its result; -ENOMEM where one of these functions ended the process
+ * otherwise: what the call held then is lost. For libnnpipe, whose configs are parsed into small
+ * memory. Not nested. */
+int np_recover(int (*call)(void *context), void *context);
+
 /* The same for sizes from files, configs or the network, for arenas and caches, and for all of
  * loader/. Return NULL or -ENOMEM, and err has the number of bytes. */
 void *np_try_alloc(size_t bytes, struct np_err *err);

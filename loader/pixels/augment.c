@@ -331,6 +331,25 @@ void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch
     *ret_geometry = fold.geometry;
 }
 
+bool np_augment_draw_torch(const struct np_chain *chain, const struct np_torch_draws *draws,
+    int source_w, int source_h, struct np_geometry *ret_geometry)
+{
+    struct np_fold fold;
+    bool is_right = true;
+
+    np_fold_init(&fold, source_w, source_h);
+    for (int i = 0; is_right && i < chain->nr_ops; i++) {
+        const struct np_augment *augment = chain->ops[i].augment;
+
+        if (augment->draw_torch)
+            is_right = augment->draw_torch(chain->ops[i].object, draws, &fold);
+        else
+            augment->draw(chain->ops[i].object, NULL, &fold); /* it draws nothing */
+    }
+    *ret_geometry = fold.geometry;
+    return is_right;
+}
+
 bool np_augment_has_apply(const struct np_chain *chain)
 {
     return chain->has_apply;

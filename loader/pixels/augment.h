@@ -6,6 +6,7 @@
 
 #include "loader/base/option.h"
 #include "loader/base/rng.h"
+#include "loader/base/torch_rng.h"
 #include "loader/batch.h"
 
 /* A chain being folded: the result of its first operations. */
@@ -29,6 +30,15 @@ void np_fold_flip(struct np_fold *fold);
 bool np_sides_are_whole(const struct np_floats *sides);
 int np_side(const struct np_floats *sides, int which);
 
+/* For `draw_torch`. */
+struct np_torch_draws {
+    struct np_torch_rng *rng;
+    int version; /* of the transforms: 1, or 2 (torchvision.transforms.v2) */
+    bool fused;  /* as np_torch_uniform() */
+    float (*exp)(void *context, float x), (*log)(void *context, float x); /* of torch, float32 */
+    void *context;
+};
+
 struct np_augment {
     const char *name;
     const struct np_option *options;
@@ -37,6 +47,10 @@ struct np_augment {
     void (*check)(const void *object, const struct np_node *node, struct np_report *report);
     /* Required. Pure, any thread. */
     void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
+    /* Required of a random operation. The same with the draws that torchvision's operation of this
+     * name makes, in its order. False: that operation refuses the picture's size. */
+    bool (*draw_torch)(
+        const void *object, const struct np_torch_draws *draws, struct np_fold *fold);
     /* Optional: NULL means the operation is geometry alone. Changes the row; cannot fail. */
     void (*apply)(const void *object, struct np_draws *draws, uint8_t *row, int height, int width,
         int channels);
@@ -59,6 +73,9 @@ struct np_node *np_chain_node(const struct np_chain *chain); /* as a config node
 void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
 /* Folds the chain for one sample. Pure; any thread. */
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
+    int source_w, int source_h, struct np_geometry *ret_geometry);
+/* The same, with the draws of torchvision's transforms. False: one of them refuses this size. */
+bool np_augment_draw_torch(const struct np_chain *chain, const struct np_torch_draws *draws,
     int source_w, int source_h, struct np_geometry *ret_geometry);
 /* Calls each operation's `apply` on the finished row. */
 void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,

@@ -78,12 +78,34 @@ static void random_crop_draw(const void *object, struct np_draws *draws, struct 
     np_fold_crop(fold, x, y, w, h, crop->border ? NP_BORDER_REFLECT : NP_BORDER_ZERO);
 }
 
+/* RandomCrop draws no place if the crop is the whole picture; version 2 draws none along an axis on
+ * which it is. */
+static bool random_crop_draw_torch(
+    const void *object, const struct np_torch_draws *draws, struct np_fold *fold)
+{
+    const struct crop *crop = object;
+    const int h = crop_height(crop), w = crop_width(crop), pad = (int)crop->pad;
+    const int room_y = fold->height + 2 * pad - h, room_x = fold->width + 2 * pad - w;
+    const bool both = draws->version == 1 && (room_y > 0 || room_x > 0);
+    int x = 0, y = 0;
+
+    if (room_x < 0 || room_y < 0)
+        return false;
+    if (both || room_y > 0)
+        y = (int)np_torch_below(draws->rng, room_y + 1);
+    if (both || room_x > 0)
+        x = (int)np_torch_below(draws->rng, room_x + 1);
+    np_fold_crop(fold, x - pad, y - pad, w, h, crop->border ? NP_BORDER_REFLECT : NP_BORDER_ZERO);
+    return true;
+}
+
 const struct np_augment np_augment_random_crop = {
     .name = "random_crop",
     .options = random_crop_options,
     .object_bytes = sizeof(struct crop),
     .check = random_crop_check,
     .draw = random_crop_draw,
+    .draw_torch = random_crop_draw_torch,
     .size = size,
     .random = true,
     .help = "crops to a window at a random place",

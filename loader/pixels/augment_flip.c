@@ -18,11 +18,20 @@ static void flip_draw(const void *object, struct np_draws *draws, struct np_fold
         np_fold_flip(fold);
 }
 
+static bool flip_draw_torch(
+    const void *object, const struct np_torch_draws *draws, struct np_fold *fold)
+{
+    if (np_torch_uniform(draws->rng, 0, 1, draws->fused) < (float)((const struct flip *)object)->p)
+        np_fold_flip(fold);
+    return true;
+}
+
 const struct np_augment np_augment_flip = {
     .name = "flip",
     .options = flip_options,
     .object_bytes = sizeof(struct flip),
     .draw = flip_draw,
+    .draw_torch = flip_draw_torch,
     .random = true,
     .help = "mirrors the picture, left to right",
 };

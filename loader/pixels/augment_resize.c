@@ -136,6 +136,27 @@ static void middle_box(const struct resize *resize, int width, int height, int *
     *h = *h < 1 ? 1 : *h > height ? height : *h;
 }
 
+static bool fits(const struct np_fold *fold, int w, int h)
+{
+    return w > 0 && w <= fold->width && h > 0 && h <= fold->height;
+}
+
+static void box_of(double target, double ratio, int *w, int *h)
+{
+    *w = (int)nearbyint(sqrt(target * ratio));
+    *h = (int)nearbyint(sqrt(target / ratio));
+}
+
+/* Crops to the box at x, y, and resizes. */
+static void crop_box(const struct resize *resize, struct np_fold *fold, int x, int y, int w, int h)
+{
+    int out_w, out_h;
+
+    np_fold_crop(fold, x, y, w, h, NP_BORDER_ZERO);
+    random_resized_crop_size(resize, &out_w, &out_h);
+    np_fold_resize(fold, out_w, out_h, (enum np_filter)resize->filter);
+}
+
 /* torchvision's RandomResizedCrop.get_params, with draws of our own: Szegedy et al., "Going deeper
  * with convolutions", arXiv 1409.4842, section 6. */
 static void random_resized_crop_draw(
@@ -144,16 +165,15 @@ static void random_resized_crop_draw(
     const struct resize *resize = object;
     double log_min = log(resize->ratio.values[0]), log_max = log(resize->ratio.values[1]);
     double area = (double)fold->width * fold->height;
-    int x, y, w = 0, h = 0, out_w, out_h;
+    int x, y, w = 0, h = 0;
     bool found = false;
 
     for (int i = 0; i < ATTEMPTS && !found; i++) {
         double target = area * between(draws, resize->scale.values[0], resize->scale.values[1]);
         double ratio = exp(between(draws, log_min, log_max));
 
-        w = (int)nearbyint(sqrt(target * ratio));
-        h = (int)nearbyint(sqrt(target / ratio));
-        found = w > 0 && w <= fold->width && h > 0 && h <= fold->height;
+        box_of(target, ratio, &w, &h);
+        found = fits(fold, w, h);
     }
     if (found) {
         y = (int)np_draw_below(draws, (uint32_t)(fold->height - h) + 1);
@@ -163,9 +183,51 @@ static void random_resized_crop_draw(
         y = (fold->height - h) / 2;
         x = (fold->width - w) / 2;
     }
-    np_fold_crop(fold, x, y, w, h, NP_BORDER_ZERO);
-    random_resized_crop_size(object, &out_w, &out_h);
-    np_fold_resize(fold, out_w, out_h, (enum np_filter)resize->filter);
+    crop_box(resize, fold, x, y, w, h);
+}
+
+/* The box of torch.exp(log_ratio). torch's exp() is not always rounded right, and differs by CPU; it
+ * is asked only where two units in the last place decide the box. */
+static void box_of_log(
+    const struct np_torch_draws *draws, double target, float log_ratio, int *w, int *h)
+{
+    const float ratio = (float)exp(log_ratio);
+    const float low = nextafterf(nextafterf(ratio, 0), 0);
+    const float high = nextafterf(nextafterf(ratio, INFINITY), INFINITY);
+    int other_w, other_h;
+
+    box_of(target, low, w, h);
+    box_of(target, high, &other_w, &other_h);
+    if (other_w != *w || other_h != *h)
+        box_of(target, draws->exp(draws->context, log_ratio), w, h);
+}
+
+static bool random_resized_crop_draw_torch(
+    const void *object, const struct np_torch_draws *draws, struct np_fold *fold)
+{
+    const struct resize *resize = object;
+    const float log_min = draws->log(draws->context, (float)resize->ratio.values[0]);
+    const float log_max = draws->log(draws->context, (float)resize->ratio.values[1]);
+    const float scale_min = (float)resize->scale.values[0];
+    const float scale_max = (float)resize->scale.values[1];
+    const double area = (double)fold->width * fold->height;
+    struct np_torch_rng *rng = draws->rng;
+    int x, y, w = 0, h = 0;
+
+    for (int i = 0; i < ATTEMPTS; i++) {
+        const double target = area * np_torch_uniform(rng, scale_min, scale_max, draws->fused);
+
+        box_of_log(draws, target, np_torch_uniform(rng, log_min, log_max, draws->fused), &w, &h);
+        if (!fits(fold, w, h))
+            continue;
+        y = (int)np_torch_below(rng, fold->height - h + 1);
+        x = (int)np_torch_below(rng, fold->width - w + 1);
+        crop_box(resize, fold, x, y, w, h);
+        return true;
+    }
+    middle_box(resize, fold->width, fold->height, &w, &h);
+    crop_box(resize, fold, (fold->width - w) / 2, (fold->height - h) / 2, w, h);
+    return true;
 }
 
 const struct np_augment np_augment_random_resized_crop = {
@@ -174,6 +236,7 @@ const struct np_augment np_augment_random_resized_crop = {
     .object_bytes = sizeof(struct resize),
     .check = random_resized_crop_check,
     .draw = random_resized_crop_draw,
+    .draw_torch = random_resized_crop_draw_torch,
     .size = random_resized_crop_size,
     .resizes = true,
     .random = true,

@@ -46,6 +46,7 @@ struct np_index {
     char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
     int nr_files, nr_classes;
     char *root;   /* the folder of a set with a file for each sample; NULL: other sets */
+    const uint8_t *memory; /* the samples' bytes, if they are in memory; borrowed */
     char *key;    /* np_index_set_key(); NULL: none */
     char *cached; /* its file in the cache folder, of np_source_open(); NULL: none */
     struct np_raw raw;
