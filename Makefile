@@ -28,12 +28,13 @@ SRCS    := $(sort $(filter-out trainer/cuda/%,$(wildcard $(foreach room,daemon l
 OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
+SHARED   = $(if $(SAN),$(B)/)libnnpipe.so.1
 
 # The commit and a checksum of the shared headers: $(B)/build_id.h, written only when it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
 .PHONY: all plugin demo test test-all test-long check bench dist deb install clean unit fuzz docs
-all: $(NNPIPE) plugin docs/CONFIG.md docs/SERVICE_CONFIG.md
+all: $(NNPIPE) plugin $(SHARED) docs/CONFIG.md docs/SERVICE_CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -41,6 +42,14 @@ $(NNPIPE): $(B)/daemon/main.o $(LIB)
 $(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
 	@rm -f $@
 	ar rcs $@ $^
+
+# The loader for other programs, of the same objects; its header is loader/nnpipe.h.
+$(B)/loader/%.o: CFLAGS += -fPIC -fno-semantic-interposition
+$(SHARED): $(LIB) loader/nnpipe.map
+	$(CC) -shared -pthread -Wl,-soname,libnnpipe.so.1 -Wl,--version-script=loader/nnpipe.map -Wl,-Bsymbolic \
+	    -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack $(if $(SAN),-fsanitize=$(SAN)) -o $@ \
+	    $(filter $(B)/loader/lib/%,$(OBJS)) $(LIB) $(shell pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg libxxhash spng) -lm
+	ln -sf $(@F) $(basename $@)
 
 # The service's page is embedded unchanged; dygraphs is Debian's libjs-dygraphs.
 DYGRAPHS = /usr/share/javascript/dygraphs

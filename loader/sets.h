@@ -35,6 +35,10 @@ enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
 extern const char *const np_set_names[]; /* "test", "val", "train", NULL */
 int np_sets_open_one(const struct np_set_options *options, enum np_which_set set,
     const struct np_source_progress *progress, struct np_sets *sets, struct np_err *err);
+/* Finds the row size of sets->train, which was opened otherwise, for the chain of training or of
+ * testing. */
+int np_sets_adopt(const struct np_set_options *options, bool for_training, struct np_sets *sets,
+    struct np_err *err);
 /* The rule that a split_by node names; random for any other value, as in runs before this key. */
 enum np_split_rule np_split_rule(const struct np_node *node);
 /* Splits sets->train by data.split, replacing an older split. -EINVAL: one part is empty. */

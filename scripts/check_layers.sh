@@ -15,6 +15,7 @@ loader/batch.h
 loader/source/ loader/pixels/
 loader/pack/
 loader/
+loader/lib/
 trainer/graph/
 trainer/
 trainer/cpu/ trainer/cuda/ trainer/checkpoint/

@@ -1,0 +1,184 @@
+/* Sets that the program names itself: files with labels, or pixels in memory. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "loader/base/mem.h"
+#include "loader/lib/lib.h"
+
+static int by_value(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return (a > b) - (a < b);
+}
+
+/* The index numbers its classes 0, 1, ...: finds which labels there are, in order. */
+static int find_labels(
+    const int64_t *labels, uint64_t n, int64_t **ret_values, int *ret_nr, struct np_err *err)
+{
+    int64_t *values = np_try_array(n, sizeof(*values), err);
+    uint64_t nr = 0;
+
+    if (!values)
+        return -ENOMEM;
+    memcpy(values, labels, n * sizeof(*values));
+    qsort(values, n, sizeof(*values), by_value);
+    for (uint64_t i = 0; i < n; i++)
+        if (values[i] >= 0 && (nr == 0 || values[nr - 1] != values[i]))
+            values[nr++] = values[i];
+    if (nr > NP_MAX_CLASSES || (nr && values[nr - 1] > INT32_MAX)) {
+        np_free(values);
+        return np_err_set(err, -E2BIG, "labels above %d, or more than %d of them, are too many",
+            INT32_MAX, NP_MAX_CLASSES);
+    }
+    *ret_values = values;
+    *ret_nr = (int)nr;
+    return 0;
+}
+
+static int add_classes(struct nnp_data *data, const int64_t *values, int nr, struct np_err *err)
+{
+    char name[24];
+
+    np_index_set_numbered(data->index);
+    data->labels = np_try_array((size_t)nr + 1, sizeof(*data->labels), err);
+    if (!data->labels)
+        return -ENOMEM;
+    for (int i = 0; i < nr; i++) {
+        int code;
+
+        snprintf(name, sizeof(name), "%lld", (long long)values[i]);
+        code = np_index_add_class(data->index, name, "the program's labels", err);
+        if (code < 0)
+            return code;
+        data->labels[i] = (int32_t)values[i];
+    }
+    return 0;
+}
+
+static void set_label(struct np_record *record, const int64_t *values, int nr, int64_t label)
+{
+    const int64_t *found =
+        label < 0 ? NULL : bsearch(&label, values, (size_t)nr, sizeof(*values), by_value);
+
+    record->no_label = !found;
+    record->label = found ? (uint32_t)(found - values) : 0;
+}
+
+/* An empty index with the classes of these labels. */
+static int new_data(const int64_t *labels, uint64_t n, struct nnp_data **ret_data,
+    int64_t **ret_values, int *ret_nr, struct np_err *err)
+{
+    struct nnp_data *data = np_try_alloc(sizeof(*data), err);
+    int code = data ? 0 : -ENOMEM;
+
+    if (!code && !(data->index = np_index_new(err)))
+        code = -ENOMEM;
+    if (!code)
+        code = find_labels(labels, n, ret_values, ret_nr, err);
+    if (!code)
+        code = add_classes(data, *ret_values, *ret_nr, err);
+    *ret_data = data;
+    return code;
+}
+
+static struct nnp_data *done(
+    struct nnp_data *data, int code, const struct np_err *err, char *error, size_t error_bytes)
+{
+    if (!code)
+        return data;
+    nnp_data_free(data);
+    snprintf(error, error_bytes, "%s", err->text);
+    return NULL;
+}
+
+static int add_file(struct nnp_data *data, const char *root, const char *path,
+    const struct np_record *labelled, struct np_err *err)
+{
+    struct np_record record = *labelled;
+    char whole[4096];
+    struct stat st;
+
+    if (snprintf(whole, sizeof(whole), "%s/%s", root, path) >= (int)sizeof(whole))
+        return np_err_set(err, -ENAMETOOLONG, "%.200s/%.200s: a path of over %zu bytes", root, path,
+            sizeof(whole) - 1);
+    /* A file that is missing is a bad sample when its turn comes, as in the program's own loader. */
+    if (stat(whole, &st) < 0)
+        st.st_size = 0;
+    record.bytes = record.inner_bytes = st.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st.st_size;
+    return np_index_add(data->index, &record, path, root, err);
+}
+
+static int take_classes(
+    struct nnp_data *data, const char *const *classes, int nr_classes, struct np_err *err)
+{
+    data->classes = np_node_new(NP_NODE_LIST, 0, 0);
+    for (int i = 0; i < nr_classes; i++)
+        np_node_add(data->classes, NULL, np_node_scalar(classes[i], 0, 0));
+    return 0;
+}
+
+struct nnp_data *nnp_data_files(const char *root, const char *const *paths, const int64_t *labels,
+    uint64_t nr_samples, const char *const *classes, int nr_classes, char *error,
+    size_t error_bytes)
+{
+    struct nnp_data *data = NULL;
+    struct np_err err = {0};
+    int64_t *values = NULL;
+    int nr = 0, code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+
+    for (uint64_t i = 0; !code && i < nr_samples; i++) {
+        struct np_record record = {0};
+
+        set_label(&record, values, nr, labels[i]);
+        code = add_file(data, root, paths[i], &record, &err);
+    }
+    np_free(values);
+    if (!code && !(data->index->root = np_try_strdup(root, &err)))
+        code = -ENOMEM;
+    if (!code)
+        code = np_index_finish(data->index, &err);
+    if (!code)
+        code = take_classes(data, classes, nr_classes, &err);
+    return done(data, code, &err, error, error_bytes);
+}
+
+struct nnp_data *nnp_data_pixels(const uint8_t *pixels, uint64_t nr_samples, int height, int width,
+    int channels, const int64_t *labels, char *error, size_t error_bytes)
+{
+    const uint32_t bytes = (uint32_t)height * (uint32_t)width * (uint32_t)channels;
+    struct nnp_data *data = NULL;
+    struct np_err err = {0};
+    int64_t *values = NULL;
+    int nr = 0, code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+
+    for (uint64_t i = 0; !code && i < nr_samples; i++) {
+        struct np_record record = {.offset = i * bytes, .bytes = bytes, .inner_bytes = bytes};
+        char name[24];
+
+        snprintf(name, sizeof(name), "%llu", (unsigned long long)i);
+        set_label(&record, values, nr, labels[i]);
+        code = np_index_add(data->index, &record, name, "memory", &err);
+    }
+    np_free(values);
+    if (!code) {
+        data->index->memory = pixels;
+        data->index->raw = (struct np_raw){
+            .kind = NP_RAW_HWC, .height = height, .width = width, .channels = channels};
+        code = np_index_finish(data->index, &err);
+    }
+    return done(data, code, &err, error, error_bytes);
+}
+
+void nnp_data_free(struct nnp_data *data)
+{
+    if (!data)
+        return;
+    np_index_free(data->index);
+    np_free(data->labels);
+    np_node_free(data->classes);
+    np_free(data);
+}

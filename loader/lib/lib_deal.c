@@ -1,0 +1,402 @@
+/* See lib_deal.h. Batch k of an epoch is made by worker k % W, whose generator draws for its rows in
+ * order. So dealing a batch moves one generator; its state before the batch is kept until the batch
+ * is taken, so that what was dealt too far can be taken back.
+ *
+ * Without workers the draws come from the program's own generator, which the program may use between
+ * two batches. Batches ahead are dealt from the state behind the last one; if the program's state is
+ * another, they are void: the ring still delivers them, and they are dropped. */
+#include "loader/lib/lib_deal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/torch_rng.h"
+#include "loader/lib/lib_sizes.h"
+
+#define MAX_WORKERS 1024
+#define MAX_LOGS    8
+#define AGREE       3 /* batches whose guess was right, before twice as many are guessed */
+
+struct dealt_batch {
+    struct np_torch_rng before; /* its generator's state */
+    int rows;
+    bool is_void;
+};
+
+struct np_dealer {
+    const struct nnp_loader *loader;
+    struct nnp_deal deal;
+    struct np_sizes *sizes;      /* of the pictures; NULL: all have the set's */
+    int nr_batches;              /* that fit into the ring */
+    struct np_dealt *rows;       /* (nr_batches, batch) */
+    struct dealt_batch *batches; /* (nr_batches) */
+    struct np_torch_rng *rngs;   /* (workers), or (1) */
+    bool seeded, fused;          /* rngs have begun; as np_torch_uniform() */
+    struct logarithm {
+        float x, log;
+    } logs[MAX_LOGS]; /* of torch, by the argument */
+    int nr_logs;
+
+    /* the epoch */
+    int64_t *samples;
+    uint64_t nr_samples;
+    uint64_t nr_dealt; /* batches of the epoch */
+
+    uint64_t next_seq, first_ready; /* ring: the batch to deal next; the one that is taken next */
+    int ahead, nr_agreed;           /* without workers: batches to guess; guesses that were right */
+};
+
+static int batch_rows(const struct np_dealer *dealer)
+{
+    return dealer->loader->shape.rows;
+}
+
+static struct dealt_batch *at(const struct np_dealer *dealer, uint64_t seq)
+{
+    return &dealer->batches[seq % (uint64_t)dealer->nr_batches];
+}
+
+static int nr_rngs(const struct np_dealer *dealer)
+{
+    return dealer->deal.workers > 0 ? dealer->deal.workers : 1;
+}
+
+struct np_dealer *np_dealer_new(const struct nnp_loader *loader, int nr_batches, struct np_err *err)
+{
+    struct np_dealer *dealer = np_try_alloc(sizeof(*dealer), err);
+    const size_t n = (size_t)nr_batches;
+
+    if (!dealer)
+        return NULL;
+    dealer->loader = loader;
+    dealer->nr_batches = dealer->ahead = nr_batches;
+    dealer->rows = np_try_array(n * (size_t)loader->shape.rows, sizeof(*dealer->rows), err);
+    dealer->batches = np_try_array(n, sizeof(*dealer->batches), err);
+    if (dealer->rows && dealer->batches && np_sizes_read(loader->index, &dealer->sizes, err) == 0)
+        return dealer;
+    np_dealer_free(dealer);
+    return NULL;
+}
+
+void np_dealer_free(struct np_dealer *dealer)
+{
+    if (!dealer)
+        return;
+    np_sizes_free(dealer->sizes);
+    np_free(dealer->rows);
+    np_free(dealer->batches);
+    np_free(dealer->rngs);
+    np_free(dealer->samples);
+    np_free(dealer);
+}
+
+const struct np_dealt *np_dealer_rows_of(const struct np_dealer *dealer)
+{
+    return dealer->rows;
+}
+
+int np_dealer_rows(const struct np_dealer *dealer, uint64_t seq)
+{
+    return at(dealer, seq)->rows;
+}
+
+/* --- torch's functions -------------------------------------------------------------------------- */
+
+static float torch_exp(void *context, float x)
+{
+    const struct np_dealer *dealer = context;
+
+    return dealer->deal.exp(dealer->deal.context, x);
+}
+
+static float torch_log(void *context, float x)
+{
+    struct np_dealer *dealer = context;
+    float log;
+
+    for (int i = 0; i < dealer->nr_logs; i++)
+        if (dealer->logs[i].x == x)
+            return dealer->logs[i].log;
+    log = dealer->deal.log(dealer->deal.context, x);
+    if (dealer->nr_logs < MAX_LOGS)
+        dealer->logs[dealer->nr_logs++] = (struct logarithm){x, log};
+    return log;
+}
+
+/* How torch rounds; -ENOTSUP: in neither of the two ways. */
+static int find_rounding(struct np_dealer *dealer, const float *probes, struct np_err *err)
+{
+    for (int fused = 0; fused < 2; fused++) {
+        struct np_torch_rng rng;
+        int n = 0;
+
+        np_torch_seed(&rng, 1);
+        while (n < NNP_DEAL_PROBES && probes[n] == np_torch_uniform(&rng, 0.08f, 1, fused))
+            n++;
+        dealer->fused = fused;
+        if (n == NNP_DEAL_PROBES)
+            return 0;
+    }
+    return np_err_set(err, -ENOTSUP,
+        "this version of torch draws random numbers in a way that nnpipe does not know; use "
+        "exact_order=False");
+}
+
+/* --- dealing ------------------------------------------------------------------------------------ */
+
+static void deal_row(
+    struct np_dealer *dealer, struct np_torch_rng *rng, uint64_t position, struct np_dealt *row)
+{
+    const struct nnp_loader *loader = dealer->loader;
+    const struct np_torch_draws draws = {
+        rng, dealer->deal.transforms_version, dealer->fused, torch_exp, torch_log, dealer};
+
+    row->sample = (uint64_t)dealer->samples[position];
+    row->position = (uint32_t)position;
+    np_sizes_get(dealer->sizes, loader->index, row->sample, &row->source_w, &row->source_h);
+    if (row->source_w == 0 ||
+        !np_augment_draw_torch(loader->chain, &draws, row->source_w, row->source_h, &row->geometry))
+        row->sample = UINT64_MAX;
+}
+
+/* Rows of batch k of the epoch. */
+static int rows_of(const struct np_dealer *dealer, uint64_t k)
+{
+    const uint64_t first = k * (uint64_t)batch_rows(dealer), left = dealer->nr_samples - first;
+
+    return left < (uint64_t)batch_rows(dealer) ? (int)left : batch_rows(dealer);
+}
+
+static void deal_batch(struct np_dealer *dealer)
+{
+    const uint64_t k = dealer->nr_dealt, seq = dealer->next_seq;
+    struct np_torch_rng *rng = &dealer->rngs[k % (uint64_t)nr_rngs(dealer)];
+    struct dealt_batch *batch = at(dealer, seq);
+    struct np_dealt *rows =
+        &dealer->rows[seq % (uint64_t)dealer->nr_batches * (uint64_t)batch_rows(dealer)];
+
+    batch->before = *rng;
+    batch->is_void = false;
+    batch->rows = rows_of(dealer, k);
+    for (int r = 0; r < batch_rows(dealer); r++)
+        if (r < batch->rows)
+            deal_row(dealer, rng, k * (uint64_t)batch_rows(dealer) + (uint64_t)r, &rows[r]);
+        else
+            rows[r] = (struct np_dealt){.sample = UINT64_MAX};
+    dealer->nr_dealt++;
+    dealer->next_seq++;
+}
+
+int np_dealer_deal(struct np_dealer *dealer, struct np_ring *ring, struct np_err *err)
+{
+    const uint64_t taken = dealer->loader->taken, length = dealer->loader->length;
+
+    if (!dealer->deal.workers && !dealer->seeded)
+        return np_err_set(err, -EINVAL, "nnp_deal_state() must be called first");
+    while (dealer->nr_dealt < length && dealer->nr_dealt < taken + (uint64_t)dealer->ahead &&
+           dealer->next_seq < dealer->first_ready + (uint64_t)dealer->nr_batches) {
+        deal_batch(dealer);
+        np_ring_open(ring, dealer->next_seq - 1);
+    }
+    return 0;
+}
+
+uint64_t np_dealer_start(struct np_dealer *dealer)
+{
+    return dealer->first_ready = dealer->next_seq;
+}
+
+bool np_dealer_took(struct np_dealer *dealer, uint64_t seq)
+{
+    dealer->first_ready = seq + 1;
+    return !at(dealer, seq)->is_void;
+}
+
+/* Drops all batches in the ring, and sets the generators as they were before batch `from` of the
+ * epoch, or moves them there. */
+static void drop(struct np_dealer *dealer, uint64_t from)
+{
+    struct np_dealt row;
+
+    for (uint64_t seq = dealer->first_ready; seq < dealer->next_seq; seq++)
+        at(dealer, seq)->is_void = true;
+    for (uint64_t seq = dealer->next_seq; dealer->nr_dealt > from; dealer->nr_dealt--)
+        dealer->rngs[(dealer->nr_dealt - 1) % (uint64_t)nr_rngs(dealer)] =
+            at(dealer, --seq)->before;
+    for (; dealer->nr_dealt < from; dealer->nr_dealt++)
+        for (int r = 0; r < rows_of(dealer, dealer->nr_dealt); r++)
+            deal_row(dealer, &dealer->rngs[dealer->nr_dealt % (uint64_t)nr_rngs(dealer)],
+                dealer->nr_dealt * (uint64_t)batch_rows(dealer) + (uint64_t)r, &row);
+}
+
+/* --- what the program says ---------------------------------------------------------------------- */
+
+/* Under the lock, with the present taken and length. */
+static int set_epoch(
+    struct np_dealer *dealer, const int64_t *samples, uint64_t nr_samples, struct np_err *err)
+{
+    const uint64_t n = np_index_samples(dealer->loader->index);
+    int64_t *copy;
+
+    for (uint64_t i = 0; i < nr_samples; i++)
+        if (samples[i] < 0 || (uint64_t)samples[i] >= n)
+            return np_err_set(err, -EINVAL, "there is no sample %lld: the set has %llu",
+                (long long)samples[i], (unsigned long long)n);
+    copy = np_try_array(nr_samples + 1, sizeof(*copy), err);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, samples, nr_samples * sizeof(*copy));
+    np_free(dealer->samples);
+    dealer->samples = copy;
+    dealer->nr_samples = nr_samples;
+    dealer->nr_dealt = 0;
+    return 0;
+}
+
+static int deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t nr_samples,
+    uint64_t base_seed, bool continues, uint64_t nr_skipped, struct np_err *err)
+{
+    struct np_dealer *dealer = loader->dealer;
+    const uint64_t rows = (uint64_t)loader->shape.rows;
+    const uint64_t length = (nr_samples + (loader->options.drop_last ? 0 : rows - 1)) / rows;
+    const uint64_t from = nr_skipped < loader->length ? nr_skipped : loader->length;
+    int code;
+
+    if (!dealer || !dealer->rngs)
+        return np_err_set(err, -EINVAL, "nnp_deal() must be called first, with order=dealt");
+    if (loader->failed)
+        np_lib_stop(loader);
+    loader->failed = false;
+    if (continues && dealer->deal.workers && dealer->seeded)
+        drop(dealer, from > loader->taken ? from : loader->taken);
+    else
+        drop(dealer, loader->taken < dealer->nr_dealt ? loader->taken : dealer->nr_dealt);
+    if ((code = set_epoch(dealer, samples, nr_samples, err)) < 0)
+        return code;
+    if (dealer->deal.workers && !(continues && dealer->seeded))
+        for (int w = 0; w < dealer->deal.workers; w++)
+            np_torch_seed(&dealer->rngs[w], base_seed + (uint64_t)w);
+    dealer->seeded = dealer->deal.workers > 0;
+    loader->length = length;
+    loader->taken = 0;
+    return 0;
+}
+
+int nnp_deal(struct nnp_loader *loader, const struct nnp_deal *deal)
+{
+    struct np_dealer *dealer = loader->dealer;
+    struct np_err err = {0};
+    int code = 0;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    if (!dealer || dealer->rngs)
+        code = np_err_set(&err, -EINVAL, "nnp_deal() is for order=dealt, and is called once");
+    else if (deal->bytes < sizeof(*deal) || deal->workers < 0 || deal->workers > MAX_WORKERS ||
+             deal->transforms_version < 1 || deal->transforms_version > 2 || !deal->exp ||
+             !deal->log || !deal->probes)
+        code = np_err_set(&err, -EINVAL, "nnp_deal(): a field has no such value");
+    if (!code)
+        code = find_rounding(dealer, deal->probes, &err);
+    if (!code && deal->values)
+        code = np_lib_format(loader, deal->values, &err);
+    if (!code) {
+        dealer->deal = *deal;
+        dealer->deal.probes = dealer->deal.values = NULL;
+        dealer->rngs = np_try_array((size_t)nr_rngs(dealer), sizeof(*dealer->rngs), &err);
+        code = dealer->rngs ? 0 : -ENOMEM;
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return code < 0 ? np_lib_fail(loader, &err) : 0;
+}
+
+int nnp_deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t nr_samples,
+    uint64_t base_seed, int continues, uint64_t nr_skipped)
+{
+    struct np_err err = {0};
+    int code;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    code = deal_epoch(loader, samples, nr_samples, base_seed, continues != 0, nr_skipped, &err);
+    pthread_mutex_unlock(&loader->lock);
+    return code < 0 ? np_lib_fail(loader, &err) : 0;
+}
+
+/* --- the program's own generator ---------------------------------------------------------------- */
+
+static bool same(const struct np_torch_rng *a, const struct np_torch_rng *b)
+{
+    return a->next == b->next && memcmp(a->words, b->words, sizeof(a->words)) == 0;
+}
+
+/* The generator's state behind the draws of the batches before `taken`, as they were dealt. */
+static const struct np_torch_rng *state_at(const struct np_dealer *dealer, uint64_t taken)
+{
+    return dealer->nr_dealt > taken
+               ? &at(dealer, dealer->next_seq - (dealer->nr_dealt - taken))->before
+               : &dealer->rngs[0];
+}
+
+static int take_state(struct np_dealer *dealer, const void *state, size_t bytes, struct np_err *err)
+{
+    const uint64_t taken = dealer->loader->taken;
+    struct np_torch_rng now;
+
+    if (!np_torch_read(&now, state, bytes))
+        return np_err_set(err, -EINVAL,
+            "the state of the generator has %zu bytes, or another form than torch 1.8 to 2.15 give "
+            "it",
+            bytes);
+    if (dealer->seeded && same(&now, state_at(dealer, taken))) {
+        if (++dealer->nr_agreed >= AGREE && dealer->ahead < dealer->nr_batches) {
+            dealer->ahead =
+                2 * dealer->ahead < dealer->nr_batches ? 2 * dealer->ahead : dealer->nr_batches;
+            dealer->nr_agreed = 0;
+        }
+        return 0;
+    }
+    if (dealer->nr_dealt > taken) { /* a guess was wrong: the program draws, too */
+        drop(dealer, taken);
+        dealer->ahead = 1;
+        dealer->nr_agreed = 0;
+    }
+    dealer->rngs[0] = now;
+    dealer->seeded = true;
+    return 0;
+}
+
+int nnp_deal_state(struct nnp_loader *loader, const void *state, size_t bytes)
+{
+    struct np_dealer *dealer = loader->dealer;
+    struct np_err err = {0};
+    int code;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    if (!dealer || !dealer->rngs || dealer->deal.workers)
+        code = np_err_set(&err, -EINVAL, "nnp_deal_state() is for a dealt order without workers");
+    else
+        code = take_state(dealer, state, bytes, &err);
+    pthread_mutex_unlock(&loader->lock);
+    return code < 0 ? np_lib_fail(loader, &err) : 0;
+}
+
+int nnp_deal_after(struct nnp_loader *loader, void *state, size_t bytes)
+{
+    struct np_dealer *dealer = loader->dealer;
+    struct np_torch_rng form;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    if (!dealer || !dealer->rngs || dealer->deal.workers || !np_torch_read(&form, state, bytes))
+        return -EINVAL;
+    pthread_mutex_lock(&loader->lock);
+    np_torch_write(state_at(dealer, loader->taken), state);
+    pthread_mutex_unlock(&loader->lock);
+    return 0;
+}

@@ -1,0 +1,176 @@
+/* Batches in turn, and the position. */
+#include <errno.h>
+
+#include "loader/base/clock.h"
+#include "loader/lib/lib.h"
+#include "loader/lib/lib_deal.h"
+
+/* --- one batch ---------------------------------------------------------------------------------- */
+
+/* Gives the program the content of the ring's batch, and the ring the memory of `batch`. */
+static void hand_over(struct nnp_loader *loader, struct np_batch *from, struct nnp_batch *batch)
+{
+    struct np_ticket ticket;
+
+    np_ring_swap(from, &batch->memory);
+    batch->epoch = loader->epoch;
+    batch->number = loader->taken;
+    batch->rows = loader->shape.rows;
+    for (int r = loader->shape.rows - 1; r > 0 && !loader->dealer; r--) {
+        np_sampler_ticket(loader->running->sampler, from->seq, r, &ticket);
+        if (!ticket.masked)
+            break;
+        batch->rows = r;
+    }
+    if (loader->dealer)
+        batch->rows = np_dealer_rows(loader->dealer, from->seq);
+    for (int r = 0; r < batch->rows; r++)
+        batch->labels[r] = batch->memory.labels[r];
+}
+
+/* Takes the ring's next batch that is not void. */
+static int take_ready(
+    struct nnp_loader *loader, uint64_t until_ns, struct np_batch **ret_batch, struct np_err *err)
+{
+    struct np_ring *ring = loader->running->ring;
+
+    for (;;) {
+        int code = loader->dealer ? np_dealer_deal(loader->dealer, ring, err) : 0;
+
+        if (code)
+            return code;
+        np_ring_expect(ring, loader->block, until_ns);
+        if (!np_ring_ready(ring) && !np_ring_stopped(ring))
+            return -ETIMEDOUT;
+        *ret_batch = np_ring_take(ring, loader->block, err);
+        if (!*ret_batch) {
+            loader->failed = true;
+            return err->code ? err->code : np_err_set(err, -ESHUTDOWN, "the readers have stopped");
+        }
+        if (!loader->dealer || np_dealer_took(loader->dealer, (*ret_batch)->seq))
+            return 0;
+        np_ring_release(ring, *ret_batch);
+    }
+}
+
+static int take(
+    struct nnp_loader *loader, uint64_t until_ns, struct nnp_batch **ret_batch, struct np_err *err)
+{
+    struct nnp_batch *batch = np_store_take(loader->store, err);
+    struct np_batch *from;
+    int code;
+
+    if (!batch)
+        return err->code;
+    code = take_ready(loader, until_ns, &from, err);
+    if (code) {
+        nnp_batch_release(batch);
+        return code;
+    }
+    hand_over(loader, from, batch);
+    np_ring_release(loader->running->ring, from);
+    *ret_batch = batch;
+    return 1;
+}
+
+/* Under the lock. */
+static int next(
+    struct nnp_loader *loader, uint64_t until_ns, struct nnp_batch **ret_batch, struct np_err *err)
+{
+    const uint64_t start_ns = np_now_ns();
+    int code = 0;
+
+    if (loader->taken == loader->length) {
+        loader->taken = 0;
+        loader->epoch++;
+        return 0;
+    }
+    if (loader->failed)
+        return np_err_set(
+            err, -ESHUTDOWN, "the loader has failed: set its position to start again");
+    if (!loader->running)
+        code = np_lib_start(loader, err);
+    if (!code)
+        code = take(loader, until_ns, ret_batch, err);
+    loader->wait_ns += np_now_ns() - start_ns;
+    if (code <= 0)
+        return code;
+    loader->taken++;
+    loader->nr_batches++;
+    loader->nr_images += (uint64_t)(*ret_batch)->rows;
+    return 1;
+}
+
+int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_batch)
+{
+    const uint64_t until_ns =
+        timeout_ms < 0 ? UINT64_MAX : np_now_ns() + (uint64_t)timeout_ms * 1000000;
+    struct np_err err = {0};
+    int code;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    code = next(loader, until_ns, ret_batch, &err);
+    pthread_mutex_unlock(&loader->lock);
+    if (code < 0 && err.code)
+        np_lib_fail(loader, &err);
+    return code;
+}
+
+/* --- the position ------------------------------------------------------------------------------- */
+
+void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_nr_batches)
+{
+    *ret_epoch = *ret_nr_batches = 0;
+    if (np_lib_is_foreign(loader))
+        return;
+    pthread_mutex_lock(&loader->lock);
+    *ret_epoch = loader->epoch;
+    *ret_nr_batches = loader->taken;
+    pthread_mutex_unlock(&loader->lock);
+}
+
+int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches)
+{
+    struct np_err err = {0};
+    int code = 0;
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    if (loader->dealer)
+        code = np_err_set(&err, -EINVAL, "an order that is dealt has no position: deal an epoch");
+    else if (nr_batches > loader->length || epoch >= UINT32_MAX - 1)
+        code = np_err_set(&err, -EINVAL,
+            "no such position: batch %llu of epoch %llu, but an epoch has %llu batches",
+            (unsigned long long)nr_batches, (unsigned long long)epoch,
+            (unsigned long long)loader->length);
+    /* The end of an epoch and the beginning of the next are one place for the readers. */
+    const uint64_t here = loader->epoch * loader->length + loader->taken;
+    if (!code && (loader->failed || here != epoch * loader->length + nr_batches))
+        np_lib_stop(loader);
+    if (!code) {
+        loader->epoch = epoch;
+        loader->taken = nr_batches;
+        loader->failed = false;
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return code < 0 ? np_lib_fail(loader, &err) : 0;
+}
+
+int nnp_flush(struct nnp_loader *loader)
+{
+    struct np_err err = {0};
+    const char *note = "";
+
+    if (np_lib_is_foreign(loader))
+        return -ECHILD;
+    pthread_mutex_lock(&loader->lock);
+    if (loader->running)
+        note = np_loader_flush(loader->running);
+    if (*note)
+        np_err_set(&err, -EIO, "%s", note);
+    pthread_mutex_unlock(&loader->lock);
+    return *note ? np_lib_fail(loader, &err) : 0;
+}

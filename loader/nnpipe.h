@@ -1,0 +1,163 @@
+/* libnnpipe: the loader of nnpipe for other programs. It reads, decodes and augments a data set on
+ * threads of its own, and hands out batches in memory of its own. docs/LIBRARY.md has an example.
+ *
+ * ABI: the soname is libnnpipe.so.1. Types are opaque, and no struct is passed by value. Functions
+ * are added, never changed; nnp_abi() grows with them.
+ *
+ * Errors: functions that can fail return 0 (or a count) or a negative errno; nnp_error() has the
+ * text. No function prints, or ends the process.
+ *
+ * Threads: a loader may be used by any thread; calls on one loader run one after the other, except
+ * nnp_counters() and nnp_error(), which do not wait for nnp_next(). Functions of batches may be
+ * called by any thread at any time, also after nnp_close(). After fork() a loader belongs to the
+ * parent: in the child nnp_close() releases only what the child has, and the other functions return
+ * -ECHILD. */
+#ifndef NNPIPE_H
+#define NNPIPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define NNP_ABI 1
+
+struct nnp_data;
+struct nnp_loader;
+struct nnp_batch;
+
+int nnp_abi(void);             /* NNP_ABI of the library */
+const char *nnp_version(void); /* of nnpipe: "1.2.3" */
+
+/* --- data that the program names itself ------------------------------------------------------- */
+
+/* Files, relative to root, with their labels. Everything is copied. The class of label k is named
+ * classes[k]; nr_classes 0: no names. NULL: error has the text. */
+struct nnp_data *nnp_data_files(const char *root, const char *const *paths, const int64_t *labels,
+    uint64_t nr_samples, const char *const *classes, int nr_classes, char *error,
+    size_t error_bytes);
+/* Pixels in memory: u8 (nr_samples, height, width, channels), dense. Borrowed until the loader is
+ * closed; the labels are copied. */
+struct nnp_data *nnp_data_pixels(const uint8_t *pixels, uint64_t nr_samples, int height, int width,
+    int channels, const int64_t *labels, char *error, size_t error_bytes);
+void nnp_data_free(struct nnp_data *data); /* NULL: nothing */
+
+/* --- a loader --------------------------------------------------------------------------------- */
+
+/* config: the text of a config (YAML), of which the keys `data`, `loader` and `seed` are used.
+ * folder: where its relative paths and `base:` start; NULL: the working directory. data: replaces
+ * `data:`, taken over when the call succeeds; NULL: none. options: "key=value" texts, NULL-ended
+ * (NULL: none):
+ *   set=train|val|test       the set to load (train); val and test: in order, each sample once
+ *   rank=R world=W           this process loads rows R of each W (0 of 1)
+ *   dtype=uint8|float32|bfloat16|float16   (uint8); the float types are normalized with
+ *                            loader.normalize: (x / 255 - mean) / std, each operation in float32
+ *   layout=nhwc|nchw         (nhwc)
+ *   drop_last=yes|no         an epoch's last batch, if it is not full: left out, or short (no)
+ *   held=N                   the number of batches that the program may hold at a time (32)
+ *   device=cpu|cuda:N        where the images are (cpu); labels are always in host memory
+ *   order=own|dealt          dealt: nnp_deal() names each sample (own)
+ * Opens the sets, starts the reader threads. May list a set or unpack an archive, which takes long.
+ * *ret_loader: to be closed. Errors (loader unchanged): error has the text; -EINVAL: the config, one
+ * line for each mistake; -ENOENT and others: data cannot be read; -ENOMEM. */
+int nnp_open(const char *config, const char *folder, struct nnp_data *data,
+    const char *const *options, struct nnp_loader **ret_loader, char *error, size_t error_bytes);
+/* Stops the threads and frees the loader, at once or when the last batch is released. NULL:
+ * nothing. */
+void nnp_close(struct nnp_loader *loader);
+/* Copies the text of the loader's last error; "": none. Returns its length. */
+size_t nnp_error(struct nnp_loader *loader, char *text, size_t text_bytes);
+
+/* The shape of a full batch: rows, height, width, channels, whatever the layout. */
+void nnp_shape(const struct nnp_loader *loader, int64_t ret_shape[4]);
+const char *nnp_dtype(const struct nnp_loader *loader); /* as the option */
+const char *nnp_layout(const struct nnp_loader *loader);
+uint64_t nnp_samples(const struct nnp_loader *loader); /* of the set, all ranks together */
+uint64_t nnp_length(const struct nnp_loader *loader);  /* batches of an epoch of this rank */
+int nnp_nr_classes(const struct nnp_loader *loader);
+const char *nnp_class(const struct nnp_loader *loader, int label); /* NULL: no such class */
+/* A number that is the same for the same data, config and options but for rank: a position is only
+ * good for such a loader. */
+uint64_t nnp_fingerprint(const struct nnp_loader *loader);
+
+/* --- batches ---------------------------------------------------------------------------------- */
+
+/* Waits for the next batch, at most timeout_ms (-1: without limit). 1: *ret_batch is one, to be
+ * released; 0: the epoch has ended, and the next call begins the next one. Errors: -ETIMEDOUT: not
+ * ready yet, call again; -EBUSY: the program holds as many batches as the option `held` allows;
+ * -EBADMSG: the bad-sample policy ended the run; -EIO: storage failed; -ECHILD; -ENOMEM. After the
+ * last four but -ECHILD, nnp_seek() starts again. */
+int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_batch);
+/* The position: nr_batches of `epoch` were returned by nnp_next(). */
+void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_nr_batches);
+/* Sets the position; at once if it is the present one, else the readers start again there. */
+int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
+/* Writes the counters as one JSON object; returns its length, or -ENOSPC. Fields: batches, images,
+ * bytes_read, bad_samples, ready (batches waiting), held, wait_seconds (of nnp_next()), readers, io,
+ * cache, and `<stage>_seconds` of all readers. */
+int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes);
+/* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length. */
+int nnp_bad_sample(struct nnp_loader *loader, char *text, size_t text_bytes);
+/* Writes what the loader has learnt of the data to the cache folder (entries of JPEGs). nnp_close()
+ * does it, too. */
+int nnp_flush(struct nnp_loader *loader);
+
+int nnp_batch_rows(const struct nnp_batch *batch); /* less than nnp_shape()'s in a short batch */
+uint64_t nnp_batch_epoch(const struct nnp_batch *batch);
+uint64_t nnp_batch_number(const struct nnp_batch *batch); /* in its epoch, from 0 */
+int nnp_batch_nr_bad(const struct nnp_batch *batch); /* rows that are bad and were not replaced */
+/* (rows, height, width, channels) or (rows, channels, height, width), dense. The program may write
+ * to it. */
+void *nnp_batch_images(const struct nnp_batch *batch);
+int64_t *nnp_batch_labels(const struct nnp_batch *batch); /* (rows); -1: no class */
+/* The sample of a row: its number in the set. UINT64_MAX: it was bad, and the row is all 0. */
+uint64_t nnp_batch_sample(const struct nnp_batch *batch, int row);
+/* One more owner; each owner releases once. The memory is used again after the last release. Atomic
+ * counts, nothing else: safe in a destructor, without a lock held or in an exiting process. */
+void nnp_batch_retain(struct nnp_batch *batch);
+void nnp_batch_release(struct nnp_batch *batch);
+/* device=cuda:N. Makes a cudaStream_t of the program wait until the images are there; the last
+ * release makes our next copy into the memory wait for what was queued on that stream until then.
+ * -ENOTSUP: the images are in host memory. */
+int nnp_batch_use(struct nnp_batch *batch, void *stream);
+
+/* --- dealt order: the rows that a torch DataLoader would give ---------------------------------- */
+
+/* For order=dealt. The random operations of loader.augment draw as torchvision's (version 1 or 2)
+ * do, from generators like torch's, one a worker. */
+struct nnp_deal {
+    size_t bytes; /* of this struct, for later versions */
+    int workers;  /* of the DataLoader; 0: draws come from the program's own generator */
+    int transforms_version;
+    /* torch.exp() and torch.log() of a float32. Called within nnp_next() and nnp_deal_epoch(),
+     * rarely: where the last bits of our exp() would decide a crop, and once a logarithm. */
+    float (*exp)(void *context, float x);
+    float (*log)(void *context, float x);
+    void *context;
+    /* NNP_DEAL_PROBES times torch.empty(1).uniform_(0.08, 1) after torch.manual_seed(1): how this
+     * torch rounds on this CPU. */
+    const float *probes;
+    /* (channels, 256): the value of each pixel, for the float types; instead of loader.normalize.
+     * NULL: as that says. */
+    const float *values;
+};
+#define NNP_DEAL_PROBES 256
+/* Once, before nnp_deal_epoch(). -ENOTSUP: this torch draws in a way that we do not know. */
+int nnp_deal(struct nnp_loader *loader, const struct nnp_deal *deal);
+/* Begins an epoch with these samples in this order. base_seed: of the workers, whose generators
+ * start anew with it; or continue: those of the epoch before (persistent workers), which first skip
+ * the batches up to nr_skipped that had been dealt but not taken. */
+int nnp_deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t nr_samples,
+    uint64_t base_seed, int continues, uint64_t nr_skipped);
+/* Without workers: the state of the program's generator (torch.get_rng_state(), 5056 bytes). The
+ * next nnp_next() draws from it; what was made ahead is used if it began with the same state. On
+ * return of a batch, nnp_deal_after() has the state behind its draws. */
+int nnp_deal_state(struct nnp_loader *loader, const void *state, size_t bytes);
+int nnp_deal_after(struct nnp_loader *loader, void *state, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
