@@ -20,15 +20,21 @@ struct scene {
     double noise;
 };
 
+/* hypot() of glibc 2.35 has a version of its own, which a wheel for glibc 2.34 cannot need. */
+static double norm(double x, double y)
+{
+    return sqrt(x * x + y * y);
+}
+
 /* Signed distance to the outline of a shape of radius 1; below 0 inside. */
 static double distance_to(int label, double x, double y)
 {
-    const double along = fabs(x), across = fabs(y), length = sqrt(x * x + y * y);
+    const double along = fabs(x), across = fabs(y), length = norm(x, y);
 
     switch (label) {
     case 0: return length - 0.9;
     case 1: return fmin(fmax(along - 1, across - 0.32), fmax(across - 1, along - 0.32));
-    case 2: return fmax(length - 1, 0.8 - hypot(x - 0.55, y));
+    case 2: return fmax(length - 1, 0.8 - norm(x - 0.55, y));
     case 3: return fabs(length - 0.76) - 0.22;
     case 4: return fmax(along - 1.1, across - 0.3);
     case 5: return fmax(along, across) - 0.82;
@@ -37,7 +43,7 @@ static double distance_to(int label, double x, double y)
         const double folded = fabs(angle - wedge * floor(angle / wedge + 0.5));
         const double px = length * cos(folded), py = length * sin(folded);
         const double nx = 0.5 * cos(wedge / 2), ny = 0.5 * sin(wedge / 2); /* the notch */
-        const double ex = nx - 1.1, ey = ny, edge = hypot(ex, ey);         /* tip at (1.1, 0) */
+        const double ex = nx - 1.1, ey = ny, edge = norm(ex, ey);          /* tip at (1.1, 0) */
 
         return ((px - 1.1) * ey - py * ex) / edge;
     }
