@@ -6,6 +6,7 @@
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
 # make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; the next steps are in docs/SYSTEMD.md
+# make wheel      dist/nnpipe-VERSION-...whl, the loader for Python, which pip installs
 # make deb        dist/nnpipe_VERSION_amd64.deb, for this Debian
 CC       = gcc
 SAN      =
@@ -33,7 +34,7 @@ SHARED   = $(if $(SAN),$(B)/)libnnpipe.so.1
 # The commit and a checksum of the shared headers: $(B)/build_id.h, written only when it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
-.PHONY: all plugin demo test test-all test-long check bench dist deb install clean unit fuzz docs
+.PHONY: all plugin demo test test-all test-long check bench dist wheel deb install clean unit fuzz docs
 all: $(NNPIPE) plugin $(SHARED) docs/CONFIG.md docs/SERVICE_CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -237,6 +238,8 @@ bench: all
 
 dist: all
 	@sh scripts/dist.sh
+wheel: $(SHARED)
+	@sh scripts/wheel.sh
 
 docs/CONFIG.md: REFERENCE = config-reference
 docs/SERVICE_CONFIG.md: REFERENCE = service-reference
