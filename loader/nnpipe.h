@@ -64,7 +64,8 @@ void nnp_data_free(struct nnp_data *data); /* NULL: nothing */
  * line for each mistake; -ENOENT and others: data cannot be read; -ENOMEM. */
 int nnp_open(const char *config, const char *folder, struct nnp_data *data,
     const char *const *options, struct nnp_loader **ret_loader, char *error, size_t error_bytes);
-/* Stops the threads and frees the loader, at once or when the last batch is released. NULL:
+/* Stops the threads and frees the loader; batches that the program holds stay. A call of nnp_next()
+ * that waits in another thread ends with -EINTR; no other call may be in progress or follow. NULL:
  * nothing. */
 void nnp_close(struct nnp_loader *loader);
 /* Copies the text of the loader's last error; "": none. Returns its length. */
@@ -87,8 +88,9 @@ uint64_t nnp_fingerprint(const struct nnp_loader *loader);
 /* Waits for the next batch, at most timeout_ms (-1: without limit). 1: *ret_batch is one, to be
  * released; 0: the epoch has ended, and the next call begins the next one. Errors: -ETIMEDOUT: not
  * ready yet, call again; -EBUSY: the program holds as many batches as the option `held` allows;
- * -EBADMSG: the bad-sample policy ended the run; -EIO: storage failed; -ECHILD; -ENOMEM. After the
- * last four but -ECHILD, nnp_seek() starts again. */
+ * -EINTR: nnp_close(); -ECHILD; -EINVAL: no epoch was dealt; -EBADMSG: the bad-sample policy ended
+ * the run; -EIO and others: storage failed; -ENOMEM. After the last three nnp_seek(), or
+ * nnp_deal_epoch(), starts again. */
 int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_batch);
 /* The position: nr_batches of `epoch` were returned by nnp_next(). */
 void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_nr_batches);
@@ -96,7 +98,8 @@ void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_
 int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
 /* Writes the counters as one JSON object; returns its length, or -ENOSPC. Fields: batches, images,
  * bytes_read, bad_samples, ready (batches waiting), held, wait_seconds (of nnp_next()), readers, io,
- * cache, and `<stage>_seconds` of all readers. */
+ * cache, and `<stage>_seconds` of all readers. bytes_read and the readers' seconds count from the
+ * last start of the readers: nnp_open(), or an nnp_seek() to another place. */
 int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes);
 /* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length. */
 int nnp_bad_sample(struct nnp_loader *loader, char *text, size_t text_bytes);
@@ -132,7 +135,8 @@ struct nnp_deal {
     int workers;  /* of the DataLoader; 0: draws come from the program's own generator */
     int transforms_version;
     /* torch.exp() and torch.log() of a float32. Called within nnp_next() and nnp_deal_epoch(),
-     * rarely: where the last bits of our exp() would decide a crop, and once a logarithm. */
+     * rarely: where the last bits of our exp() would decide a crop, and once a logarithm. They may
+     * call no function of this loader, nor wait for a thread that does. */
     float (*exp)(void *context, float x);
     float (*log)(void *context, float x);
     void *context;
@@ -147,8 +151,9 @@ struct nnp_deal {
 /* Once, before nnp_deal_epoch(). -ENOTSUP: this torch draws in a way that we do not know. */
 int nnp_deal(struct nnp_loader *loader, const struct nnp_deal *deal);
 /* Begins an epoch with these samples in this order. base_seed: of the workers, whose generators
- * start anew with it; or continue: those of the epoch before (persistent workers), which first skip
- * the batches up to nr_skipped that had been dealt but not taken. */
+ * start anew with it; or continues: those of the epoch before (persistent workers), which first
+ * skip its batches up to nr_skipped that were not taken, if it was broken off. After nnp_next() has
+ * returned 0 an epoch must be dealt. */
 int nnp_deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t nr_samples,
     uint64_t base_seed, int continues, uint64_t nr_skipped);
 /* Without workers: the state of the program's generator (torch.get_rng_state(), 5056 bytes). The

@@ -191,13 +191,20 @@ struct chain {
 
 char *np_config_folder(const char *path, struct np_err *err)
 {
-    char whole[PATH_MAX], *slash;
+    char whole[PATH_MAX], above[PATH_MAX], *slash;
 
-    if (strcmp(path, "-") == 0 || !realpath(path, whole))
-        return np_try_strdup(getcwd(whole, sizeof(whole)) ? whole : ".", err);
-    slash = strrchr(whole, '/');
-    *(slash == whole ? slash + 1 : slash) = '\0';
-    return np_try_strdup(whole, err);
+    if (strcmp(path, "-") != 0 && realpath(path, whole)) {
+        slash = strrchr(whole, '/');
+        *(slash == whole ? slash + 1 : slash) = '\0';
+        return np_try_strdup(whole, err);
+    }
+    snprintf(above, sizeof(above), "%s", path);
+    if ((slash = strrchr(above, '/'))) {
+        slash[slash == above] = '\0';
+        if (realpath(above, whole))
+            return np_try_strdup(whole, err);
+    }
+    return np_try_strdup(getcwd(whole, sizeof(whole)) ? whole : ".", err);
 }
 
 /* The name for messages: relative to the file with the `base`, if that leads to the opened file,

@@ -47,6 +47,8 @@ struct nnp_data {
 
 enum np_lib_device { NP_LIB_CPU };
 
+#define NP_LIB_STEPS (1ull << 48) /* batches that a loader can make */
+
 struct np_lib_options { /* of nnp_open() */
     int set;            /* enum np_which_set */
     int rank, world;
@@ -83,11 +85,12 @@ struct nnp_loader {
     struct np_dealer *dealer; /* NULL: the order is our own */
     uint64_t epoch, taken;    /* the position */
     bool failed;              /* until nnp_seek() */
-    uint64_t nr_batches, nr_images, wait_ns, nr_bad;
 
-    /* Over error, and the changes of running, store and stat, which nnp_counters() reads. */
+    /* Over error and the counts, and the changes of running, store and stat: what nnp_error(),
+     * nnp_counters() and nnp_close() use while nnp_next() waits. Taken after `lock`. */
     pthread_mutex_t error_lock;
     struct np_err error;
+    uint64_t nr_batches, nr_images, wait_ns, nr_bad;
 };
 
 /* Starts the readers at the position. */

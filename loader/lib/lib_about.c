@@ -139,11 +139,9 @@ int nnp_bad_sample(struct nnp_loader *loader, char *text, size_t text_bytes)
     if (np_lib_is_foreign(loader))
         return -ECHILD;
     pthread_mutex_lock(&loader->lock);
-    if (loader->running && np_loader_next_bad(loader->running, &bad)) {
+    if (loader->running && np_loader_next_bad(loader->running, &bad))
         n = snprintf(
             text, text_bytes, "%s at offset %" PRIu64 ": %s", bad.path, bad.offset, bad.reason);
-        loader->nr_bad++;
-    }
     pthread_mutex_unlock(&loader->lock);
     return n;
 }

@@ -7,6 +7,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/lib/lib.h"
+#include "loader/pixels/codec.h"
 
 static int by_value(const void *left, const void *right)
 {
@@ -112,12 +113,20 @@ static int add_file(struct nnp_data *data, const char *root, const char *path,
     return np_index_add(data->index, &record, path, root, err);
 }
 
-static int take_classes(
-    struct nnp_data *data, const char *const *classes, int nr_classes, struct np_err *err)
+struct class_names {
+    struct nnp_data *data;
+    const char *const *names;
+    int nr;
+};
+
+/* For np_recover(): nodes are small memory, which ends the process where there is none. */
+static int take_classes(void *context)
 {
-    data->classes = np_node_new(NP_NODE_LIST, 0, 0);
-    for (int i = 0; i < nr_classes; i++)
-        np_node_add(data->classes, NULL, np_node_scalar(classes[i], 0, 0));
+    const struct class_names *classes = context;
+
+    classes->data->classes = np_node_new(NP_NODE_LIST, 0, 0);
+    for (int i = 0; i < classes->nr; i++)
+        np_node_add(classes->data->classes, NULL, np_node_scalar(classes->names[i], 0, 0));
     return 0;
 }
 
@@ -141,9 +150,20 @@ struct nnp_data *nnp_data_files(const char *root, const char *const *paths, cons
         code = -ENOMEM;
     if (!code)
         code = np_index_finish(data->index, &err);
-    if (!code)
-        code = take_classes(data, classes, nr_classes, &err);
+    if (!code && np_recover(take_classes, &(struct class_names){data, classes, nr_classes}) < 0)
+        code = np_err_set(&err, -ENOMEM, "out of memory for the names of %d classes", nr_classes);
     return done(data, code, &err, error, error_bytes);
+}
+
+static int check_shape(int height, int width, int channels, struct np_err *err)
+{
+    if (height >= 1 && width >= 1 && (channels == 1 || channels == 3) &&
+        (uint64_t)height * (uint64_t)width <= NP_MAX_PIXELS)
+        return 0;
+    return np_err_set(err, -EINVAL,
+        "pixels of shape (samples, %d, %d, %d): expected (samples, height, width, 1 or 3), and at "
+        "most %llu pixels a picture",
+        height, width, channels, NP_MAX_PIXELS);
 }
 
 struct nnp_data *nnp_data_pixels(const uint8_t *pixels, uint64_t nr_samples, int height, int width,
@@ -153,8 +173,10 @@ struct nnp_data *nnp_data_pixels(const uint8_t *pixels, uint64_t nr_samples, int
     struct nnp_data *data = NULL;
     struct np_err err = {0};
     int64_t *values = NULL;
-    int nr = 0, code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+    int nr = 0, code = check_shape(height, width, channels, &err);
 
+    if (!code)
+        code = new_data(labels, nr_samples, &data, &values, &nr, &err);
     for (uint64_t i = 0; !code && i < nr_samples; i++) {
         struct np_record record = {.offset = i * bytes, .bytes = bytes, .inner_bytes = bytes};
         char name[24];

@@ -42,6 +42,7 @@ struct np_dealer {
     int64_t *samples;
     uint64_t nr_samples;
     uint64_t nr_dealt; /* batches of the epoch */
+    bool has_epoch;    /* it has not ended */
 
     uint64_t next_seq, first_ready; /* ring: the batch to deal next; the one that is taken next */
     int ahead, nr_agreed;           /* without workers: batches to guess; guesses that were right */
@@ -55,6 +56,12 @@ static int batch_rows(const struct np_dealer *dealer)
 static struct dealt_batch *at(const struct np_dealer *dealer, uint64_t seq)
 {
     return &dealer->batches[seq % (uint64_t)dealer->nr_batches];
+}
+
+/* Batches of the epoch that the program has taken; nnp_next() begins to count anew at its end. */
+static uint64_t nr_taken(const struct np_dealer *dealer)
+{
+    return dealer->has_epoch ? dealer->loader->taken : dealer->nr_dealt;
 }
 
 static int nr_rngs(const struct np_dealer *dealer)
@@ -99,6 +106,16 @@ const struct np_dealt *np_dealer_rows_of(const struct np_dealer *dealer)
 int np_dealer_rows(const struct np_dealer *dealer, uint64_t seq)
 {
     return at(dealer, seq)->rows;
+}
+
+bool np_dealer_has_epoch(const struct np_dealer *dealer)
+{
+    return dealer->has_epoch;
+}
+
+void np_dealer_end_epoch(struct np_dealer *dealer)
+{
+    dealer->has_epoch = false;
 }
 
 /* --- torch's functions -------------------------------------------------------------------------- */
@@ -213,10 +230,12 @@ bool np_dealer_took(struct np_dealer *dealer, uint64_t seq)
     return !at(dealer, seq)->is_void;
 }
 
-/* Drops all batches in the ring, and sets the generators as they were before batch `from` of the
- * epoch, or moves them there. */
-static void drop(struct np_dealer *dealer, uint64_t from)
+/* Drops all batches in the ring, and sets the generators as they were before batch `taken` of the
+ * epoch, or moves them to `skipped` if that is later. */
+static void drop(struct np_dealer *dealer, uint64_t taken, uint64_t skipped)
 {
+    const uint64_t length = dealer->loader->length, end = skipped < length ? skipped : length;
+    const uint64_t from = end > taken ? end : taken;
     struct np_dealt row;
 
     for (uint64_t seq = dealer->first_ready; seq < dealer->next_seq; seq++)
@@ -260,7 +279,6 @@ static int deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_
     struct np_dealer *dealer = loader->dealer;
     const uint64_t rows = (uint64_t)loader->shape.rows;
     const uint64_t length = (nr_samples + (loader->options.drop_last ? 0 : rows - 1)) / rows;
-    const uint64_t from = nr_skipped < loader->length ? nr_skipped : loader->length;
     int code;
 
     if (!dealer || !dealer->rngs)
@@ -268,16 +286,14 @@ static int deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_
     if (loader->failed)
         np_lib_stop(loader);
     loader->failed = false;
-    if (continues && dealer->deal.workers && dealer->seeded)
-        drop(dealer, from > loader->taken ? from : loader->taken);
-    else
-        drop(dealer, loader->taken < dealer->nr_dealt ? loader->taken : dealer->nr_dealt);
+    drop(dealer, nr_taken(dealer), continues && dealer->deal.workers ? nr_skipped : 0);
     if ((code = set_epoch(dealer, samples, nr_samples, err)) < 0)
         return code;
     if (dealer->deal.workers && !(continues && dealer->seeded))
         for (int w = 0; w < dealer->deal.workers; w++)
             np_torch_seed(&dealer->rngs[w], base_seed + (uint64_t)w);
     dealer->seeded = dealer->deal.workers > 0;
+    dealer->has_epoch = true;
     loader->length = length;
     loader->taken = 0;
     return 0;
@@ -343,7 +359,7 @@ static const struct np_torch_rng *state_at(const struct np_dealer *dealer, uint6
 
 static int take_state(struct np_dealer *dealer, const void *state, size_t bytes, struct np_err *err)
 {
-    const uint64_t taken = dealer->loader->taken;
+    const uint64_t taken = nr_taken(dealer);
     struct np_torch_rng now;
 
     if (!np_torch_read(&now, state, bytes))
@@ -360,7 +376,7 @@ static int take_state(struct np_dealer *dealer, const void *state, size_t bytes,
         return 0;
     }
     if (dealer->nr_dealt > taken) { /* a guess was wrong: the program draws, too */
-        drop(dealer, taken);
+        drop(dealer, taken, 0);
         dealer->ahead = 1;
         dealer->nr_agreed = 0;
     }
@@ -396,7 +412,7 @@ int nnp_deal_after(struct nnp_loader *loader, void *state, size_t bytes)
     if (!dealer || !dealer->rngs || dealer->deal.workers || !np_torch_read(&form, state, bytes))
         return -EINVAL;
     pthread_mutex_lock(&loader->lock);
-    np_torch_write(state_at(dealer, loader->taken), state);
+    np_torch_write(state_at(dealer, nr_taken(dealer)), state);
     pthread_mutex_unlock(&loader->lock);
     return 0;
 }

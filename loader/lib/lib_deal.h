@@ -11,6 +11,9 @@ struct np_dealer *np_dealer_new(
     const struct nnp_loader *loader, int nr_batches, struct np_err *err);
 void np_dealer_free(struct np_dealer *dealer);
 const struct np_dealt *np_dealer_rows_of(const struct np_dealer *dealer); /* (nr_batches, batch) */
+/* Has an epoch begun that has not ended? Else nothing can be taken. */
+bool np_dealer_has_epoch(const struct np_dealer *dealer);
+void np_dealer_end_epoch(struct np_dealer *dealer);
 /* The readers start: returns the number of their first batch. */
 uint64_t np_dealer_start(struct np_dealer *dealer);
 /* Deals the batches that have room in the ring, and opens them. */

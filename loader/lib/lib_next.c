@@ -1,11 +1,22 @@
 /* Batches in turn, and the position. */
 #include <errno.h>
+#include <time.h>
 
 #include "loader/base/clock.h"
 #include "loader/lib/lib.h"
 #include "loader/lib/lib_deal.h"
 
 /* --- one batch ---------------------------------------------------------------------------------- */
+
+/* Bad samples of a batch: those that were replaced, and masked rows. */
+static uint64_t count_bad(const struct nnp_batch *batch)
+{
+    uint64_t n = 0;
+
+    for (int r = 0; r < batch->rows; r++)
+        n += batch->memory.about[r].attempts + (batch->memory.about[r].sample == UINT64_MAX);
+    return n;
+}
 
 /* Gives the program the content of the ring's batch, and the ring the memory of `batch`. */
 static void hand_over(struct nnp_loader *loader, struct np_batch *from, struct nnp_batch *batch)
@@ -73,6 +84,18 @@ static int take(
     return 1;
 }
 
+static void count(struct nnp_loader *loader, const struct nnp_batch *batch, uint64_t wait_ns)
+{
+    pthread_mutex_lock(&loader->error_lock);
+    loader->wait_ns += wait_ns;
+    if (batch) {
+        loader->nr_batches++;
+        loader->nr_images += (uint64_t)batch->rows;
+        loader->nr_bad += count_bad(batch);
+    }
+    pthread_mutex_unlock(&loader->error_lock);
+}
+
 /* Under the lock. */
 static int next(
     struct nnp_loader *loader, uint64_t until_ns, struct nnp_batch **ret_batch, struct np_err *err)
@@ -80,7 +103,11 @@ static int next(
     const uint64_t start_ns = np_now_ns();
     int code = 0;
 
+    if (loader->dealer && !np_dealer_has_epoch(loader->dealer))
+        return np_err_set(err, -EINVAL, "no epoch was dealt: call nnp_deal_epoch() first");
     if (loader->taken == loader->length) {
+        if (loader->dealer)
+            np_dealer_end_epoch(loader->dealer);
         loader->taken = 0;
         loader->epoch++;
         return 0;
@@ -92,13 +119,19 @@ static int next(
         code = np_lib_start(loader, err);
     if (!code)
         code = take(loader, until_ns, ret_batch, err);
-    loader->wait_ns += np_now_ns() - start_ns;
-    if (code <= 0)
-        return code;
-    loader->taken++;
-    loader->nr_batches++;
-    loader->nr_images += (uint64_t)(*ret_batch)->rows;
-    return 1;
+    loader->taken += code > 0;
+    count(loader, code > 0 ? *ret_batch : NULL, np_now_ns() - start_ns);
+    return code;
+}
+
+/* Another thread may wait in nnp_next(). -ETIMEDOUT. */
+static int lock_until(struct nnp_loader *loader, uint64_t until_ns)
+{
+    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+
+    if (until_ns == UINT64_MAX)
+        return -pthread_mutex_lock(&loader->lock);
+    return -pthread_mutex_clocklock(&loader->lock, CLOCK_MONOTONIC, &until);
 }
 
 int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_batch)
@@ -110,11 +143,12 @@ int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_b
 
     if (np_lib_is_foreign(loader))
         return -ECHILD;
-    pthread_mutex_lock(&loader->lock);
+    if ((code = lock_until(loader, until_ns)) < 0)
+        return code;
     code = next(loader, until_ns, ret_batch, &err);
-    pthread_mutex_unlock(&loader->lock);
     if (code < 0 && err.code)
         np_lib_fail(loader, &err);
+    pthread_mutex_unlock(&loader->lock); /* the last access: nnp_close() may wait for it */
     return code;
 }
 
@@ -141,7 +175,8 @@ int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches)
     pthread_mutex_lock(&loader->lock);
     if (loader->dealer)
         code = np_err_set(&err, -EINVAL, "an order that is dealt has no position: deal an epoch");
-    else if (nr_batches > loader->length || epoch >= UINT32_MAX - 1)
+    else if (nr_batches > loader->length || epoch >= UINT32_MAX - 1 ||
+             epoch >= NP_LIB_STEPS / loader->length)
         code = np_err_set(&err, -EINVAL,
             "no such position: batch %llu of epoch %llu, but an epoch has %llu batches",
             (unsigned long long)nr_batches, (unsigned long long)epoch,
@@ -155,8 +190,10 @@ int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches)
         loader->taken = nr_batches;
         loader->failed = false;
     }
+    if (code < 0)
+        np_lib_fail(loader, &err);
     pthread_mutex_unlock(&loader->lock);
-    return code < 0 ? np_lib_fail(loader, &err) : 0;
+    return code;
 }
 
 int nnp_flush(struct nnp_loader *loader)
@@ -171,6 +208,8 @@ int nnp_flush(struct nnp_loader *loader)
         note = np_loader_flush(loader->running);
     if (*note)
         np_err_set(&err, -EIO, "%s", note);
+    if (*note)
+        np_lib_fail(loader, &err);
     pthread_mutex_unlock(&loader->lock);
-    return *note ? np_lib_fail(loader, &err) : 0;
+    return *note ? -EIO : 0;
 }

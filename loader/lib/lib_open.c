@@ -18,7 +18,6 @@
 #define DEFAULT_HELD 32
 #define MAX_HELD     4096
 #define MAX_WORLD    (1 << 20)
-#define ENDLESS      (1ull << 48) /* steps */
 
 /* --- options ------------------------------------------------------------------------------------ */
 
@@ -126,17 +125,24 @@ static int parse_options(
 
 /* --- the config --------------------------------------------------------------------------------- */
 
-/* All mistakes, one a line. */
-static int report_mistakes(const struct np_report *report, char *error, size_t error_bytes)
+/* All mistakes, one a line, in the order of their lines. */
+static int report_mistakes(struct np_report *report, char *error, size_t error_bytes)
 {
     size_t n = 0;
 
+    if (report->nr_errs == 0) { /* no memory to keep the first one */
+        snprintf(error, error_bytes, "out of memory");
+        return -ENOMEM;
+    }
+    np_report_sort(report);
     for (int i = 0; i < report->nr_errs && n < error_bytes; i++) {
         char line[1100];
 
         np_err_format(&report->errs[i], line, sizeof(line));
         n += (size_t)snprintf(error + n, error_bytes - n, "%s%s", n ? "\n" : "", line);
     }
+    if (report->nr_dropped && n < error_bytes)
+        snprintf(error + n, error_bytes - n, "\nand %d more mistakes", report->nr_dropped);
     return -EINVAL;
 }
 
@@ -167,7 +173,8 @@ static int parse_config(struct nnp_loader *loader, const char *config, const cha
 {
     struct np_err err = {0};
     struct np_report report;
-    char *path = np_try_format(&err, "%s/config", folder ? folder : ".");
+    /* No such file: only its folder counts. */
+    char *path = np_try_format(&err, "%s/<config>", folder ? folder : ".");
     char *dir = path ? np_config_folder(path, &err) : NULL;
     int code = dir ? 0 : -ENOMEM;
 
@@ -176,7 +183,7 @@ static int parse_config(struct nnp_loader *loader, const char *config, const cha
         code = np_config_file_parse(config, strlen(config), path, &loader->file, &report);
     if (!code)
         parse_keys(loader, dir, &report);
-    if (report.nr_errs)
+    if (report.nr_errs || report.nr_dropped)
         code = report_mistakes(&report, error, error_bytes);
     else if (code)
         snprintf(error, error_bytes, "%s", err.code ? err.text : strerror(-code));
@@ -221,16 +228,14 @@ static int open_sets(struct nnp_loader *loader, struct np_err *err)
     return 0;
 }
 
-/* The program's own data take the place of the sets. */
-static int adopt(struct nnp_loader *loader, struct nnp_data *data, struct np_err *err)
+/* The program's own data take the place of the sets; nnp_open() takes them over when all is well. */
+static int adopt(struct nnp_loader *loader, const struct nnp_data *data, struct np_err *err)
 {
     const struct np_set_options options = {&loader->data_options, &loader->loader_options};
 
     loader->index = loader->sets.train;
     loader->labels = loader->sets.train_labels = data->labels;
     loader->sets.classes = data->classes;
-    data->labels = NULL;
-    data->classes = NULL;
     return np_sets_adopt(&options, loader->options.set == NP_SET_TRAIN, &loader->sets, err);
 }
 
@@ -259,7 +264,7 @@ static int make_order(struct nnp_loader *loader, struct np_err *err)
         order->split = split->order + (train ? split->nr_eval : 0);
     }
     loader->length = np_sampler_epoch_steps(order);
-    order->nr_steps = ENDLESS;
+    order->nr_steps = NP_LIB_STEPS;
     if (loader->length == 0 && !loader->options.dealt) /* np_sampler_new() has the words */
         return np_sampler_new(order, &(struct np_sampler *){NULL}, err);
     return 0;
@@ -311,7 +316,6 @@ static struct np_loader_config running_config(struct nnp_loader *loader)
         .train_labels = loader->labels,
         .augment = loader->chain,
         .shape = loader->shape,
-        .stat = loader->stat,
         .first_step = loader->dealer ? np_dealer_start(loader->dealer)
                                      : loader->epoch * loader->length + loader->taken,
         .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels),
@@ -321,22 +325,33 @@ static struct np_loader_config running_config(struct nnp_loader *loader)
 
 int np_lib_start(struct nnp_loader *loader, struct np_err *err)
 {
-    struct np_loader_config config;
-    struct np_allocator allocator;
+    struct np_stat *stat = np_stat_new(err);
+    struct np_block *block = stat ? np_stat_join(stat, "program", err) : NULL;
+    struct nnp_store *store =
+        block ? np_store_new(&loader->shape, loader->options.held, err) : NULL;
+    struct np_loader *running = NULL;
     int code = -ENOMEM;
 
-    loader->stat = np_stat_new(err);
-    loader->block = loader->stat ? np_stat_join(loader->stat, "program", err) : NULL;
-    loader->store = loader->block ? np_store_new(&loader->shape, loader->options.held, err) : NULL;
-    if (loader->store) {
-        allocator = np_store_allocator(loader->store);
-        config = running_config(loader);
+    if (store) {
+        const struct np_allocator allocator = np_store_allocator(store);
+        struct np_loader_config config = running_config(loader);
+
         config.allocator = &allocator;
-        code = np_loader_start(&config, &loader->running, err);
+        config.stat = stat;
+        code = np_loader_start(&config, &running, err);
     }
-    if (code)
-        np_lib_stop(loader);
-    return code;
+    if (code) {
+        np_stat_free(stat);
+        np_store_drop(store);
+        return code;
+    }
+    pthread_mutex_lock(&loader->error_lock); /* nnp_counters() reads them */
+    loader->running = running;
+    loader->stat = stat;
+    loader->store = store;
+    pthread_mutex_unlock(&loader->error_lock);
+    loader->block = block;
+    return 0;
 }
 
 void np_lib_stop(struct nnp_loader *loader)
@@ -422,11 +437,16 @@ static int open_guarded(void *context)
 int nnp_open(const char *config, const char *folder, struct nnp_data *data,
     const char *const *options, struct nnp_loader **ret_loader, char *error, size_t error_bytes)
 {
+    char spare[1200]; /* where the program wants no text */
     struct np_err err = {0};
     struct nnp_loader *loader = np_try_alloc(sizeof(*loader), &err);
     struct opening opening = {loader, data, config, folder, options, error, error_bytes};
     int code;
 
+    if (!error || error_bytes == 0) {
+        opening.error = error = spare;
+        opening.error_bytes = error_bytes = sizeof(spare);
+    }
     snprintf(error, error_bytes, "%s", err.text);
     if (!loader)
         return -ENOMEM;
@@ -434,12 +454,13 @@ int nnp_open(const char *config, const char *folder, struct nnp_data *data,
     pthread_mutex_init(&loader->lock, NULL);
     pthread_mutex_init(&loader->error_lock, NULL);
     code = np_recover(open_guarded, &opening);
-    if (code && data)
-        loader->sets.train = NULL; /* still the program's */
-    if (!code && data) {
-        data->index = NULL;
-        nnp_data_free(data);
+    if (code && data) { /* still the program's */
+        loader->sets.train = NULL;
+        loader->sets.train_labels = NULL;
+        loader->sets.classes = NULL;
     }
+    if (!code && data)
+        np_free(data); /* the loader has what it pointed to */
     if (code) {
         if (code == -ENOMEM && !*error)
             snprintf(error, error_bytes, "out of memory");
@@ -456,7 +477,13 @@ void nnp_close(struct nnp_loader *loader)
      * the loader ends with it. */
     if (!loader || np_lib_is_foreign(loader))
         return;
+    pthread_mutex_lock(&loader->error_lock); /* ends a wait of nnp_next() in another thread */
+    if (loader->running)
+        np_ring_interrupt(loader->running->ring);
+    pthread_mutex_unlock(&loader->error_lock);
+    pthread_mutex_lock(&loader->lock);
     np_lib_stop(loader);
+    pthread_mutex_unlock(&loader->lock);
     np_dealer_free(loader->dealer);
     np_formatter_free(loader->formatter);
     np_sets_fini(&loader->sets);
