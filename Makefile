@@ -1,5 +1,6 @@
 # make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found
 # make demo       a small sample set, and a network trained on it
+# make python     the Python package in build/python, for PYTHONPATH
 # make test       the fast tests; make test-all: all of them; make test-long: the campaigns, resumable
 # make check      layers, the walk, format, warnings as errors, unused public names, cppcheck
 # make SAN=address,undefined test-all      make SAN=thread test-all
@@ -25,7 +26,7 @@ LDLIBS   = $(shell pkg-config --libs $(PKGS)) -ldnnl -lgomp -lm -ldl
 RUNPATH  =
 LDFLAGS  = -pthread -rdynamic -pie -Wl,-z,relro,-z,now,-z,noexecstack $(RUNPATH) $(if $(SAN),-fsanitize=$(SAN))
 
-SRCS    := $(sort $(filter-out trainer/cuda/%,$(wildcard $(foreach room,daemon loader trainer,$(room)/*.c $(room)/*/*.c $(room)/*/*/*.c))))
+SRCS    := $(sort $(filter-out trainer/cuda/% loader/python/%,$(wildcard $(foreach room,daemon loader trainer,$(room)/*.c $(room)/*/*.c $(room)/*/*/*.c))))
 OBJS    := $(SRCS:%.c=$(B)/%.o)
 LIB      = $(B)/libnnpipe.a
 NNPIPE   = $(if $(SAN),$(B)/nnpipe,nnpipe)
@@ -34,7 +35,7 @@ SHARED   = $(if $(SAN),$(B)/)libnnpipe.so.1
 # The commit and a checksum of the shared headers: $(B)/build_id.h, written only when it changes.
 $(shell sh scripts/build_id.sh $(B)/build_id.h)
 
-.PHONY: all plugin demo test test-all test-long check bench dist wheel deb install clean unit fuzz docs
+.PHONY: all plugin python demo test test-all test-long check bench dist wheel deb install clean unit fuzz docs
 all: $(NNPIPE) plugin $(SHARED) docs/CONFIG.md docs/SERVICE_CONFIG.md
 
 $(NNPIPE): $(B)/daemon/main.o $(LIB)
@@ -51,6 +52,21 @@ $(SHARED): $(LIB) loader/nnpipe.map
 	    -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack $(if $(SAN),-fsanitize=$(SAN)) -o $@ \
 	    $(filter $(B)/loader/lib/%,$(OBJS)) $(LIB) $(shell pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg libxxhash spng) -lm
 	ln -sf $(@F) $(basename $@)
+
+# The Python package, ready for PYTHONPATH=build/python; one extension for CPython 3.11 and later.
+PYTHON   = python3
+PY       = $(B)/python/nnpipe
+PY_H     = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)
+PY_FILES := $(patsubst loader/python/%,$(B)/python/%,$(wildcard loader/python/nnpipe/*.py loader/python/nnpipe/*.pyi loader/python/nnpipe/py.typed))
+python: $(SHARED) $(PY_FILES)
+	@test -e "$(PY_H)/Python.h" && $(MAKE) -s $(PY)/_nnpipe.abi3.so || \
+	    echo "no Python package: Python.h of $(PYTHON) not found (Debian: python3-dev)"
+$(PY)/_nnpipe.abi3.so: $(wildcard loader/python/*.[ch]) loader/nnpipe.h $(SHARED) $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -I%,$(CFLAGS)) -I. -isystem $(PY_H) -fPIC -fvisibility=hidden -shared -Wl,-z,relro,-z,now \
+	    -o $@ $(filter %.c,$^) $(SHARED) -Wl,-rpath,$(abspath $(dir $(SHARED)))
+$(B)/python/%: loader/python/%
+	@mkdir -p $(@D) && cp $< $@
 
 # The service's page is embedded unchanged; dygraphs is Debian's libjs-dygraphs.
 DYGRAPHS = /usr/share/javascript/dygraphs
