@@ -8,6 +8,7 @@ build=${1:-build}
 # Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
 np_jpeg_use_plain: tests compare plain C with the vector code
+np_formatter_computes: tests ask whether values are computed or looked up
 np_vectors_limit: tests compare the instruction sets of one CPU
 np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
 np_profile_parse: fuzz_profile gives bytes
@@ -29,7 +30,6 @@ np_device_slots: a test checks the rule alone
 np_retention_is_steady: the same
 np_retention_oldest: the same
 np_loader_auto_cache: a test gives it machines of different memory
-np_sampler_ticket: tests ask which sample belongs to a row
 np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
 np_entries_nr: the decoder uses it next
