@@ -11,7 +11,8 @@ A Loader reads, decodes and augments a data set on threads of its own, and hands
 without a copy: as torch tensors where torch is imported, else as NumPy arrays, or as objects for DLPack. The order
 and the pixels depend on the config's data, `loader:` and `seed:` alone, not on the number of threads.
 
-`python -m pydoc nnpipe.Loader` is the manual of its arguments, `nnpipe help config` that of the config.
+The text of nnpipe.Loader below says what its arguments and errors are; nnpipe's docs/CONFIG.md has the keys of a
+config.
 """
 
 import sysconfig
