@@ -51,6 +51,26 @@ static const struct np_flag *find_flag(
     return NULL;
 }
 
+bool np_flag_repeats(const char *word)
+{
+    return true;
+}
+
+/* Where the flag's next value belongs; NULL after a message. */
+static const char **place_of(const char *command, const struct np_flag *flag)
+{
+    const char **place = flag->text;
+
+    if (flag->maybe != np_flag_repeats)
+        return place;
+    while (*place)
+        place++;
+    if (place - flag->text < NP_MAX_REPEATS)
+        return place;
+    fprintf(stderr, "nnpipe %s: at most %d %s are possible\n", command, NP_MAX_REPEATS, flag->name);
+    return NULL;
+}
+
 /* Returns how many words after argv[i] it used, or -1 after a message. */
 static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, bool overrides)
 {
@@ -69,8 +89,11 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, 
         fprintf(stderr, "nnpipe %s: %s takes no value\n", argv[0], flag->name);
         return -1;
     }
+    const char **place = flag->text ? place_of(argv[0], flag) : NULL;
+    if (flag->text && !place)
+        return -1;
     if (equals) {
-        *flag->text = equals + 1;
+        *place = equals + 1;
         return 0;
     }
     if (!flag->text || (flag->set && (!next || *next == '-' || !flag->maybe(next))))
@@ -79,7 +102,7 @@ static int take_flag(int argc, char **argv, int i, const struct np_flag *flags, 
         fprintf(stderr, "nnpipe %s: %s needs a value\n", argv[0], flag->name);
         return -1;
     }
-    *flag->text = next;
+    *place = next;
     return 1;
 }
 

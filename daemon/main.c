@@ -150,6 +150,7 @@ static const struct np_command commands[] = {
         "  --json           print one JSON object instead of the screen\n"},
     {"top", np_cmd_top, "[ID | RUN]", "watch the running runs, and what limits each",
         "  --once           print once and exit; the default if the output is no terminal\n"
+        "  --sweep NAME     only the runs of a sweep of the service\n"
         "  --runs DIR       show the runs in this folder (default: runs), not the "
         "service's\n" OF_SERVICE "\n"
         "Updates one line per run every second: the service's runs if a service answers, else\n"
@@ -193,9 +194,13 @@ static const struct np_command commands[] = {
         "Runs in the foreground. On SIGTERM every run writes its checkpoint; the runs continue\n"
         "when the service starts again. On SIGHUP the service reads its settings again. `nnpipe\n"
         "help service-reference` lists them; see docs/SERVICE.md.\n"},
-    {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "queue a run in the service",
+    {"submit", np_cmd_submit, "CONFIG [-o KEY=VALUE]...", "queue a run in the service, or a sweep",
         OVERRIDE
         "  --name NAME      default: the config's\n"
+        "  --sweep KEY=VALUE,VALUE...  a run for each value, named NAME-KEYVALUE; 1..5 stands for\n"
+        "                   1,2,3,4,5. Several --sweep: for each combination, at most 256. All "
+        "are\n"
+        "                   checked first; the same command again adds only missing runs\n"
         "  --priority N     -100 to 100, higher first; default 0\n"
         "  --after ID,...   start when these runs are done\n"
         "  --device NAME    default: the config's\n"
@@ -216,6 +221,7 @@ static const struct np_command commands[] = {
         "  --mine           only your runs\n"
         "  --owner USER     only runs of USER, a name or a number\n"
         "  --name PATTERN   only runs with such a name: 'cnn-*'\n"
+        "  --sweep NAME     only the runs of a sweep\n"
         "  -n N             only the newest N\n" OF_SERVICE},
     {"status", np_cmd_status, "[ID]", "show the service or one of its runs", OF_SERVICE},
     {"logs", np_cmd_logs, "ID [-f]", "print the log of a run",
@@ -292,8 +298,8 @@ static const struct hint {
     {"tune", "`nnpipe profile CONFIG --tune` tries readers, depth, prefetch, cache and io"},
     {"lr-find", "try several rates with `nnpipe train CONFIG -o optimizer.sgd.lr=0.1`"},
     {"sweep",
-        "a loop over `nnpipe submit CONFIG -o KEY=VALUE` queues one run per value, `nnpipe runs "
-        "--sort accuracy` compares them"},
+        "`nnpipe submit CONFIG --sweep KEY=VALUE,VALUE` queues one run per value, `nnpipe compare "
+        "--sweep NAME` compares them"},
     {"export", "weights are safetensors already: RUN/checkpoints/best/weights.safetensors"},
     {"serve", "`nnpipe predict` labels images; `nnpipe daemon` keeps a queue of runs"},
     {"infer", "`nnpipe predict` labels images"},

@@ -19,7 +19,7 @@ list() {
         tests/flow/service_faults.py tests/flow/service_hung.py tests/flow/service_box.py tests/flow/service_cycles.sh
     echo unit
     ls tests/fault/cuda.sh tests/flow/cuda.sh tests/flow/selftest.sh tests/cuda/*.sh tests/fuzz/*.sh
-    ls tests/golden/*.sh tests/flow/*.sh tests/flow/service*.py tests/fault/*.sh
+    ls tests/golden/*.sh tests/flow/*.sh tests/flow/service*.py tests/flow/sweep.py tests/fault/*.sh
     echo layers
 }
 quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill)\.sh|tests/fault/bad_inputs\.sh)$'

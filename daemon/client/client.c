@@ -280,3 +280,14 @@ char *np_client_escape(const char *text)
 
     return escaped ? escaped : np_strdup("");
 }
+
+char *np_client_filter(char *target, const char *key, const char *value)
+{
+    if (!value)
+        return target;
+    char *escaped = np_client_escape(value), *longer = np_format("%s&%s=%s", target, key, escaped);
+
+    np_free(escaped);
+    np_free(target);
+    return longer;
+}

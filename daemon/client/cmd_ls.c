@@ -36,25 +36,15 @@ static int print_list(const struct np_node *response, bool json, bool all, struc
     return code;
 }
 
-static void add_filter(char **target, const char *key, const char *value)
-{
-    if (!value)
-        return;
-    char *escaped = np_client_escape(value), *longer = np_format("%s&%s=%s", *target, key, escaped);
-
-    np_free(escaped);
-    np_free(*target);
-    *target = longer;
-}
-
 int np_cmd_ls(int argc, char **argv)
 {
     const char *socket = NULL;
-    const char *state = NULL, *owner = NULL, *name = NULL, *number = NULL;
+    const char *state = NULL, *owner = NULL, *name = NULL, *number = NULL, *sweep = NULL;
     bool all = false, mine = false, json = false;
     const struct np_flag flags[] = {{"--all", NULL, &all, NULL}, {"--state", &state, NULL, NULL},
         {"--owner", &owner, NULL, NULL}, {"--name", &name, NULL, NULL}, {"-n", &number, NULL, NULL},
-        {"--mine", NULL, &mine, NULL}, NP_SERVICE_FLAGS(json, socket)};
+        {"--sweep", &sweep, NULL, NULL}, {"--mine", NULL, &mine, NULL},
+        NP_SERVICE_FLAGS(json, socket)};
     struct np_node *response = NULL;
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
@@ -72,10 +62,11 @@ int np_cmd_ls(int argc, char **argv)
     if (!all && !state)
         state = NP_RUN_UNFINISHED;
     char *target = np_strdup("/v1/runs?");
-    add_filter(&target, "state", state);
-    add_filter(&target, "owner", owner);
-    add_filter(&target, "name", name);
-    add_filter(&target, "tail", number);
+    target = np_client_filter(target, "state", state);
+    target = np_client_filter(target, "owner", owner);
+    target = np_client_filter(target, "name", name);
+    target = np_client_filter(target, "sweep", sweep);
+    target = np_client_filter(target, "tail", number);
     struct np_client *client = np_client_open(socket);
     code = np_client_request_node(client, "GET", target, NULL, &response, &err);
     if (code == 0)

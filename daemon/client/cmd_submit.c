@@ -1,192 +1,28 @@
-/* `nnpipe submit CONFIG`: puts a run into the service's queue. Main thread. */
+/* `nnpipe submit CONFIG`: puts a run, or with --sweep several, into the service's queue. Main
+ * thread. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "daemon/client/client.h"
 #include "daemon/client/runs.h"
+#include "daemon/client/submission.h"
 #include "daemon/cmd.h"
-#include "daemon/service/environment.h"
 #include "loader/base/config_file.h"
 #include "loader/base/io.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
-#include "loader/base/option.h"
-#include "loader/base/text.h"
 #include "loader/base/yaml.h"
 
 #define MAX_CONFIG (1u << 20)
 #define NR_TRIES   50 /* 0.2 s apart: time for a service to restart */
 
-static bool add_text(struct np_json *json, const char *key, const char *text)
-{
-    np_json_text(json, key, text);
-    return true;
-}
-
-static bool add_whole(struct np_json *json, const char *key, const char *text)
-{
-    int64_t value = 0;
-    const bool is = np_text_int(text, INT64_MIN, INT64_MAX, &value);
-
-    np_json_int(json, key, value);
-    return is;
-}
-
-static bool add_bytes(struct np_json *json, const char *key, const char *text)
-{
-    int64_t bytes = 0;
-    const bool is = np_option_bytes(text, &bytes);
-
-    np_json_int(json, key, bytes);
-    return is && bytes > 0;
-}
-
-static bool add_cpus(struct np_json *json, const char *key, const char *text)
-{
-    double cpus = 0;
-    const bool is = np_text_real(text, 0, 1e9, &cpus);
-
-    np_json_real(json, key, cpus);
-    return is && cpus > 0;
-}
-
-static bool add_time(struct np_json *json, const char *key, const char *text)
-{
-    double seconds = 0;
-    const bool is = np_parse_span(text, &seconds);
-
-    np_json_real(json, key, seconds);
-    return is;
-}
-
-static bool add_after(struct np_json *json, const char *key, const char *text)
-{
-    int64_t id;
-    char word[32];
-
-    np_json_open(json, key, '[');
-    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
-        if (!np_run_id(word, &id))
-            return false;
-        np_json_int(json, NULL, id);
-    }
-    np_json_close(json, ']');
-    return true;
-}
-
-static const struct field {
-    const char *flag, *key; /* of the command, and of the body */
-    bool (*add)(struct np_json *json, const char *key, const char *text); /* false: invalid */
-    const char *expected;
-} fields[] = {
-    {"--name", "name", add_text, NULL},
-    {"--device", "device", add_text, NULL},
-    {"--on-end", "on_end", add_text, NULL},
-    {"--priority", "priority", add_whole, "a whole number"},
-    {"--max-retries", "max_retries", add_whole, "a whole number"},
-    {"--time-limit", "time_limit", add_time, NP_SPAN_EXPECTED},
-    {"--memory", "memory", add_bytes, "bytes as 512M or 16G"},
-    {"--cpus", "cpus", add_cpus, "a number as 4 or 0.5"},
-    {"--after", "after", add_after, "run numbers as 3,4"},
-};
-#define NR_FIELDS (sizeof(fields) / sizeof(*fields))
-
-struct submission {
-    const char *values[NR_FIELDS], *socket; /* NULL: not given */
-    bool wait, json;
-    struct np_overrides overrides;
-    /* for a config with a base: */
-    struct np_config_file file;
-    const char *path, *merged; /* its name, and the text to send; merged NULL: the file's own */
-};
-
-/* False: has printed an error. */
-static bool add_fields(struct np_json *json, const struct submission *s)
-{
-    for (size_t i = 0; i < NR_FIELDS; i++) {
-        const struct field *field = &fields[i];
-
-        if (s->values[i] && !field->add(json, field->key, s->values[i])) {
-            fprintf(stderr, "nnpipe submit: %s: expected %s, not '%s'\n", field->flag,
-                field->expected, s->values[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The run needs the environment variables that the config names. */
-static void add_environment(struct np_json *json, const struct submission *s, const char *text)
-{
-    char name[128], added[4096] = " ";
-
-    np_json_open(json, "environment", '{');
-    for (int i = -1; i < s->overrides.nr_texts; i++)
-        for (const char *at = i < 0 ? text : s->overrides.texts[i];
-             np_environment_next(&at, name, sizeof(name));) {
-            char word[130];
-            const size_t used = strlen(added), bytes = strlen(name) + 2;
-
-            snprintf(word, sizeof(word), " %s ", name);
-            if (!getenv(name) || strstr(added, word) || used + bytes > sizeof(added))
-                continue;
-            snprintf(added + used, sizeof(added) - used, "%s ", name);
-            np_json_text(json, name, getenv(name));
-        }
-    np_json_close(json, '}');
-}
-
-/* umask() returns the mask only when it sets another. */
-static int64_t own_umask(void)
-{
-    const mode_t mask = umask(0);
-
-    umask(mask);
-    return (int64_t)mask;
-}
-
-/* By a random key the service recognises a repeated submission. */
-static bool add_key(struct np_json *json)
-{
-    uint64_t random[2];
-    char key[33];
-
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return false;
-    snprintf(key, sizeof(key), "%016jx%016jx", (uintmax_t)random[0], (uintmax_t)random[1]);
-    np_json_text(json, "key", key);
-    return true;
-}
-
-static int write_body(const struct submission *s, const char *text, const char *path,
-    struct np_json *json, struct np_err *err)
-{
-    np_json_begin(json, NULL);
-    np_json_text(json, "config", text);
-    np_json_text(json, "path", path);
-    np_json_int(json, "umask", own_umask());
-    add_environment(json, s, text);
-    np_json_open(json, "overrides", '[');
-    for (int i = 0; i < s->overrides.nr_texts; i++)
-        np_json_text(json, NULL, s->overrides.texts[i]);
-    np_json_close(json, ']');
-    if (!add_fields(json, s))
-        return -EINVAL;
-    if (!add_key(json))
-        return np_err_set(err, -EIO, "the kernel returns no random numbers");
-    return np_json_end(json) ? 0 : np_err_set(err, -ENOMEM, "out of memory for the request");
-}
-
 /* A line for each problem: "FILE:LINE:COLUMN: TEXT". */
-static void print_problems(const struct submission *s, const struct np_response *response)
+static void print_problems(const struct np_submission *s, const struct np_response *response)
 {
     struct np_node *node = NULL;
 
@@ -210,8 +46,9 @@ static void print_problems(const struct submission *s, const struct np_response 
     np_node_free(node);
 }
 
-static int post(const struct submission *s, struct np_client *client, const struct np_json *body,
-    struct np_node **ret_run, struct np_err *err)
+/* *ret_known: the run was submitted before. -EINVAL: has printed the problems of the config. */
+static int post(const struct np_submission *s, struct np_client *client, const struct np_json *body,
+    struct np_node **ret_run, bool *ret_known, struct np_err *err)
 {
     struct np_response response = {0};
     int code = 0;
@@ -225,46 +62,158 @@ static int post(const struct submission *s, struct np_client *client, const stru
     }
     if (code == -EREMOTEIO && response.status == 422) {
         print_problems(s, &response);
+        *err = (struct np_err){0};
         return -EINVAL;
     }
+    *ret_known = response.status == 200;
     return code < 0 ? code : np_json_parse(response.body, response.bytes, ret_run, err);
 }
 
-static void print_submitted(const struct np_node *run, bool json)
+/* Names need no escapes: letters, digits, - _ . */
+static void print_submitted(const struct np_node *run, bool json, bool known)
 {
-    if (json)
+    const char *sweep = np_node_text(run, "sweep");
+
+    if (json && *sweep)
+        printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\", \"sweep\": \"%s\", "
+               "\"known\": %s}\n",
+            np_node_text(run, "id"), np_node_text(run, "name"), sweep, known ? "true" : "false");
+    else if (json)
         printf("{\"event\": \"submitted\", \"id\": %s, \"name\": \"%s\"}\n",
-            np_node_text(run, "id"),
-            np_node_text(run, "name")); /* needs no escapes: letters, digits, - _ . */
+            np_node_text(run, "id"), np_node_text(run, "name"));
     else
         np_run_print_state(run, false, stdout);
     fflush(stdout);
 }
 
-static int submit(const struct submission *s, const struct np_json *body, struct np_err *err)
+/* Submits one run; *ret_id: its number. */
+static int submit_job(const struct np_submission *s, const struct np_job *job,
+    struct np_client *client, int64_t *ret_id, bool *ret_known, struct np_err *err)
+{
+    struct np_json body = {0};
+    struct np_node *run = NULL;
+    int code = np_submission_write(s, job, &body, err);
+
+    if (code == 0)
+        code = post(s, client, &body, &run, ret_known, err);
+    if (code == 0) {
+        print_submitted(run, s->json, *ret_known);
+        np_run_id(np_node_text(run, "id"), ret_id);
+    }
+    np_node_free(run);
+    np_json_fini(&body);
+    return code;
+}
+
+/* Waits for the runs; returns the worst exit code. */
+static int wait_for(const struct np_submission *s, struct np_client *client, const int64_t *ids,
+    int nr, struct np_err *err)
+{
+    int worst = NP_EXIT_DONE;
+
+    for (int i = 0; i < nr; i++) {
+        struct np_node *run = NULL;
+        const int code = np_client_wait_end(client, ids[i], INFINITY, &run, err);
+
+        if (code < 0)
+            return code;
+        np_run_print_state(run, s->json, stdout);
+        worst = np_run_worse_exit(worst, np_run_exit_code(run));
+        np_node_free(run);
+    }
+    return worst;
+}
+
+/* --- a sweep ---------------------------------------------------------------------------------- */
+
+static void print_values(const struct np_submission *s, int job)
+{
+    fputs("nnpipe submit: nothing was submitted; the run of the sweep with", stderr);
+    for (int a = 0; a < s->sweep.nr_axes; a++)
+        fprintf(stderr, "%s %s", a ? "," : "", np_sweep_text(&s->sweep, job, a));
+    fputs(" is refused\n", stderr);
+}
+
+/* Has the service check all runs of the sweep; base: gets the sweep's name. */
+static int check_sweep(const struct np_submission *s, struct np_client *client,
+    char base[NP_SWEEP_NAME], struct np_err *err)
+{
+    struct np_json body = {0};
+    int code = 0;
+
+    for (int i = 0; i < s->sweep.nr_jobs && code == 0; i++) {
+        const struct np_job job = {.index = i, .check = true};
+        struct np_node *checked = NULL;
+        bool known;
+
+        code = np_submission_write(s, &job, &body, err);
+        if (code == 0 && (code = post(s, client, &body, &checked, &known, err)) < 0 &&
+            code != -ECONNREFUSED)
+            print_values(s, i);
+        if (code == 0 && i == 0)
+            snprintf(base, NP_SWEEP_NAME, "%s", np_node_text(checked, "name"));
+        np_node_free(checked);
+    }
+    np_json_fini(&body);
+    return code;
+}
+
+/* ids: an array of the sweep's jobs, to fill. */
+static int submit_jobs(const struct np_submission *s, struct np_client *client, const char *base,
+    int64_t *ids, struct np_err *err)
+{
+    char(*names)[NP_SWEEP_NAME] = np_alloc_array(NP_SWEEP_MAX_JOBS, sizeof(*names));
+    int code = 0, i = 0, nr_known = 0;
+
+    np_sweep_names(&s->sweep, base, names);
+    for (; i < s->sweep.nr_jobs && code == 0; i++) {
+        const struct np_job job = {.index = i, .name = names[i], .base = base};
+        bool known = false;
+
+        code = submit_job(s, &job, client, &ids[i], &known, err);
+        nr_known += known;
+    }
+    if (code < 0)
+        fprintf(stderr,
+            "nnpipe submit: %s of the sweep %s was not submitted; %d of its %d runs are; the same "
+            "command adds the others\n",
+            names[i - 1], base, i - 1, s->sweep.nr_jobs);
+    else if (!s->json && nr_known)
+        printf("sweep %s: %d runs, %d of them submitted before\n", base, i, nr_known);
+    else if (!s->json)
+        printf("sweep %s: %d runs; `nnpipe compare --sweep %s` compares them\n", base, i, base);
+    np_free(names);
+    return code;
+}
+
+static int submit_sweep(
+    const struct np_submission *s, struct np_client *client, int64_t *ids, struct np_err *err)
+{
+    char base[NP_SWEEP_NAME] = "";
+    const int code = check_sweep(s, client, base, err);
+
+    return code < 0 ? code : submit_jobs(s, client, base, ids, err);
+}
+
+static int submit(const struct np_submission *s, struct np_err *err)
 {
     struct np_client *client = np_client_open(s->socket);
-    struct np_node *run = NULL;
-    int64_t id = 0;
-    int code = post(s, client, body, &run, err), exit_code = NP_EXIT_DONE;
+    int64_t ids[NP_SWEEP_MAX_JOBS] = {0};
+    const int nr = s->sweep.nr_axes ? s->sweep.nr_jobs : 1;
+    bool known;
+    int code = s->sweep.nr_axes
+                   ? submit_sweep(s, client, ids, err)
+                   : submit_job(s, &(struct np_job){.index = -1}, client, &ids[0], &known, err);
 
-    if (code == 0) {
-        print_submitted(run, s->json);
-        np_run_id(np_node_text(run, "id"), &id);
-    }
-    np_node_free(run);
-    run = NULL;
-    if (code == 0 && s->wait && (code = np_client_wait_end(client, id, INFINITY, &run, err)) == 0) {
-        np_run_print_state(run, s->json, stdout);
-        exit_code = np_run_exit_code(run);
-    }
-    np_node_free(run);
-    if (code == -EINVAL) { /* print_problems() was called */
-        code = 0;
-        exit_code = NP_EXIT_USAGE;
-    }
-    return np_client_end(client, code < 0 ? code : exit_code, err);
+    fflush(stdout);
+    if (code == 0 && s->wait)
+        code = wait_for(s, client, ids, nr, err);
+    if (code == -EINVAL && !err->code) /* the problems are printed */
+        code = NP_EXIT_USAGE;
+    return np_client_end(client, code, err);
 }
+
+/* --- the command ------------------------------------------------------------------------------ */
 
 /* The file with a NUL; np_free. */
 static char *read_config(const char *path, struct np_err *err)
@@ -287,7 +236,7 @@ static char *read_config(const char *path, struct np_err *err)
 
 /* Replaces *text of a config with a base by the merged config, because the service may not be able
  * to read the base. -EINVAL: has printed the mistakes. */
-static int merge_bases(struct submission *s, const char *path, char **text, struct np_err *err)
+static int merge_bases(struct np_submission *s, const char *path, char **text, struct np_err *err)
 {
     struct np_report report;
 
@@ -310,16 +259,54 @@ static int merge_bases(struct submission *s, const char *path, char **text, stru
     return err->code;
 }
 
+static int take_sweep(struct np_submission *s, struct np_err *err)
+{
+    int code = 0;
+
+    for (int i = 0; s->axes[i] && code == 0; i++)
+        code = np_sweep_add(&s->sweep, s->axes[i], err);
+    if (code == 0 && s->overrides.nr_texts + s->sweep.nr_axes > NP_MAX_OVERRIDES)
+        code = np_err_set(err, -E2BIG, "--sweep and -o: at most %d are possible", NP_MAX_OVERRIDES);
+    return code;
+}
+
+/* Reads the config at `name` and submits it. */
+static int submit_file(struct np_submission *s, const char *name, struct np_err *err)
+{
+    char *text = read_config(name, err), place[PATH_MAX];
+    const bool input = strcmp(name, "-") == 0;
+    const char *path = text ? realpath(input ? "." : name, place) : NULL;
+    char *as = path && input ? np_format("%s/-", path) : NULL;
+    int code = NP_EXIT_USAGE;
+
+    if (!path) {
+        np_err_set(err, -errno, "%s: %s", name, strerror(errno)); /* unless it is set */
+        np_complain(err);
+        code = NP_EXIT_FAILED;
+    } else if (take_sweep(s, err) < 0 || merge_bases(s, name, &text, err) < 0) {
+        if (err->code)
+            np_complain(err);
+    } else {
+        s->text = text;
+        s->sent_path = as ? as : path;
+        code = submit(s, err);
+    }
+    np_free(as);
+    np_free(text);
+    return code;
+}
+
 int np_cmd_submit(int argc, char **argv)
 {
-    struct submission s = {.wait = false};
-    struct np_flag flags[NR_FIELDS + 4] = {
-        [NR_FIELDS] = {"--wait", NULL, &s.wait, NULL}, NP_SERVICE_FLAGS(s.json, s.socket)};
+    struct np_submission s = {.wait = false};
+    struct np_flag flags[NP_SUBMIT_FIELDS + 5] = {
+        [NP_SUBMIT_FIELDS] = {"--sweep", s.axes, NULL, np_flag_repeats},
+        [NP_SUBMIT_FIELDS + 1] = {"--wait", NULL, &s.wait, NULL},
+        NP_SERVICE_FLAGS(s.json, s.socket)};
     struct np_err err = {0};
-    struct np_json body = {0};
 
-    for (size_t i = 0; i < NR_FIELDS; i++)
-        flags[i] = (struct np_flag){fields[i].flag, &s.values[i], NULL, NULL};
+    for (int i = 0; i < NP_SUBMIT_FIELDS; i++)
+        flags[i] = (struct np_flag){np_submission_flag(i), &s.values[i], NULL, NULL};
     int nr, code = np_flags_parse(argc, argv, flags, &s.overrides, &nr);
     if (code)
         return code;
@@ -327,26 +314,8 @@ int np_cmd_submit(int argc, char **argv)
         fprintf(stderr, "nnpipe submit: expected one CONFIG, not %d\n", nr);
         return NP_EXIT_USAGE;
     }
-    char *text = read_config(argv[1], &err), place[PATH_MAX];
-    const bool input = strcmp(argv[1], "-") == 0;
-    const char *path = text ? realpath(input ? "." : argv[1], place) : NULL;
-    char *as = path && input ? np_format("%s/-", path) : NULL;
-
-    if (!path) {
-        np_err_set(&err, -errno, "%s: %s", argv[1], strerror(errno)); /* unless it is set */
-        np_complain(&err);
-        code = NP_EXIT_FAILED;
-    } else if (merge_bases(&s, argv[1], &text, &err) < 0 ||
-               write_body(&s, text, as ? as : path, &body, &err) < 0) {
-        if (err.code)
-            np_complain(&err);
-        code = NP_EXIT_USAGE;
-    } else {
-        code = submit(&s, &body, &err);
-    }
-    np_json_fini(&body);
+    code = submit_file(&s, argv[1], &err);
+    np_sweep_fini(&s.sweep);
     np_config_file_fini(&s.file);
-    np_free(as);
-    np_free(text);
     return code;
 }

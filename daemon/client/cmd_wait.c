@@ -11,15 +11,6 @@
 
 #define EXIT_TIMED_OUT 124 /* as timeout(1) */
 
-/* Orders the values of np_run_exit_code() from good to bad. */
-static int badness(int code)
-{
-    return code == NP_EXIT_FAILED    ? 3
-           : code == NP_EXIT_GAVE_UP ? 2
-           : code == NP_EXIT_STOPPED ? 1
-                                     : 0;
-}
-
 static int wait_all(
     struct np_client *client, char **words, int nr, double until_s, bool json, struct np_err *err)
 {
@@ -35,7 +26,7 @@ static int wait_all(
             return code;
         np_run_print_state(run, json, stdout);
         const int exit_code = np_run_exit_code(run);
-        worst = badness(exit_code) > badness(worst) ? exit_code : worst;
+        worst = np_run_worse_exit(worst, exit_code);
         np_node_free(run);
     }
     return worst;

@@ -97,11 +97,26 @@ int np_run_exit_code(const struct np_node *run)
                                                                     : NP_EXIT_FAILED;
 }
 
+/* Orders the values of np_run_exit_code() from good to bad. */
+static int badness(int code)
+{
+    return code == NP_EXIT_FAILED    ? 3
+           : code == NP_EXIT_GAVE_UP ? 2
+           : code == NP_EXIT_STOPPED ? 1
+                                     : 0;
+}
+
+int np_run_worse_exit(int a, int b)
+{
+    return badness(b) > badness(a) ? b : a;
+}
+
 /* --- a table ---------------------------------------------------------------------------------- */
 
 enum {
     ID,
     NAME,
+    SWEEP,
     STATE,
     OWNER,
     DEVICE,
@@ -123,6 +138,7 @@ enum {
 static const struct np_column columns[] = {
     [ID] = {"id", true, false, 0, false, 0},
     [NAME] = {"name", false, true, 0, true, 0},
+    [SWEEP] = {"sweep", false, true, 9, true, 11},
     [STATE] = {"state", false, false, 0, false, 0},
     [OWNER] = {"owner", false, false, 5, true, 8},
     [DEVICE] = {"device", false, false, 0, false, 5},
@@ -208,6 +224,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     if (np_node_get(run, "id")) {
         put_key(row, ID, run, "id");
         put_key(row, NAME, run, "name");
+        put_key(row, SWEEP, run, "sweep");
     } else { /* without a service the ID is the folder's name */
         put_key(row, ID, run, "name");
     }
@@ -246,7 +263,7 @@ void np_run_print_json(const struct np_node *run, FILE *out)
         {"priority", "priority"}, {"after", "after"}, {"max_retries", "max_retries"},
         {"retries", "retries"}, {"attempts", "attempts"}, {"exit_code", "exit_code"},
         {"time_limit", "time_limit"}, {"ran", "ran"}, {"memory", "memory"}, {"cpus", "cpus"},
-        {"overrides", "overrides"}, {"on_end", "on_end"}};
+        {"overrides", "overrides"}, {"on_end", "on_end"}, {"sweep", "sweep"}};
     const struct np_progress progress = progress_of(run);
     struct np_json json = {0};
 
@@ -366,6 +383,8 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     if (*np_node_text(run, "reason"))
         print_key(out, "reason", run, "reason");
     print_progress(out, run);
+    if (*np_node_text(run, "sweep"))
+        print_key(out, "sweep", run, "sweep");
     print_key(out, "owner", run, "owner");
     print_key(out, "config", run, "path");
     print_key(out, "folder", run, "dir");

@@ -14,6 +14,8 @@ bool np_run_is_finished(const struct np_node *run);
 /* The exit code for a finished run: 0 done, 1 failed, 74 failed after a last attempt that had
  * ended with a checkpoint, 75 stopped or timeout. */
 int np_run_exit_code(const struct np_node *run);
+/* The worse of two such codes: 1, then 74, 75, 0. */
+int np_run_worse_exit(int a, int b);
 
 /* Parses a run number, above 0. */
 bool np_run_id(const char *text, int64_t *ret_id);

@@ -24,6 +24,7 @@
 
 struct top {
     struct np_client *client; /* NULL: there is no service */
+    const char *sweep;        /* show only its runs; NULL: all */
     const char *runs;         /* the folder of runs if there is no service */
     bool live, json, colour;
     bool folders_only; /* --runs was given: do not look for a service */
@@ -130,8 +131,10 @@ static int read_runs(struct top *top, struct np_err *err)
 
     if (top->client) {
         np_client_if_changed(top->client, top->response ? top->tag : "");
-        code = np_client_request(
-            top->client, "GET", "/v1/runs?state=" NP_RUN_UNFINISHED, NULL, &response, err);
+        char *target =
+            np_client_filter(np_strdup("/v1/runs?state=" NP_RUN_UNFINISHED), "sweep", top->sweep);
+        code = np_client_request(top->client, "GET", target, NULL, &response, err);
+        np_free(target);
         if (code == 0 && response.status != 304)
             code = np_json_parse(response.body, response.bytes, &node, err);
     } else {
@@ -447,7 +450,8 @@ int np_cmd_top(int argc, char **argv)
     const char *socket = NULL;
     bool once = false;
     const struct np_flag flags[] = {{"--runs", &top.runs, NULL, NULL},
-        {"--once", NULL, &once, NULL}, NP_SERVICE_FLAGS(top.json, socket)};
+        {"--once", NULL, &once, NULL}, {"--sweep", &top.sweep, NULL, NULL},
+        NP_SERVICE_FLAGS(top.json, socket)};
     struct np_err err = {0};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
@@ -457,6 +461,8 @@ int np_cmd_top(int argc, char **argv)
         fprintf(stderr, "nnpipe top: expected at most one ID or RUN, not %d\n", nr);
         return NP_EXIT_USAGE;
     }
+    if (top.sweep && top.runs)
+        return np_usage("top", "--sweep is for the runs of a service, --runs for folders");
     top.folders_only = top.runs != NULL;
     top.runs = top.runs ? top.runs : "runs";
     top.live = isatty(STDOUT_FILENO) && !once && !top.json;
@@ -468,7 +474,9 @@ int np_cmd_top(int argc, char **argv)
         snprintf(top.open, sizeof(top.open), "%s", dir);
         np_free(dir);
     }
-    code = refresh(&top, &err);
+    code = !top.sweep || top.client ? refresh(&top, &err)
+                                    : np_err_set(&err, -ECONNREFUSED,
+                                          "--sweep: no service answers; see `nnpipe help top`");
     if (code == 0 && *top.open && !run_of(&top, top.open))
         code = np_err_set(&err, -ENOENT, "there is no run %s; `nnpipe %s` shows them", top.open,
             top.client ? "ls --all" : "runs");

@@ -36,8 +36,8 @@ enum statement {
 
 static const char *const sql[NR_STATEMENTS] = {
     [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
-            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user, on_end)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user, on_end,"
+            " sweep) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
@@ -52,7 +52,7 @@ static const char *const sql[NR_STATEMENTS] = {
     [READ] = "SELECT id, key, name, uid, gid, path, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
              " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind, umask,"
-             " told, user, on_end FROM runs ORDER BY id",
+             " told, user, on_end, sweep FROM runs ORDER BY id",
     [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
@@ -103,6 +103,8 @@ static const char *const versions[] = {
     " STRICT;",
     /* 5: a run's own on_end command */
     "ALTER TABLE runs ADD COLUMN on_end TEXT;",
+    /* 6: the sweep that a run belongs to */
+    "ALTER TABLE runs ADD COLUMN sweep TEXT NOT NULL DEFAULT '';",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
@@ -382,6 +384,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_text(add, &at, entry->reason);
     bind_text(add, &at, entry->user);
     bind_text(add, &at, entry->on_end);
+    bind_text(add, &at, entry->sweep);
     return step(queue, ADD, NULL, "written", err);
 }
 
@@ -577,6 +580,7 @@ static int read_entry(
     entry->notified = sqlite3_column_int(row, at++) != 0;
     copy(entry->user, sizeof(entry->user), column(row, &at));
     entry->on_end = copy_of(row, &at, &none);
+    copy(entry->sweep, sizeof(entry->sweep), column(row, &at));
     if (none.code)
         return np_err_set(err, none.code, "%s", none.text);
     if (state < 0)

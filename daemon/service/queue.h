@@ -40,10 +40,11 @@ extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
 
 struct np_entry {
     /* all char *: np_free */
-    int64_t id;    /* from 1 on, never reused */
-    char key[40];  /* the client's: a repeated submission with it gets the same run; "": none */
-    char name[64]; /* letters, digits, - _ . */
-    uid_t uid;     /* the submitter's */
+    int64_t id;     /* from 1 on, never reused */
+    char key[40];   /* the client's: a repeated submission with it gets the same run; "": none */
+    char name[64];  /* letters, digits, - _ . */
+    char sweep[64]; /* name of the sweep that it belongs to, as name; "": none */
+    uid_t uid;      /* the submitter's */
     gid_t gid;
     char user[40]; /* the submitter's name; "": not known yet, or none */
     char *path;    /* of the config, as submitted */

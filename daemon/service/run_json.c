@@ -85,6 +85,7 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
 
     np_json_int(json, "id", entry->id);
     np_json_text(json, "name", entry->name);
+    np_json_text(json, "sweep", *entry->sweep ? entry->sweep : NULL);
     np_json_text(json, "state", np_entry_states[entry->state]);
     np_json_text(json, "owner", whole ? np_book_owner(service, entry) : "");
     np_json_real(json, "uid", whole ? (double)entry->uid : NAN);

@@ -9,18 +9,26 @@
 #include "daemon/service/service_limits.h"
 #include "loader/base/mem.h"
 
-int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
-    bool *ret_known, struct np_err *err)
+int np_service_may_submit(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err)
 {
-    struct np_entry added = *entry;
-    int code;
-
     for (int i = 0; i < entry->nr_after; i++)
         if (!np_book_run(service, entry->after[i]))
             return np_err_set(
                 err, -ENOENT, "after: there is no run %lld", (long long)entry->after[i]);
     if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
         return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
+    return 0;
+}
+
+int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
+    bool *ret_known, struct np_err *err)
+{
+    struct np_entry added = *entry;
+    int code = np_service_may_submit(service, entry, err);
+
+    if (code < 0)
+        return code;
     if ((code = np_service_may_queue(service, entry->uid, err)) < 0)
         return code;
     if ((code = np_book_make_room(service, err)) < 0)

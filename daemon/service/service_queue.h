@@ -11,6 +11,9 @@
  * np_service_may_queue(). */
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
     bool *ret_known, struct np_err *err);
+/* Would np_service_submit() know its device and the runs in after? -ENODEV, -ENOENT. */
+int np_service_may_submit(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err);
 /* -EALREADY: the run has this state or is about to; -EINVAL: it has finished. */
 int np_service_stop(struct np_service *service, struct np_service_run *run, struct np_err *err);
 int np_service_pause(struct np_service *service, struct np_service_run *run, struct np_err *err);

@@ -8,7 +8,7 @@
 
 #include "loader/base/err.h"
 
-#define NP_TABLE_MAX_COLUMNS 16
+#define NP_TABLE_MAX_COLUMNS 20
 #define NP_TABLE_CELL        64 /* bytes of a cell, its end included */
 
 struct np_column {

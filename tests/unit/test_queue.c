@@ -62,6 +62,7 @@ static struct np_entry entry_of(const char *key)
 
     snprintf(entry.key, sizeof(entry.key), "%s", key);
     snprintf(entry.name, sizeof(entry.name), "cnn");
+    snprintf(entry.sweep, sizeof(entry.sweep), "net");
     return entry;
 }
 
@@ -134,6 +135,7 @@ Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fin
     cr_assert_str_eq(seen.last.dir, "/runs/cnn-1");
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.on_end, "mail ann");
+    cr_assert_str_eq(seen.last.sweep, "net");
     cr_assert_str_eq(seen.last.assigned, "cuda:1");
     cr_assert_str_eq(seen.last.process, "12 345 6-7");
     cr_assert_str_eq(seen.last.user, "ann");
@@ -201,7 +203,8 @@ Test(queue, a_queue_of_the_first_release_is_read, .init = set_up, .fini = tear_d
     cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
     cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
-              !seen.last.overrides && !seen.last.on_end && !*seen.last.process && !*seen.last.kind);
+              !seen.last.overrides && !seen.last.on_end && !*seen.last.process && !*seen.last.kind &&
+              !*seen.last.sweep);
     np_entry_fini(&seen.last);
 }
 

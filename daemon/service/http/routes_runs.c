@@ -25,8 +25,8 @@ static bool is_of(const struct np_service *service, const struct np_entry *entry
 
 struct filter {
     const struct np_service *service;
-    unsigned states;          /* one bit each; 0: any */
-    const char *owner, *name; /* name: a pattern; NULL: any */
+    unsigned states;                  /* one bit each; 0: any */
+    const char *owner, *name, *sweep; /* name: a pattern; NULL: any */
     int64_t after, limit, tail;
 };
 
@@ -35,7 +35,8 @@ static bool passes(const struct filter *filter, const struct np_entry *entry)
     return entry->id > filter->after &&
            (!filter->states || (filter->states & 1u << entry->state)) &&
            (!filter->owner || is_of(filter->service, entry, filter->owner)) &&
-           (!filter->name || fnmatch(filter->name, entry->name, 0) == 0);
+           (!filter->name || fnmatch(filter->name, entry->name, 0) == 0) &&
+           (!filter->sweep || strcmp(filter->sweep, entry->sweep) == 0);
 }
 
 /* False: answered with 400. */
@@ -44,6 +45,7 @@ static bool take_filter(struct np_call *call, struct filter *filter)
     *filter = (struct filter){.service = call->routes->service,
         .owner = np_http_query(call->request, "owner"),
         .name = np_http_query(call->request, "name"),
+        .sweep = np_http_query(call->request, "sweep"),
         .limit = INT64_MAX,
         .tail = INT64_MAX};
     if (filter->name && strlen(filter->name) > MAX_PATTERN) {

@@ -162,6 +162,7 @@ static const char *take_body(
 {
     const char *name = np_body_text(body, "name", "", 63), *key = np_body_text(body, "key", "", 32);
     const char *device = np_body_text(body, "device", "", 31);
+    const char *sweep = np_body_text(body, "sweep", "", 63);
     const char *on_end = np_body_text(body, "on_end", "", NP_HOOK_MAX_BYTES);
     size_t bytes;
 
@@ -175,6 +176,10 @@ static const char *take_body(
         return "\"overrides\": a list of at most 64 texts, each KEY=VALUE";
     if (!name || (np_node_get(body, "name") && !is_name(name)))
         return "\"name\": letters, digits, - _ . , at most 63";
+    if (!sweep || (np_node_get(body, "sweep") && !is_name(sweep)))
+        return "\"sweep\": letters, digits, - _ . , at most 63";
+    if (np_node_get(body, "check") && !np_body_bool(body, "check", &check->only))
+        return "\"check\": true or false";
     if (!key || (np_node_get(body, "key") && !is_key(key)))
         return "\"key\": 32 hex digits";
     if (!device || (np_node_get(body, "device") && !is_device(device)))
@@ -201,6 +206,7 @@ static const char *take_body(
     if (!take_after(body, entry))
         return "\"after\": a list of at most 16 runs";
     snprintf(entry->name, sizeof(entry->name), "%s", name);
+    snprintf(entry->sweep, sizeof(entry->sweep), "%s", sweep);
     snprintf(entry->key, sizeof(entry->key), "%s", key);
     snprintf(entry->device, sizeof(entry->device), "%s", device);
     return NULL;
@@ -322,6 +328,27 @@ static bool take_answer(const struct np_node *answer, struct np_entry *entry)
     return true;
 }
 
+/* A submission with "check": nothing is queued. */
+static void answer_checked(struct np_call *call, const struct np_entry *entry)
+{
+    struct np_json *json = &call->routes->json;
+    struct np_err err = {0};
+
+    if (entry->config && np_answer_too_large(call, "the resolved config", entry->config))
+        return;
+    const int code = np_service_may_submit(call->routes->service, entry, &err);
+    if (code == -ENODEV) {
+        answer_problems(call, entry->path, err.text, NULL);
+    } else if (!np_answer_failed(call, code, &err)) {
+        np_json_begin(json, NULL);
+        np_json_bool(json, "ok", true);
+        np_json_text(json, "name", entry->name);
+        np_json_text(json, "device", entry->device);
+        np_json_text(json, "reason", entry->reason);
+        np_answer_json(call, 200);
+    }
+}
+
 static void submit(struct np_call *call, const struct np_entry *entry)
 {
     struct np_err err = {0};
@@ -368,6 +395,8 @@ static void answer_check(
         problems = NULL;
     if (wrong)
         answer_problems(call, wait->entry.path, wrong, problems);
+    else if (wait->check.only)
+        answer_checked(call, &wait->entry);
     else
         submit(call, &wait->entry);
 }
@@ -427,7 +456,7 @@ static bool is_within_limits(
     if (np_answer_too_large(call, "the config", check->config) ||
         np_answer_high_priority(call, entry->priority, INT64_MIN))
         return false;
-    const int code = np_service_may_queue(service, entry->uid, &err);
+    const int code = check->only ? 0 : np_service_may_queue(service, entry->uid, &err);
     return !np_answer_failed(call, code, &err);
 }
 
@@ -435,7 +464,7 @@ void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
         "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
-        "on_end", NULL};
+        "on_end", "sweep", "check", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* In a user's own service every run belongs to that user, even if root submits it. */
