@@ -1,13 +1,23 @@
 /* Sets that the program names itself: files with labels, or pixels in memory. */
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/lib/lib.h"
+#include "loader/lib/lib_spread.h"
 #include "loader/pixels/codec.h"
+#include "loader/source/entries_file.h"
+#include "loader/source/source.h"
 
 static int by_value(const void *left, const void *right)
 {
@@ -96,21 +106,73 @@ static struct nnp_data *done(
     return NULL;
 }
 
-static int add_file(struct nnp_data *data, const char *root, const char *path,
-    const struct np_record *labelled, struct np_err *err)
+struct listing {
+    const char *root;
+    const char *const *paths;
+    const int64_t *labels;
+    uint64_t nr_samples;
+    uint32_t *bytes; /* of each file */
+};
+
+/* For np_spread(). A file that is missing is a bad sample when its turn comes, as in the program's
+ * own loader. */
+static int examine(void *context, uint64_t first, uint64_t end, struct np_err *err)
 {
-    struct np_record record = *labelled;
+    const struct listing *listing = context;
     char whole[4096];
     struct stat st;
 
-    if (snprintf(whole, sizeof(whole), "%s/%s", root, path) >= (int)sizeof(whole))
-        return np_err_set(err, -ENAMETOOLONG, "%.200s/%.200s: a path of over %zu bytes", root, path,
-            sizeof(whole) - 1);
-    /* A file that is missing is a bad sample when its turn comes, as in the program's own loader. */
-    if (stat(whole, &st) < 0)
-        st.st_size = 0;
-    record.bytes = record.inner_bytes = st.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st.st_size;
-    return np_index_add(data->index, &record, path, root, err);
+    for (uint64_t i = first; i < end; i++) {
+        if (snprintf(whole, sizeof(whole), "%s/%s", listing->root, listing->paths[i]) >=
+            (int)sizeof(whole))
+            return np_err_set(err, -ENAMETOOLONG, "%.200s/%.200s: a path of over %zu bytes",
+                listing->root, listing->paths[i], sizeof(whole) - 1);
+        if (stat(whole, &st) < 0)
+            st.st_size = 0;
+        listing->bytes[i] = st.st_size > UINT32_MAX ? UINT32_MAX : (uint32_t)st.st_size;
+    }
+    return 0;
+}
+
+/* Adds all files to the index. values: the nr labels that there are, in order. */
+static int add_files(struct nnp_data *data, struct listing *listing, const int64_t *values, int nr,
+    struct np_err *err)
+{
+    int code = np_spread(listing->nr_samples, examine, listing, err);
+
+    for (uint64_t i = 0; !code && i < listing->nr_samples; i++) {
+        struct np_record record = {.bytes = listing->bytes[i], .inner_bytes = listing->bytes[i]};
+
+        set_label(&record, values, nr, listing->labels[i]);
+        code = np_index_add(data->index, &record, listing->paths[i], listing->root, err);
+    }
+    if (!code && !(data->index->root = np_try_strdup(listing->root, err)))
+        code = -ENOMEM;
+    return code ? code : np_index_finish(data->index, err);
+}
+
+/* The place in the cache folder for sizes and entries of the pictures. An empty file there, until
+ * sizes are known, has the time of the last use. Without a place, or on a failure, nothing is
+ * kept. */
+static int find_place(struct nnp_data *data, const char *root)
+{
+    char whole[PATH_MAX];
+    struct np_err err = {0};
+    const char *real = realpath(root, whole) ? whole : root;
+    char *place = np_source_place(XXH64(real, strlen(real), np_entries_set(data->index)), &err);
+    int fd = -1;
+
+    if (place && np_make_parent(place, &err) == 0)
+        fd = open(place, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        futimens(fd, NULL);
+        close(fd);
+    } else {
+        np_free(place);
+        place = NULL;
+    }
+    data->index->cached = place;
+    return err.code == -ENOMEM ? -ENOMEM : 0;
 }
 
 struct class_names {
@@ -137,19 +199,18 @@ struct nnp_data *nnp_data_files(const char *root, const char *const *paths, cons
     struct nnp_data *data = NULL;
     struct np_err err = {0};
     int64_t *values = NULL;
-    int nr = 0, code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+    struct listing listing = {
+        root, paths, labels, nr_samples, np_try_array(nr_samples, sizeof(uint32_t), &err)};
+    int nr = 0, code = listing.bytes ? 0 : -ENOMEM;
 
-    for (uint64_t i = 0; !code && i < nr_samples; i++) {
-        struct np_record record = {0};
-
-        set_label(&record, values, nr, labels[i]);
-        code = add_file(data, root, paths[i], &record, &err);
-    }
-    np_free(values);
-    if (!code && !(data->index->root = np_try_strdup(root, &err)))
-        code = -ENOMEM;
     if (!code)
-        code = np_index_finish(data->index, &err);
+        code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+    if (!code)
+        code = add_files(data, &listing, values, nr, &err);
+    np_free(values);
+    np_free(listing.bytes);
+    if (!code && find_place(data, root) < 0)
+        code = np_err_set(&err, -ENOMEM, "out of memory for the place of a set's sizes");
     if (!code && np_recover(take_classes, &(struct class_names){data, classes, nr_classes}) < 0)
         code = np_err_set(&err, -ENOMEM, "out of memory for the names of %d classes", nr_classes);
     return done(data, code, &err, error, error_bytes);

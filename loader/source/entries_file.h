@@ -1,4 +1,4 @@
-/* The segment files of the store of entries. For entries*.c alone.
+/* The segment files of the store of entries. For entries*.c alone, but for np_entries_set().
  *
  * INDEX.entries/XXXXXXXX.segment, numbered upwards in hexadecimal: of two records of one sample the
  * one in the higher number counts. Little-endian: struct np_segment_header; the records, each at a

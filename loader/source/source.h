@@ -98,5 +98,9 @@ bool np_match(const char *pattern, const char *text);
  * nnpipe-UID in $TMPDIR or /tmp, created if missing. -EPERM: another user owns that folder or can
  * write to it. *ret_dir: np_free. */
 int np_cache_dir(const struct np_source_options *options, char **ret_dir, struct np_err *err);
+/* Where the cache folder has the index, or what else is kept, of a set that a program names itself;
+ * hash identifies the set. Like an index, it is removed when it was not used for long. np_free.
+ * NULL: there is no cache folder, or -ENOMEM. */
+char *np_source_place(uint64_t hash, struct np_err *err);
 
 #endif

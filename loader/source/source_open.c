@@ -199,6 +199,19 @@ static char *name_cached(const struct np_source_options *options, const char *ca
     return name;
 }
 
+char *np_source_place(uint64_t hash, struct np_err *err)
+{
+    char *cache = NULL, *folder = NULL, *place = NULL;
+
+    if (np_cache_dir(NULL, &cache, err) == 0)
+        folder = index_folder(cache, err);
+    if (folder)
+        place = np_try_format(err, "%s/files.%016llx.npidx", folder, (unsigned long long)hash);
+    np_free(cache);
+    np_free(folder);
+    return place;
+}
+
 /* All files of a set, that of the labels included. */
 static int find_files(
     const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)

@@ -1,0 +1,13 @@
+/* Width and height of a picture from the few bytes of its file that have them. */
+#ifndef NP_LIB_HEADER_H
+#define NP_LIB_HEADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reads the headers of JPEG and PNG files: 4 KiB at the start, and for a JPEG as much at each place
+ * that a long segment (EXIF, ICC) leads to. False: another format, or anything unusual; the decoder
+ * decides. A decoder that opens the picture finds the same size. Blocks on the disk; any thread. */
+bool np_header_size(int fd, int32_t *ret_width, int32_t *ret_height);
+
+#endif
