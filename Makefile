@@ -1,4 +1,4 @@
-# make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found
+# make            ./nnpipe, and ./libnnpipe-cuda.so where nvcc and cuDNN are found (libnnpipe-cuda-rows.so: nvcc)
 # make demo       a small sample set, and a network trained on it
 # make python     the Python package in build/python, for PYTHONPATH
 # make test       the fast tests; make test-all: all of them; make test-long: the campaigns, resumable
@@ -96,15 +96,19 @@ GENCODE     = $(foreach a,$(CUDA_KNOWN),-gencode arch=compute_$a,code=sm_$a) \
 ifneq ($(NVCC),)
 $(shell mkdir -p build/cuda && echo "$(CUDA_KNOWN)" | cmp -s - build/cuda/archs || echo "$(CUDA_KNOWN)" >build/cuda/archs)
 endif
-CUDA_FLAGS  = -isystem $(CUDNN) -isystem $(TOOLKIT)/include
+CUDA_FLAGS  = $(addprefix -isystem ,$(CUDNN)) -isystem $(TOOLKIT)/include
 CUDA_LIBS   = $(addprefix -L,$(wildcard $(TOOLKIT)/lib64 $(TOOLKIT)/lib $(TOOLKIT)/targets/x86_64-linux/lib)) \
               -lcudart_static -ldl -lrt -lpthread
 CUDA_OBJS  := $(patsubst trainer/cuda/%.c,build/cuda/%.o,$(wildcard trainer/cuda/*.c)) \
               $(patsubst trainer/cuda/%.cu,build/cuda/%.cu.o,$(wildcard trainer/cuda/*.cu))
-ifneq ($(and $(NVCC),$(CUDNN)),)
-plugin: $(if $(SAN),,libnnpipe-cuda.so)
-libnnpipe-cuda.so: $(CUDA_OBJS)
-	$(CC) -shared -Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack -Wl,--exclude-libs,ALL -o $@ $^ $(CUDA_LIBS)
+# libnnpipe's plugin needs neither cuDNN nor a program around it: it has its own copy of what it calls.
+PLUGIN_LINK = $(CC) -shared -Wl,-z,nodelete,-z,relro,-z,now,-z,noexecstack
+ROWS_BASE   = $(B)/loader/base/err.o $(B)/loader/base/mem.o
+ROWS_MAP    = trainer/cuda/rows/plugin.map
+ifneq ($(NVCC),)
+plugin: $(if $(SAN),,libnnpipe-cuda-rows.so)
+libnnpipe-cuda-rows.so: $(addprefix build/cuda/,rows/rows_cuda.o rows/kernels_format.cu.o gpu_cuda.o) $(ROWS_BASE) $(ROWS_MAP)
+	$(PLUGIN_LINK) -Wl,--version-script=$(ROWS_MAP) -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 build/cuda/%.o: trainer/cuda/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
@@ -113,6 +117,11 @@ build/cuda/%.cu.o: trainer/cuda/%.cu build/cuda/archs
 	@mkdir -p $(@D)
 	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra,-Wno-unused-parameter -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
+endif
+ifneq ($(and $(NVCC),$(CUDNN)),)
+plugin: $(if $(SAN),,libnnpipe-cuda.so)
+libnnpipe-cuda.so: $(CUDA_OBJS)
+	$(PLUGIN_LINK) -Wl,--exclude-libs,ALL -o $@ $^ $(CUDA_LIBS)
 else
 plugin:
 	@echo "no CUDA plugin: $(if $(NVCC),cuDNN's headers,nvcc) not found$(if $(NVCC), (CUDNN_INCLUDE=FOLDER names the one of cudnn.h)); the CPU device is complete without it"
@@ -124,17 +133,17 @@ endif
 # GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
+EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
 EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
 EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
 CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
+EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
            $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
-$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
@@ -165,6 +174,10 @@ $(B)/tests/emu/libcudart-emu.so: $(EMU_RT)
 $(B)/tests/emu/libnnpipe-cuda.so: $(EMU_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
+EMU_ROWS = $(addprefix $(B)/emu/,rows/rows_cuda.o rows/kernels_format.cu.o gpu_cuda.o)
+$(B)/tests/emu/libnnpipe-cuda-rows.so: $(EMU_ROWS) $(ROWS_BASE) $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK) -Wl,-z,nodelete -Wl,--version-script=$(ROWS_MAP) -lstdc++
 $(B)/tests/emu/libcudnn.so.9: $(EMU_DNN) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK)
@@ -268,6 +281,7 @@ UNITS    = $(DESTDIR)$(PREFIX)/lib/systemd
 install: all
 	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe
 	test ! -e libnnpipe-cuda.so || install -Dm755 libnnpipe-cuda.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda.so
+	test ! -e libnnpipe-cuda-rows.so || install -Dm755 libnnpipe-cuda-rows.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda-rows.so
 	install -Dm644 docs/nnpipe.1 $(DESTDIR)$(PREFIX)/share/man/man1/nnpipe.1
 	install -Dm644 docs/nnpipe-daemon.8 $(DESTDIR)$(PREFIX)/share/man/man8/nnpipe-daemon.8
 	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
@@ -283,6 +297,6 @@ deb: all
 	@sh scripts/deb/build.sh
 
 clean:
-	rm -rf build build-* dist nnpipe libnnpipe-cuda.so
+	rm -rf build build-* dist nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so
 
--include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

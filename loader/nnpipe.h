@@ -57,11 +57,16 @@ void nnp_data_free(struct nnp_data *data); /* NULL: nothing */
  *   layout=nhwc|nchw         (nhwc)
  *   drop_last=yes|no         an epoch's last batch, if it is not full: left out, or short (no)
  *   held=N                   the number of batches that the program may hold at a time (32)
- *   device=cpu|cuda:N        where the images are (cpu); labels are always in host memory
+ *   device=cpu|cuda:N        where the images are (cpu); labels are always in host memory. cuda:N
+ *                            needs libnnpipe-cuda-rows.so: beside libnnpipe.so, in nnpipe/ or
+ *                            ../lib/nnpipe/ from there, on the library path, or the file that the
+ *                            environment's NNPIPE_CUDA_PLUGIN names. Memory of cpu is never
+ *                            registered with CUDA
  *   order=own|dealt          dealt: nnp_deal() names each sample (own)
  * Opens the sets, starts the reader threads. May list a set or unpack an archive, which takes long.
  * *ret_loader: to be closed. Errors (loader unchanged): error has the text; -EINVAL: the config, one
- * line for each mistake; -ENOENT and others: data cannot be read; -ENOMEM. */
+ * line for each mistake; -ENODEV: no such GPU, or what must be installed; -ENOENT and others: data
+ * cannot be read; -ENOMEM. */
 int nnp_open(const char *config, const char *folder, struct nnp_data *data,
     const char *const *options, struct nnp_loader **ret_loader, char *error, size_t error_bytes);
 /* Stops the threads and frees the loader; batches that the program holds stay. A call of nnp_next()
@@ -112,19 +117,25 @@ uint64_t nnp_batch_epoch(const struct nnp_batch *batch);
 uint64_t nnp_batch_number(const struct nnp_batch *batch); /* in its epoch, from 0 */
 int nnp_batch_nr_bad(const struct nnp_batch *batch); /* rows that are bad and were not replaced */
 /* (rows, height, width, channels) or (rows, channels, height, width), dense. The program may write
- * to it. */
+ * to it. device=cuda:N: an address of the GPU's, for streams that nnp_batch_use() was called with. */
 void *nnp_batch_images(const struct nnp_batch *batch);
 int64_t *nnp_batch_labels(const struct nnp_batch *batch); /* (rows); -1: no class */
 /* The sample of a row: its number in the set. UINT64_MAX: it was bad, and the row is all 0. */
 uint64_t nnp_batch_sample(const struct nnp_batch *batch, int row);
 /* One more owner; each owner releases once. The memory is used again after the last release. Atomic
- * counts, nothing else: safe in a destructor, without a lock held or in an exiting process. */
+ * counts, nothing else: safe in a destructor, without a lock held or in an exiting process. With
+ * device=cuda:N the last release also records events on the streams of nnp_batch_use(); after
+ * nnp_close() the last release of all frees the GPU's memory, and waits for the work there. */
 void nnp_batch_retain(struct nnp_batch *batch);
 void nnp_batch_release(struct nnp_batch *batch);
-/* device=cuda:N. Makes a cudaStream_t of the program wait until the images are there; the last
- * release makes our next copy into the memory wait for what was queued on that stream until then.
- * -ENOTSUP: the images are in host memory. */
+/* device=cuda:N. Makes a cudaStream_t of the program (NULL: the default one; those of the driver and of
+ * any runtime library are the same) wait until the images are there, and remembers it until the last
+ * release: our next copy into the memory waits for what was queued on the stream until then. So the
+ * stream must live until then, too, and each stream that works on the images is named once; nnp_next()
+ * itself does not wait for the copy. -ENOTSUP: the images are in host memory; -EIO: CUDA refused. */
 int nnp_batch_use(struct nnp_batch *batch, void *stream);
+/* Copies the text of the last error of nnp_batch_use() for this batch. Returns its length. */
+size_t nnp_batch_error(struct nnp_batch *batch, char *text, size_t text_bytes);
 
 /* --- dealt order: the rows that a torch DataLoader would give ---------------------------------- */
 

@@ -4,7 +4,7 @@
 # build is recognised.
 cd "$(dirname "$0")/.." || exit 1
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null) || commit=unknown
-contract=$(cat trainer/*.h trainer/graph/*.h loader/batch.h loader/pixels/axis.h loader/base/*.h |
+contract=$(cat trainer/*.h trainer/graph/*.h loader/batch.h loader/rows_gpu.h loader/pixels/axis.h loader/base/*.h |
     sha256sum | cut -c1-16)
 mkdir -p "$(dirname "$1")"
 printf '#define NP_COMMIT "%s"\n#define NP_CONTRACT "%s"\n' "$commit" "$contract" >"$1.new"

@@ -6,34 +6,10 @@
 #include <sys/types.h>
 
 #include "loader/base/config_file.h"
+#include "loader/lib/lib_store.h"
 #include "loader/loader.h"
 #include "loader/nnpipe.h"
 #include "loader/sets.h"
-
-/* --- the memory of batches (lib_store.c) -------------------------------------------------------- */
-
-/* A batch that the program holds, or may be given. */
-struct nnp_batch {
-    struct nnp_store *store;
-    _Atomic int nr_owners; /* 0: free */
-    int rows;
-    uint64_t epoch, number;
-    struct np_batch_memory memory; /* NULL: none yet */
-    int64_t *labels;               /* (rows), beside the memory */
-};
-
-/* The memory of all batches between two starts of the readers. It lives until the readers have
- * stopped and the last batch is released. */
-struct nnp_store;
-/* held: batches that the program may hold. NULL: out of memory. */
-struct nnp_store *np_store_new(const struct np_batch_shape *shape, int held, struct np_err *err);
-/* The store's owner lets go of it. */
-void np_store_drop(struct nnp_store *store);
-/* For the ring: its memory stays as long as the store does. */
-struct np_allocator np_store_allocator(struct nnp_store *store);
-/* A free batch with memory and one owner. NULL: -EBUSY: all are held; -ENOMEM. */
-struct nnp_batch *np_store_take(struct nnp_store *store, struct np_err *err);
-int np_store_held(const struct nnp_store *store); /* batches with an owner, now */
 
 /* --- data (lib_data.c) -------------------------------------------------------------------------- */
 
@@ -45,8 +21,6 @@ struct nnp_data {
 
 /* --- the loader --------------------------------------------------------------------------------- */
 
-enum np_lib_device { NP_LIB_CPU };
-
 #define NP_LIB_STEPS (1ull << 48) /* batches that a loader can make */
 
 struct np_lib_options { /* of nnp_open() */
@@ -55,9 +29,31 @@ struct np_lib_options { /* of nnp_open() */
     struct np_row_format format;
     bool drop_last, dealt;
     int held;
+    int gpu; /* of cuda:N; NP_LIB_CPU: none */
 };
+#define NP_LIB_CPU -1
 
 struct np_dealer;
+
+/* --- batches on a GPU (lib_ahead.c) ------------------------------------------------------------- */
+
+/* Batches that were taken from the ring before the program asked for them: their copies are queued,
+ * and run while the program works on an earlier one. A copied batch leaves its pinned memory in
+ * `spares`, and the ring goes on with another. Under the loader's lock. */
+enum { NP_AHEAD = 2, NP_SPARES = NP_AHEAD + 1 };
+struct np_ahead {
+    struct np_queued {
+        struct nnp_batch *batch;
+        uint64_t seq;
+    } queue[NP_AHEAD + 1];
+    _Atomic int nr_queued; /* nnp_counters() reads it */
+    struct np_spare {
+        struct np_batch_memory memory;
+        bool copying;
+        uint64_t copy; /* its number */
+    } spares[NP_SPARES];
+    struct np_err error; /* of a batch ahead: for the call that asks for it */
+};
 
 struct nnp_loader {
     /* set once by nnp_open() */
@@ -72,7 +68,9 @@ struct nnp_loader {
     const int32_t *labels;
     const struct np_chain *chain;
     struct np_batch_shape shape;
-    struct np_formatter *formatter; /* NULL: rows are u8 (height, width, channels) */
+    struct np_formatter *formatter;      /* NULL: rows are u8 (height, width, channels) */
+    const struct np_rows_plugin *plugin; /* NULL: images are in host memory */
+    uint32_t words[4][256];              /* for the plugin */
     struct np_sampler_options order;
     uint64_t length; /* batches of an epoch; of dealt ones: the present epoch's */
     uint64_t fingerprint;
@@ -83,6 +81,7 @@ struct nnp_loader {
     struct np_stat *stat;
     struct np_block *block;
     struct np_dealer *dealer; /* NULL: the order is our own */
+    struct np_ahead ahead;    /* with a plugin */
     uint64_t epoch, taken;    /* the position */
     bool failed;              /* until nnp_seek() */
 
@@ -98,6 +97,21 @@ int np_lib_start(struct nnp_loader *loader, struct np_err *err);
 void np_lib_stop(struct nnp_loader *loader);
 /* Sets how rows are formatted: values (channels, 256), NULL: by loader.normalize. Before a start. */
 int np_lib_format(struct nnp_loader *loader, const float *values, struct np_err *err);
+/* The shape of the ring's batches: u8 (height, width, channels) with a GPU. */
+struct np_batch_shape np_lib_ring_shape(const struct nnp_loader *loader);
+/* Finds the plugin, and looks whether it can use the GPU of the options. -ENODEV. */
+int np_lib_find_gpu(struct nnp_loader *loader, struct np_err *err);
+/* Opens the GPU, for np_store_new(). */
+int np_lib_open_gpu(
+    const struct nnp_loader *loader, struct np_store_gpu *ret_gpu, struct np_err *err);
+/* The ring's next batch (lib_next.c), which may be void. -ETIMEDOUT. */
+int np_lib_take_ring(
+    struct nnp_loader *loader, uint64_t until_ns, struct np_batch **ret_batch, struct np_err *err);
+int np_lib_rows(const struct nnp_loader *loader, uint64_t seq); /* rows of a batch of the ring */
+/* The next batch, on the GPU: 1, or an error. */
+int np_ahead_take(
+    struct nnp_loader *loader, uint64_t until_ns, struct nnp_batch **ret_batch, struct np_err *err);
+void np_ahead_drop(struct np_ahead *ahead); /* the readers have stopped */
 /* Copies err to the loader; returns its code. */
 int np_lib_fail(struct nnp_loader *loader, const struct np_err *err);
 bool np_lib_is_foreign(const struct nnp_loader *loader); /* another process opened it */

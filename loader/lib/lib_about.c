@@ -104,8 +104,8 @@ static int write_counters(
         ", \"readers\": %d, \"io\": \"%s\", \"cache\": \"%s\"",
         loader->nr_batches, loader->nr_images, sum->stages[NP_STAGE_READ].bytes, loader->nr_bad,
         loader->running ? np_ring_full(loader->running->ring) : 0,
-        loader->store ? np_store_held(loader->store) : 0, (double)loader->wait_ns * 1e-9,
-        loader->running ? loader->running->nr_readers : 0,
+        loader->store ? np_store_held(loader->store) - loader->ahead.nr_queued : 0,
+        (double)loader->wait_ns * 1e-9, loader->running ? loader->running->nr_readers : 0,
         loader->running ? loader->running->io : "", loader->running ? loader->running->cache : "");
 
     for (int s = NP_STAGE_READ; s <= NP_STAGE_BATCH && n < (int)json_bytes; s++)

@@ -18,49 +18,58 @@ static uint64_t count_bad(const struct nnp_batch *batch)
     return n;
 }
 
+int np_lib_rows(const struct nnp_loader *loader, uint64_t seq)
+{
+    struct np_ticket ticket;
+    int rows = loader->shape.rows;
+
+    if (loader->dealer)
+        return np_dealer_rows(loader->dealer, seq);
+    for (; rows > 1; rows--) {
+        np_sampler_ticket(loader->running->sampler, seq, rows - 1, &ticket);
+        if (!ticket.masked)
+            break;
+    }
+    return rows;
+}
+
 /* Gives the program the content of the ring's batch, and the ring the memory of `batch`. */
 static void hand_over(struct nnp_loader *loader, struct np_batch *from, struct nnp_batch *batch)
 {
-    struct np_ticket ticket;
-
     np_ring_swap(from, &batch->memory);
-    batch->epoch = loader->epoch;
-    batch->number = loader->taken;
-    batch->rows = loader->shape.rows;
-    for (int r = loader->shape.rows - 1; r > 0 && !loader->dealer; r--) {
-        np_sampler_ticket(loader->running->sampler, from->seq, r, &ticket);
-        if (!ticket.masked)
-            break;
-        batch->rows = r;
-    }
-    if (loader->dealer)
-        batch->rows = np_dealer_rows(loader->dealer, from->seq);
+    batch->rows = np_lib_rows(loader, from->seq);
     for (int r = 0; r < batch->rows; r++)
         batch->labels[r] = batch->memory.labels[r];
+}
+
+int np_lib_take_ring(
+    struct nnp_loader *loader, uint64_t until_ns, struct np_batch **ret_batch, struct np_err *err)
+{
+    struct np_ring *ring = loader->running->ring;
+    int code = loader->dealer ? np_dealer_deal(loader->dealer, ring, err) : 0;
+
+    if (code)
+        return code;
+    np_ring_expect(ring, loader->block, until_ns);
+    if (!np_ring_ready(ring) && !np_ring_stopped(ring))
+        return -ETIMEDOUT;
+    *ret_batch = np_ring_take(ring, loader->block, err);
+    if (*ret_batch)
+        return 0;
+    loader->failed = true;
+    return err->code ? err->code : np_err_set(err, -ESHUTDOWN, "the readers have stopped");
 }
 
 /* Takes the ring's next batch that is not void. */
 static int take_ready(
     struct nnp_loader *loader, uint64_t until_ns, struct np_batch **ret_batch, struct np_err *err)
 {
-    struct np_ring *ring = loader->running->ring;
-
     for (;;) {
-        int code = loader->dealer ? np_dealer_deal(loader->dealer, ring, err) : 0;
+        int code = np_lib_take_ring(loader, until_ns, ret_batch, err);
 
-        if (code)
+        if (code || !loader->dealer || np_dealer_took(loader->dealer, (*ret_batch)->seq))
             return code;
-        np_ring_expect(ring, loader->block, until_ns);
-        if (!np_ring_ready(ring) && !np_ring_stopped(ring))
-            return -ETIMEDOUT;
-        *ret_batch = np_ring_take(ring, loader->block, err);
-        if (!*ret_batch) {
-            loader->failed = true;
-            return err->code ? err->code : np_err_set(err, -ESHUTDOWN, "the readers have stopped");
-        }
-        if (!loader->dealer || np_dealer_took(loader->dealer, (*ret_batch)->seq))
-            return 0;
-        np_ring_release(ring, *ret_batch);
+        np_ring_release(loader->running->ring, *ret_batch);
     }
 }
 
@@ -118,8 +127,12 @@ static int next(
     if (!loader->running)
         code = np_lib_start(loader, err);
     if (!code)
-        code = take(loader, until_ns, ret_batch, err);
-    loader->taken += code > 0;
+        code = loader->plugin ? np_ahead_take(loader, until_ns, ret_batch, err)
+                              : take(loader, until_ns, ret_batch, err);
+    if (code > 0) {
+        (*ret_batch)->epoch = loader->epoch;
+        (*ret_batch)->number = loader->taken++;
+    }
     count(loader, code > 0 ? *ret_batch : NULL, np_now_ns() - start_ns);
     return code;
 }

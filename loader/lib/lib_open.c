@@ -18,6 +18,7 @@
 #define DEFAULT_HELD 32
 #define MAX_HELD     4096
 #define MAX_WORLD    (1 << 20)
+#define MAX_GPU      999
 
 /* --- options ------------------------------------------------------------------------------------ */
 
@@ -33,7 +34,7 @@ static const struct word dtypes[] = {{"uint8", NP_ROW_U8}, {"float32", NP_ROW_F3
 static const struct word layouts[] = {{"nhwc", false}, {"nchw", true}, {0}};
 static const struct word answers[] = {{"yes", true}, {"no", false}, {0}};
 static const struct word orders[] = {{"own", false}, {"dealt", true}, {0}};
-static const struct word devices[] = {{"cpu", NP_LIB_CPU}, {0}};
+static const struct word devices[] = {{"cpu", NP_LIB_CPU}, {"cuda", 0}, {0}};
 
 struct parsed {
     int set, rank, world, dtype, planar, drop_last, held, device, dealt;
@@ -51,9 +52,15 @@ static const struct option {
     {"layout", offsetof(struct parsed, planar), layouts, 0, 0},
     {"drop_last", offsetof(struct parsed, drop_last), answers, 0, 0},
     {"held", offsetof(struct parsed, held), NULL, 1, MAX_HELD},
-    {"device", offsetof(struct parsed, device), devices, 0, 0},
+    {"device", offsetof(struct parsed, device), devices, 0, MAX_GPU},
     {"order", offsetof(struct parsed, dealt), orders, 0, 0},
 };
+
+/* Not NULL: the option is a word, or a number behind this. */
+static const char *prefix_of(const struct option *option)
+{
+    return option->words == devices ? "cuda:" : NULL;
+}
 
 static int wrong_value(const struct option *option, const char *value, struct np_err *err)
 {
@@ -66,6 +73,8 @@ static int wrong_value(const struct option *option, const char *value, struct np
             option->min, option->max, value);
     for (const struct word *word = option->words; word->word; word++)
         n += (size_t)snprintf(choices + n, sizeof(choices) - n, "%s%s", n ? ", " : "", word->word);
+    if (prefix_of(option))
+        snprintf(choices + n, sizeof(choices) - n, ", %sN", prefix_of(option));
     return np_err_set(
         err, -EINVAL, "option %s: expected one of %s, not '%.40s'", option->key, choices, value);
 }
@@ -73,6 +82,7 @@ static int wrong_value(const struct option *option, const char *value, struct np
 static int parse_value(
     const struct option *option, const char *value, int *ret_value, struct np_err *err)
 {
+    const size_t prefix = prefix_of(option) ? strlen(prefix_of(option)) : 0;
     int64_t number;
 
     for (const struct word *word = option->words; word && word->word; word++)
@@ -80,9 +90,9 @@ static int parse_value(
             *ret_value = word->value;
             return 0;
         }
-    if (option->words)
+    if (prefix ? strncmp(value, prefix_of(option), prefix) != 0 : option->words != NULL)
         return wrong_value(option, value, err);
-    if (!np_text_int(value, option->min, option->max, &number))
+    if (!np_text_int(value + prefix, option->min, option->max, &number))
         return wrong_value(option, value, err);
     *ret_value = (int)number;
     return 0;
@@ -91,7 +101,8 @@ static int parse_value(
 static int parse_options(
     const char *const *options, struct np_lib_options *ret_options, struct np_err *err)
 {
-    struct parsed parsed = {.set = NP_SET_TRAIN, .world = 1, .held = DEFAULT_HELD};
+    struct parsed parsed = {
+        .set = NP_SET_TRAIN, .world = 1, .held = DEFAULT_HELD, .device = NP_LIB_CPU};
     int code = 0;
 
     for (; !code && options && *options; options++) {
@@ -119,6 +130,7 @@ static int parse_options(
         .drop_last = parsed.drop_last,
         .dealt = parsed.dealt,
         .held = parsed.held,
+        .gpu = parsed.device,
     };
     return code;
 }
@@ -287,24 +299,6 @@ static void make_fingerprint(struct nnp_loader *loader)
     np_node_free(node);
 }
 
-int np_lib_format(struct nnp_loader *loader, const float *values, struct np_err *err)
-{
-    const struct np_loader_options *options = &loader->loader_options;
-    const struct np_row_format *format = &loader->shape.format;
-    struct np_format_table table;
-
-    if (format->type == NP_ROW_U8 && !format->planar)
-        return 0;
-    if (values)
-        memcpy(table.values, values, (size_t)options->channels * sizeof(*table.values));
-    else
-        np_format_normalized(options->mean, options->std, (int)options->channels, &table);
-    np_formatter_free(loader->formatter);
-    loader->formatter =
-        np_formatter_new(&loader->shape, format->type == NP_ROW_U8 ? NULL : &table, err);
-    return loader->formatter ? 0 : -ENOMEM;
-}
-
 /* --- start and stop ----------------------------------------------------------------------------- */
 
 static struct np_loader_config running_config(struct nnp_loader *loader)
@@ -315,7 +309,7 @@ static struct np_loader_config running_config(struct nnp_loader *loader)
         .train = loader->index,
         .train_labels = loader->labels,
         .augment = loader->chain,
-        .shape = loader->shape,
+        .shape = np_lib_ring_shape(loader),
         .first_step = loader->dealer ? np_dealer_start(loader->dealer)
                                      : loader->epoch * loader->length + loader->taken,
         .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels),
@@ -327,11 +321,15 @@ int np_lib_start(struct nnp_loader *loader, struct np_err *err)
 {
     struct np_stat *stat = np_stat_new(err);
     struct np_block *block = stat ? np_stat_join(stat, "program", err) : NULL;
-    struct nnp_store *store =
-        block ? np_store_new(&loader->shape, loader->options.held, err) : NULL;
+    const struct np_batch_shape shape = np_lib_ring_shape(loader);
+    const int held = loader->options.held + (loader->plugin ? NP_AHEAD : 0);
+    struct nnp_store *store = NULL;
+    struct np_store_gpu gpu;
     struct np_loader *running = NULL;
-    int code = -ENOMEM;
+    int code = block ? np_lib_open_gpu(loader, &gpu, err) : -ENOMEM;
 
+    if (!code && !(store = np_store_new(&shape, held, &gpu, err)))
+        code = -ENOMEM;
     if (store) {
         const struct np_allocator allocator = np_store_allocator(store);
         struct np_loader_config config = running_config(loader);
@@ -339,6 +337,8 @@ int np_lib_start(struct nnp_loader *loader, struct np_err *err)
         config.allocator = &allocator;
         config.stat = stat;
         code = np_loader_start(&config, &running, err);
+        if (code)
+            np_store_explain(store, err);
     }
     if (code) {
         np_stat_free(stat);
@@ -366,6 +366,7 @@ void np_lib_stop(struct nnp_loader *loader)
     loader->block = NULL;
     loader->store = NULL;
     pthread_mutex_unlock(&loader->error_lock);
+    np_ahead_drop(&loader->ahead);
     if (running)
         np_loader_flush(running);
     np_loader_stop(running);
@@ -405,11 +406,14 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
                                                         : loader->loader_options.test_augment;
     loader->shape = (struct np_batch_shape){(int)loader->loader_options.batch, loader->sets.height,
         loader->sets.width, (int)loader->loader_options.channels, loader->options.format};
+    if (loader->options.gpu != NP_LIB_CPU && (code = np_lib_find_gpu(loader, err)) < 0)
+        return code;
     if ((code = make_order(loader, err)) < 0 || (code = np_lib_format(loader, NULL, err)) < 0)
         return code;
     make_fingerprint(loader);
     if (loader->options.dealt) {
-        const int nr_batches = np_loader_slots(&loader->loader_options, &loader->shape);
+        const struct np_batch_shape shape = np_lib_ring_shape(loader);
+        const int nr_batches = np_loader_slots(&loader->loader_options, &shape);
 
         loader->dealer = np_dealer_new(loader, nr_batches, err);
         if (!loader->dealer)

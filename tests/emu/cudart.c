@@ -22,6 +22,7 @@ static const char *dies; /* NNPIPE_EMU_DIES */
 static int depth;        /* of the lock */
 static cudaError_t dead; /* an error of what ran: each call has it from then on */
 static __thread cudaError_t last_error;
+static __thread int current; /* device */
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
@@ -269,6 +270,7 @@ static const struct {
     {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit",
         "operation would make the legacy stream depend on a capturing blocking stream"},
     {cudaErrorIllegalState, "cudaErrorIllegalState", "the operation cannot be performed"},
+    {cudaErrorCudartUnloading, "cudaErrorCudartUnloading", "driver shutting down"},
     {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
         "operation not permitted on an event last recorded in a capturing stream"},
     {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
@@ -310,10 +312,20 @@ static cudaError_t check_device(int device)
     return device >= 0 && (uint64_t)device < nr_devices ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+cudaError_t cudaGetDevice(int *device)
+{
+    if (!np_emu_enter(__func__))
+        return np_emu_leave(cudaErrorUnknown);
+    *device = current;
+    return np_emu_leave(cudaSuccess);
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     if (!np_emu_enter(__func__))
         return np_emu_leave(cudaErrorUnknown);
+    if (check_device(device) == cudaSuccess)
+        current = device;
     return np_emu_leave(check_device(device));
 }
 

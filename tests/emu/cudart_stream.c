@@ -10,7 +10,8 @@
 
 bool np_emu_job_uses(const void *job, const void *memory, size_t bytes); /* grid.cc */
 
-static struct CUstream_st *streams, *by_default; /* the default one is in the list, too */
+static struct CUstream_st *streams, *by_default; /* the default ones are in the list, too */
+static __thread struct CUstream_st *of_thread;   /* its own default one */
 static struct CUevent_st *events;
 static uint64_t nr_ran;
 static struct CUstream_st *favourite; /* of the mood; NULL: none */
@@ -67,6 +68,11 @@ struct CUstream_st *np_emu_stream(cudaStream_t handle, const char *call)
         if (!by_default)
             by_default = add_stream(true);
         return by_default;
+    }
+    if (handle == cudaStreamPerThread) {
+        if (!of_thread)
+            of_thread = add_stream(true);
+        return of_thread;
     }
     for (struct CUstream_st *stream = streams; stream; stream = stream->next)
         if (stream == handle && !stream->destroyed)
