@@ -22,6 +22,29 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
                       " build with the global interpreter lock; install that one (python3.13, not python3.13t)")
 
 from nnpipe._nnpipe import DataError, HeldError, version as __version__
+from nnpipe.like_refuse import Unsupported
 from nnpipe.loader import Loader
 
-__all__ = ["DataError", "HeldError", "Loader", "__version__"]
+__all__ = ["DataError", "HeldError", "Loader", "Unsupported", "__version__", "like"]
+
+
+def like(dataloader, *, exact_order=True, loader=None):
+    """A loader that gives the batches of a torch.utils.data.DataLoader: the same bytes in the same order.
+
+    dataloader: over torchvision's ImageFolder, CIFAR10 or CIFAR100, or a Subset of them, with transforms (v1 or v2) out
+        of Resize, CenterCrop, RandomCrop, RandomResizedCrop, RandomHorizontalFlip, ToTensor, PILToTensor, ToImage,
+        ToDtype, ConvertImageDtype, Normalize and Compose; with torch's samplers. Its num_workers says which generators
+        draw, as in torch; no process is started.
+    exact_order: False: the same data, transforms and containers, but samples and draws are nnpipe's own, and torch's
+        generators are left alone. A bad sample is then replaced, as `loader.bad_samples` of nnpipe's config says.
+    loader: a dict with further keys of nnpipe's `loader:`, such as {"readers": 4, "cache": "decoded"}.
+
+    Each epoch yields [images, labels]: images (rows, channels, height, width) in the dtype that the transforms give,
+    labels int64 (rows). Both belong to the program for as long as it keeps them.
+
+    Raises Unsupported, a NotImplementedError, which names the part of the DataLoader that nnpipe does not have. An epoch
+    raises what the DataLoader would raise at a sample that cannot be loaded.
+    """
+    from nnpipe.like_loader import Like  # needs torch and torchvision
+
+    return Like(dataloader, exact_order=exact_order, loader=loader)

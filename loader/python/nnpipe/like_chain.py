@@ -1,0 +1,316 @@
+"""The transforms of a torchvision dataset as a recipe for nnpipe: a chain of geometry, and the value of each pixel.
+
+Geometry (crops, resizes, flips) becomes the list `loader.augment` of a config. All else works on each value alone
+(ToTensor, ToDtype, Normalize ...): it is run once, on a picture that has all 256 values, which gives a table. So
+rounding is as torchvision's, whatever its version does.
+"""
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import PIL.Image
+import torch
+from torch.utils.data import default_collate
+from torchvision import transforms as v1
+from torchvision.transforms import v2
+
+from .like_refuse import Unsupported
+
+DTYPES = {
+    torch.uint8: "uint8",
+    torch.float32: "float32",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+}
+
+
+@dataclass
+class Recipe:
+    """What nnpipe does for a chain of transforms."""
+
+    ops: list = field(default_factory=list)  # of loader.augment
+    size: tuple = None  # of the result: (height, width); None: as the pictures
+    random: bool = False
+    version: int = 1  # of RandomCrop, whose draws differ between transforms and transforms.v2
+    dtype: torch.dtype = None
+    values: torch.Tensor = None  # float32 (3, 256); None: uint8 as decoded
+    contiguous: dict = None  # by the number of rows (1, 2): are torch's batches dense, as ours are?
+
+    def is_like(self, other):
+        if (self.ops, self.version, self.dtype) != (other.ops, other.version, other.dtype):
+            return False
+        return self.values is None or torch.equal(self.values, other.values)
+
+
+class _Reader:
+    """Reads a chain from left to right."""
+
+    def __init__(self, size):
+        self.recipe = Recipe(size=size)
+        self.known = []  # transforms that were read
+        self.values = []  # those that work on each value alone
+        self.is_tensor = self.is_normalized = self.is_resized = self.is_cropped = self.is_reflected = False
+        self.has_border = False
+        self.crop_version = 0
+
+    def refuse(self, transform, why):
+        name = _name(transform)
+        if self.known:
+            before = "The transforms before it (" + ", ".join(_name(t) for t in self.known) + ") nnpipe can do; "
+        else:
+            before = ""
+        raise Unsupported(
+            f"nnpipe.like(): {name}: {why}. {before}{name} and what follows it could stay in Python, on the batch, "
+            "in the training loop."
+        )
+
+    def read(self, transform):
+        handler = HANDLERS.get(type(transform))
+        if handler is None:
+            self.refuse(transform, "this transform is not one of nnpipe's")
+        handler(self, transform)
+        if handler is not _compose:
+            self.known.append(transform)
+
+    def resizes(self, transform):
+        name = type(transform).__name__
+        if self.is_tensor:
+            self.refuse(transform, f"a tensor is resized in another way than a picture: put {name} before ToTensor, "
+                        "PILToTensor or ToImage")
+        if self.is_resized:
+            self.refuse(transform, "nnpipe resizes a picture once")
+        if self.has_border:
+            self.refuse(transform, "a crop before it may have a border, which nnpipe would not resize: put the "
+                        "resize first")
+        self.is_resized = True
+        return _filter(self, transform)
+
+    def borders(self, transform, reflect=False):
+        """A crop that may exceed the picture."""
+        if self.is_normalized:
+            self.refuse(transform, "a border behind Normalize is not 0: put the crop before it")
+        if self.is_reflected or (reflect and (self.has_border or self.is_cropped)):
+            self.refuse(transform, "nnpipe mirrors whole pictures, not crops of them")
+        self.has_border = True
+        self.is_reflected = reflect
+
+
+def _name(transform):
+    """v1.Resize and so on; the full name of what is not torchvision's."""
+    module = type(transform).__module__
+    name = getattr(type(transform), "__name__", str(type(transform)))
+    if module.startswith("torchvision.transforms.v2"):
+        return f"v2.{name}"
+    if module.startswith("torchvision."):
+        return f"transforms.{name}"
+    return f"{module}.{name}"
+
+
+def _filter(reader, transform):
+    mode = transform.interpolation
+    mode = getattr(mode, "value", mode)
+    mode = {0: "nearest", 2: "bilinear", 3: "bicubic"}.get(mode, mode)
+    if mode not in ("nearest", "bilinear", "bicubic"):
+        reader.refuse(transform, f"interpolation {mode} is not one of nearest, bilinear and bicubic")
+    return mode
+
+
+def _pair(size):
+    if isinstance(size, numbers.Integral):
+        return int(size), int(size)
+    return int(size[0]), int(size[-1])
+
+
+# --- geometry ---------------------------------------------------------------------------------------------------------
+
+
+def _resize(reader, t):
+    size = t.size
+    if t.max_size is not None or size is None:
+        reader.refuse(t, "max_size is not supported")
+    mode = reader.resizes(t)
+    recipe = reader.recipe
+    if isinstance(size, Sequence) and len(size) == 2:
+        recipe.ops.append({"resize": {"size": [int(size[0]), int(size[1])], "filter": mode}})
+        recipe.size = _pair(size)
+        return
+    side = int(size if isinstance(size, numbers.Integral) else size[0])
+    recipe.ops.append({"resize": {"size": [side], "filter": mode}})
+    if recipe.size:
+        height, width = recipe.size
+        recipe.size = (int(side * height / width), side) if width <= height else (side, int(side * width / height))
+
+
+def _center_crop(reader, t):
+    height, width = _pair(t.size)
+    size = reader.recipe.size
+    if not size or size[0] < height or size[1] < width:
+        reader.borders(t)
+    reader.is_cropped = True
+    reader.recipe.ops.append({"center_crop": {"size": [height, width]}})
+    reader.recipe.size = (height, width)
+
+
+def _padding(reader, t):
+    """Pixels of border on every side."""
+    padding = t.padding
+    if padding is None:
+        return 0
+    if isinstance(padding, numbers.Integral):
+        return int(padding)
+    if len(set(padding)) != 1:
+        reader.refuse(t, f"padding {tuple(padding)} is not the same on all sides")
+    return int(padding[0])
+
+
+def _random_crop(reader, t):
+    version = 2 if isinstance(t, v2.RandomCrop) else 1
+    height, width = _pair(t.size)
+    pad = _padding(reader, t)
+    fill = t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
+    if t.pad_if_needed:
+        reader.refuse(t, "pad_if_needed is not supported")
+    if reader.crop_version not in (0, version):
+        reader.refuse(t, "the chain has a RandomCrop of transforms and one of transforms.v2, which draw differently")
+    if pad:
+        if t.padding_mode not in ("constant", "reflect"):
+            reader.refuse(t, f"padding_mode {t.padding_mode!r} is not one of constant and reflect")
+        if t.padding_mode == "constant" and any(not isinstance(f, numbers.Number) or f != 0 for f in fill):
+            reader.refuse(t, f"fill {t.fill!r} is not 0")
+        reader.borders(t, reflect=t.padding_mode == "reflect")
+    if pad >= min(height, width):
+        reader.refuse(t, "the padding is as large as the crop")
+    reader.is_cropped = True
+    reader.crop_version = reader.recipe.version = version
+    border = "reflect" if pad and t.padding_mode == "reflect" else "zero"
+    reader.recipe.ops.append({"random_crop": {"height": height, "width": width, "pad": pad, "border": border}})
+    reader.recipe.random = True
+    reader.recipe.size = (height, width)
+
+
+def _random_resized_crop(reader, t):
+    mode = reader.resizes(t)
+    height, width = _pair(t.size)
+    reader.recipe.ops.append({
+        "random_resized_crop": {
+            "size": [height, width],
+            "scale": [float(s) for s in t.scale],
+            "ratio": [float(r) for r in t.ratio],
+            "filter": mode,
+        }
+    })
+    reader.recipe.random = True
+    reader.recipe.size = (height, width)
+
+
+def _flip(reader, t):
+    reader.recipe.ops.append({"flip": {"p": float(t.p)}})
+    reader.recipe.random = True
+
+
+# --- values and containers --------------------------------------------------------------------------------------------
+
+
+def _to_tensor(reader, t):
+    reader.is_tensor = True
+    reader.values.append(t)
+
+
+def _value(reader, t):
+    reader.values.append(t)
+
+
+def _normalize(reader, t):
+    if not reader.is_tensor:
+        reader.refuse(t, "torchvision normalizes tensors only: it must stand behind ToTensor or ToDtype")
+    reader.is_normalized = True
+    reader.values.append(t)
+
+
+def _compose(reader, t):
+    for part in t.transforms if hasattr(t, "transforms") else t:
+        reader.read(part)
+
+
+HANDLERS = {
+    v1.Compose: _compose,
+    v2.Compose: _compose,
+    torch.nn.Sequential: _compose,
+    v1.Resize: _resize,
+    v2.Resize: _resize,
+    v1.CenterCrop: _center_crop,
+    v2.CenterCrop: _center_crop,
+    v1.RandomCrop: _random_crop,
+    v2.RandomCrop: _random_crop,
+    v1.RandomResizedCrop: _random_resized_crop,
+    v2.RandomResizedCrop: _random_resized_crop,
+    v1.RandomHorizontalFlip: _flip,
+    v2.RandomHorizontalFlip: _flip,
+    v1.ToTensor: _to_tensor,
+    v2.ToTensor: _to_tensor,
+    v1.PILToTensor: _to_tensor,
+    v2.PILToTensor: _to_tensor,
+    v2.ToImage: _to_tensor,
+    v2.ToPureTensor: _value,
+    v2.ToDtype: _value,
+    v1.ConvertImageDtype: _value,
+    v2.ConvertImageDtype: _value,
+    v1.Normalize: _normalize,
+    v2.Normalize: _normalize,
+    v2.Identity: _value,
+}
+
+
+# --- what torchvision does with values --------------------------------------------------------------------------------
+
+
+def _run(transforms, picture):
+    for t in transforms:
+        picture = t(picture)
+    return picture
+
+
+def _all_values():
+    """A picture whose pixels have all 256 values, the same in each channel: (16, 16), RGB."""
+    grey = PIL.Image.frombytes("L", (16, 16), bytes(range(256)))
+    return PIL.Image.merge("RGB", (grey, grey, grey))
+
+
+def _probe(recipe, transforms):
+    """Runs the transforms of values, as torch would, for the table and for what a batch is."""
+    result = _run(transforms, _all_values())
+    if not isinstance(result, torch.Tensor):
+        raise Unsupported("nnpipe.like(): the transforms give no tensor: add ToTensor, PILToTensor or ToImage")
+    if result.dtype not in DTYPES:
+        names = ", ".join(str(d) for d in DTYPES)
+        raise Unsupported(f"nnpipe.like(): the transforms give {result.dtype}, which is not one of {names}")
+    recipe.dtype = result.dtype
+    table = result.reshape(3, 256).to(torch.float32)
+    if result.dtype != torch.uint8:
+        recipe.values = table.contiguous()
+    elif not torch.equal(table, torch.arange(256.0).expand(3, 256)):
+        raise Unsupported("nnpipe.like(): the transforms change the values of uint8 pixels")
+    recipe.contiguous = {}
+    for rows in (1, 2):
+        samples = [_run(transforms, PIL.Image.new("RGB", (7, 5))) for _ in range(rows)]
+        batch = default_collate(samples)
+        if type(batch) is not torch.Tensor:
+            raise Unsupported(f"nnpipe.like(): this torch collates samples to {type(batch).__name__}, not Tensor")
+        recipe.contiguous[rows] = batch.is_contiguous()
+
+
+def read_chain(transform, size):
+    """The recipe of a dataset's `transform`. size: (height, width) of all pictures, or None. Unsupported: it has a part
+    that nnpipe does not have. Leaves torch's generator as it was."""
+    if torch.get_default_dtype() != torch.float32:
+        raise Unsupported("nnpipe.like(): torch's default dtype is not float32, which transforms draw with")
+    reader = _Reader(size)
+    if transform is not None:
+        reader.read(transform)
+    state = torch.get_rng_state()
+    try:
+        _probe(reader.recipe, reader.values)
+    finally:
+        torch.set_rng_state(state)
+    return reader.recipe

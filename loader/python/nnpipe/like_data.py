@@ -1,0 +1,154 @@
+"""The samples of a torchvision dataset: files or pixels in memory, with their labels."""
+
+import copy
+import os
+import struct
+
+import PIL.Image
+import torch
+import torchvision
+from torch.utils.data import Subset
+from torchvision.datasets import CIFAR10, DatasetFolder
+from torchvision.datasets.folder import default_loader, pil_loader
+
+from .like_refuse import Unsupported
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm")
+
+
+class Samples:
+    """What nnpipe loads for a dataset.
+
+    root, paths: of files; pixels: uint8 array (samples, height, width, 3). One of them is None.
+    labels: int64 tensor (samples).
+    places: the samples of a Subset, int64 tensor; None: all.
+    size: (height, width) of all pictures; None: each has its own.
+    """
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+        self.base, self.places = _unwrap(dataset)
+        self.root = self.paths = self.pixels = self.size = None
+        if type(self.base).__getitem__ is CIFAR10.__getitem__:
+            self._read_pixels()
+        elif type(self.base).__getitem__ is DatasetFolder.__getitem__:
+            self._read_files()
+        else:
+            raise Unsupported(
+                f"nnpipe.like(): the dataset {_type_name(self.base)} is not supported: it must be torchvision's "
+                "ImageFolder, CIFAR10 or CIFAR100, or a Subset of them"
+            )
+        if self.base.target_transform is not None:
+            raise Unsupported(
+                "nnpipe.like(): target_transform is not supported: apply it to the labels in the training loop, or "
+                "to the dataset's targets before"
+            )
+
+    def _read_pixels(self):
+        data = self.base.data
+        if data.ndim != 4 or data.shape[3] != 3 or data.dtype != "uint8" or not data.flags["C_CONTIGUOUS"]:
+            raise Unsupported("nnpipe.like(): the dataset's data is not a dense uint8 array (samples, height, width, 3)")
+        self.pixels = data
+        self.size = data.shape[1:3]
+        self.labels = _labels(self.base.targets)
+
+    def _read_files(self):
+        loader = self.base.loader
+        if loader not in (default_loader, pil_loader) or torchvision.get_image_backend() != "PIL":
+            raise Unsupported(
+                "nnpipe.like(): the dataset's own loader= is not supported: nnpipe reads files as the default loader "
+                "does (Pillow, in RGB)"
+            )
+        samples = self.base.samples
+        root = os.path.abspath(self.base.root) + os.sep
+        paths = [os.path.abspath(path) for path, _ in samples]
+        inside = all(path.startswith(root) for path in paths)
+        self.root = root if inside else "/"
+        self.paths = [path[len(self.root):] for path in paths]
+        self.labels = _labels([label for _, label in samples])
+        self._files = samples
+        for path in paths:
+            _check_file(path)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def changed(self):
+        """Has the program put other data into the dataset since?"""
+        if self.pixels is not None:
+            return self.base.data is not self.pixels
+        return self.base.samples is not self._files or len(self._files) != len(self)
+
+    def name(self, number):
+        """The file of a sample, or its number."""
+        return str(number) if self.paths is None else self.root + self.paths[number]
+
+    def only(self, numbers):
+        """These samples alone, as a set of its own; pixels are copied."""
+        part = copy.copy(self)
+        part.labels = self.labels[numbers]
+        if self.pixels is not None:
+            part.pixels = self.pixels[numbers.numpy()]
+        else:
+            part.paths = [self.paths[i] for i in numbers.tolist()]
+        return part
+
+    def sample_numbers(self, indices):
+        """The samples that a sampler's numbers mean, int64 tensor."""
+        n = len(self.labels) if self.places is None else len(self.places)
+        if len(indices) and (int(indices.min()) < -n or int(indices.max()) >= n):
+            raise IndexError(f"the sampler gave an index that is not one of the dataset's {n} samples")
+        indices = torch.where(indices < 0, indices + n, indices)
+        return indices if self.places is None else self.places[indices]
+
+    def common_size(self):
+        """(height, width) of all pictures. Reads the header of each file."""
+        if self.size is None:
+            sizes = set()
+            for path, _ in self.base.samples:
+                with PIL.Image.open(path) as picture:
+                    sizes.add((picture.height, picture.width))
+                if len(sizes) > 1:
+                    raise Unsupported(
+                        "nnpipe.like(): the transforms leave pictures of different sizes, which torch cannot collate: "
+                        "add a crop, or a Resize to [height, width]"
+                    )
+            self.size = sizes.pop()
+        return self.size
+
+
+def _type_name(of):
+    return f"{type(of).__module__}.{type(of).__qualname__}"
+
+
+def _unwrap(dataset):
+    """The dataset below all Subsets, and the samples that they leave of it."""
+    places = None
+    while type(dataset) is Subset:
+        own = torch.as_tensor(dataset.indices, dtype=torch.int64)
+        places = own if places is None else own[places]
+        dataset = dataset.dataset
+        own_length = len(dataset)
+        places = torch.where(places < 0, places + own_length, places)
+    return dataset, places
+
+
+def _labels(targets):
+    if not all(isinstance(t, int) and not isinstance(t, bool) for t in targets):
+        raise Unsupported("nnpipe.like(): a label is not a whole number")
+    return torch.tensor(targets, dtype=torch.int64)
+
+
+def _check_file(path):
+    """Refuses formats that Pillow reads, and nnpipe does not, or reads in another way."""
+    name = path.lower()
+    if not name.endswith(EXTENSIONS):
+        raise Unsupported(f"nnpipe.like(): {path}: nnpipe reads {', '.join(EXTENSIONS)}: convert the other files")
+    if name.endswith(".png"):
+        try:
+            with open(path, "rb") as file:
+                head = file.read(26)
+        except OSError:
+            return  # the DataLoader's error at this sample
+        if len(head) == 26 and struct.unpack("BB", head[24:]) == (16, 0):
+            raise Unsupported(f"nnpipe.like(): {path}: Pillow clips 16-bit grey, nnpipe scales it: convert it to 8 bits")

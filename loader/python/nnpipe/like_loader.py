@@ -1,0 +1,219 @@
+"""nnpipe.like(): the batches of a torch DataLoader, made by nnpipe."""
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from .like_chain import read_chain
+from .like_data import Samples
+from .like_engine import Engine
+from .like_order import Order
+from .like_own import OwnEpochs
+from .like_refuse import Unsupported
+
+
+def _check(dataloader):
+    """Refuses what runs the program's own code in torch's workers."""
+    if not isinstance(dataloader, DataLoader):
+        raise TypeError(f"nnpipe.like() takes a torch.utils.data.DataLoader, not {type(dataloader).__name__}")
+    if type(dataloader).__iter__ is not DataLoader.__iter__:
+        raise Unsupported(f"nnpipe.like(): {type(dataloader).__qualname__} iterates in a way of its own")
+    if isinstance(dataloader.dataset, IterableDataset):
+        raise Unsupported(
+            f"nnpipe.like(): the dataset {type(dataloader.dataset).__qualname__} is an IterableDataset: it must be "
+            "torchvision's ImageFolder, CIFAR10 or CIFAR100, or a Subset of them"
+        )
+    if dataloader.worker_init_fn is not None:
+        raise Unsupported("nnpipe.like(): worker_init_fn is not supported: nnpipe has no worker processes")
+    if dataloader.collate_fn is not default_collate and dataloader.batch_sampler is not None:
+        raise Unsupported(
+            "nnpipe.like(): collate_fn is not supported: call it on the batch in the training loop (torchvision's "
+            "CutMix and MixUp take batches)"
+        )
+    if not getattr(dataloader, "in_order", True) and dataloader.num_workers:
+        raise Unsupported("nnpipe.like(): in_order=False is not supported: nnpipe's batches come in order")
+    if dataloader.num_workers and dataloader.prefetch_factor == 0:
+        raise Unsupported("nnpipe.like(): prefetch_factor=0 is not supported")
+
+
+class Like:
+    """What nnpipe.like() returns. Iterate over it as over the DataLoader."""
+
+    def __init__(self, dataloader, *, exact_order=True, loader=None):
+        _check(dataloader)
+        self.dataloader = dataloader
+        self.exact_order = exact_order
+        self._keys = dict(loader or {})
+        self._order = Order(dataloader)
+        self._samples = Samples(dataloader.dataset)
+        self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+        self._free = []  # engines without an epoch
+        self._iterator = None  # of persistent workers
+        self._closed = False
+        self._own = None
+        if exact_order:
+            self._free.append(self._engine())
+        else:
+            self._own = OwnEpochs(self._recipe, self._samples, self._order, self._keys)
+
+    def __getattr__(self, name):
+        """dataset, sampler, batch_size, num_workers and so on are the DataLoader's."""
+        if name.startswith("_") or name == "dataloader":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.dataloader, name)
+
+    def __len__(self):
+        return len(self.dataloader)
+
+    def __repr__(self):
+        return f"nnpipe.like({self.dataloader!r}, exact_order={self.exact_order})"
+
+    def __iter__(self):
+        if self._closed:
+            raise ValueError("the loader is closed")
+        if self._own:
+            return self._own.epoch(self.dataloader)
+        if not (self.dataloader.persistent_workers and self.dataloader.num_workers):
+            return _Epoch(self)
+        if self._iterator is None:
+            self._iterator = _Epoch(self)
+        else:
+            self._iterator.reset()
+        return self._iterator
+
+    def close(self):
+        """Ends the threads. Batches that the program keeps stay good."""
+        self._closed = True
+        self._iterator = None
+        for engine in self._free:
+            engine.close()
+        self._free.clear()
+        if self._own:
+            self._own.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _engine(self):
+        return Engine(self._recipe, self._samples, self._order, self.dataloader.num_workers, self._keys)
+
+    def _take(self):
+        """An engine for an epoch; a new one while others are in use, or if the program changed the dataset."""
+        recipe = read_chain(self._samples.base.transform, self._samples.size)
+        if self._samples.changed() or not recipe.is_like(self._recipe):
+            self._samples = Samples(self.dataloader.dataset)
+            self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+            for engine in self._free:
+                engine.close()
+            self._free.clear()
+        return self._free.pop() if self._free else self._engine()
+
+    def _give_back(self, engine):
+        if self._closed or engine.recipe is not self._recipe:
+            engine.close()
+        else:
+            self._free.append(engine)
+
+
+class _Epoch:
+    """The iterator over an epoch. It asks the generators and the sampler for what torch's iterator asks, when it does."""
+
+    def __init__(self, owner):
+        self._engine = None
+        self._owner = owner
+        dataloader = owner.dataloader
+        self._workers = dataloader.num_workers
+        if not self._workers and dataloader.timeout:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+        self._ahead = dataloader.prefetch_factor * self._workers if self._workers else 0
+        self._pin = dataloader.pin_memory and torch.accelerator.is_available()
+        self._timeout = dataloader.timeout if dataloader.timeout > 0 else -1
+        self._engine = owner._take()
+        self._numbers = None
+        self._base_seed = torch.empty((), dtype=torch.int64).random_(generator=dataloader.generator).item()
+        if self._workers:
+            self._begin(False, 0)
+
+    def reset(self):
+        """The next epoch with persistent workers: they had been given some batches that were not taken."""
+        self._begin(True, min(self._length, self._taken + self._ahead))
+
+    def _begin(self, continues, nr_skipped):
+        order, samples = self._owner._order, self._engine.samples
+        drawn = order.draw()
+        self._numbers = samples.sample_numbers(drawn)
+        self._length = order.length(len(drawn))
+        self._end_request = order.end_request(len(drawn))
+        self._taken = self._requests = 0
+        self._engine.begin(self._numbers, self._base_seed, continues, nr_skipped)
+        for _ in range(self._ahead):
+            self._request()
+
+    def _request(self):
+        """torch asks the sampler for one more batch."""
+        if self._requests == self._end_request:
+            self._owner._order.draw_end()
+        self._requests += 1
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self._owner)
+
+    def __next__(self):
+        if self._numbers is None:
+            self._begin(False, 0)
+        k = self._taken
+        if k == self._length:
+            if not self._workers:
+                self._request()
+            raise StopIteration
+        if not self._workers:
+            self._request()
+        try:
+            images, batch = self._engine.next(self._timeout)
+        except TimeoutError:
+            raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds") from None
+        if self._workers:
+            self._request()
+        self._taken = k + 1
+        first = k * self._owner._order.batch
+        numbers = self._numbers[first : first + len(images)]
+        if batch.nr_bad:
+            self._mend(images, numbers, batch.samples)
+        result = [images, self._engine.samples.labels[numbers]]
+        return [part.pin_memory() for part in result] if self._pin else result
+
+    def _mend(self, images, numbers, samples):
+        """Does as torch would with the samples that nnpipe could not decode: raises, or fills their rows."""
+        for row, sample in enumerate(samples):
+            if sample is None:
+                images[row] = self._by_python(int(numbers[row]))
+
+    def _by_python(self, number):
+        state = torch.get_rng_state()
+        wrapper = None
+        try:
+            image, _ = self._engine.samples.base[number]
+        except Exception:
+            if not self._workers:
+                raise
+            wrapper = ExceptionWrapper(where=f"in DataLoader worker process {(self._taken - 1) % self._workers}")
+        finally:
+            torch.set_rng_state(state)
+        if wrapper:
+            wrapper.reraise()
+        if self._engine.recipe.random:
+            raise RuntimeError(
+                f"nnpipe cannot decode sample {number} of the dataset ({self._engine.samples.name(number)}), which "
+                "Pillow can: convert the file to JPEG or PNG"
+            )
+        return image
+
+    def __del__(self):
+        if self._engine is not None:
+            self._owner._give_back(self._engine)
