@@ -1,0 +1,267 @@
+"""nnpipe.like() beside the DataLoader that it stands for: SHA-256 of every batch, strides, dtypes, containers, and the
+state of torch's generator. $LIKE: some, or all (tests/flow/like_campaign.sh)."""
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+
+import torch
+from PIL import Image
+from like_cases import CHAINS, CIFAR_CHAINS, cifar, differ, epochs, facts, folder, make_folder, make_loader
+from like_cases import make_transform, noise_pixels
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Subset, SubsetRandomSampler
+from torch.utils.data import SequentialSampler, WeightedRandomSampler
+
+import nnpipe
+
+ALL = os.environ.get("LIKE") == "all"
+WORKERS = (0, 1, 4, 8)
+SOME_WORKERS = ((0,), (1,), (0,), (2,), (0,), (1,), (4,))
+failed = 0
+warnings.simplefilter("ignore")
+
+
+def say(what, why):
+    global failed
+    failed += why is not None
+    print("ok - " + what if why is None else "not ok - %s: %s" % (what, str(why).replace("\n", "\n#   ")), flush=True)
+
+
+def check(what, test):
+    """test() returns None, or why it failed."""
+    try:
+        why = test()
+    except Exception as error:  # any exception fails the test
+        why = "%s: %s" % (type(error).__name__, error)
+    say("like: " + what, why)
+
+
+def same(make, nr_epochs=2, each=None):
+    """make(): a DataLoader, twice. Why the batches of like() differ; None: they do not."""
+    expected = epochs(make(), nr_epochs, each=each)
+    with nnpipe.like(make()) as loader:
+        assert len(loader) == len(make())
+        return differ(epochs(loader, nr_epochs, each=each), expected)
+
+
+def first_of(whys):
+    return next((why for why in whys if why), None)
+
+
+# --- chains, samplers, epochs -----------------------------------------------------------------------------------------
+
+
+def chains(root, pixels):
+    for at, (name, chain) in enumerate([*CHAINS.items(), *CIFAR_CHAINS.items()]):
+        def make(workers):
+            if name in CHAINS:
+                return make_loader(folder(root, chain), num_workers=workers)
+            return make_loader(cifar(*pixels, chain), num_workers=workers, batch_size=32, drop_last=workers == 1)
+
+        workers = WORKERS if ALL else SOME_WORKERS[at % len(SOME_WORKERS)]
+        check("%s, %s workers" % (name, " ".join(map(str, workers))),
+              lambda: first_of(same(lambda: make(w), 3 if ALL else 2) for w in workers))
+
+
+def orders(root, pixels):
+    data = cifar(*pixels, CIFAR_CHAINS["v1 CIFAR"])
+    n = len(data)
+    part = Subset(Subset(data, range(10, n)), [5, -1, 3, 3, *range(20, 60)])
+
+    def seeded():
+        return torch.Generator().manual_seed(3)
+
+    cases = {
+        "sequential, persistent": dict(shuffle=False, persistent_workers=True),
+        "generator=": lambda: dict(generator=seeded()),
+        "generator=, all rows used": lambda: dict(generator=seeded(), batch_size=10, drop_last=True),
+        "persistent workers, generator=": lambda: dict(generator=seeded(), persistent_workers=True),
+        "prefetch_factor": dict(prefetch_factor=5, batch_size=4, persistent_workers=True),
+        "drop_last": dict(drop_last=True),
+        "distributed": lambda: dict(shuffle=False, sampler=DistributedSampler(data, 3, 1)),
+        "subset random": dict(shuffle=False, sampler=SubsetRandomSampler(range(5, 90))),
+        "random with replacement": dict(shuffle=False, sampler=RandomSampler(data, replacement=True, num_samples=100)),
+        "random, more than all": dict(shuffle=False, sampler=RandomSampler(data, num_samples=2 * n + 7)),
+        "random, fewer": lambda: dict(shuffle=False, sampler=RandomSampler(data, num_samples=40, generator=seeded())),
+        "weighted": dict(shuffle=False, sampler=WeightedRandomSampler([1 + i % 5 for i in range(n)], 90)),
+        "a list": dict(shuffle=False, sampler=[3, 1, -2, *range(40)]),
+        "batch_sampler": lambda: dict(
+            batch_size=1, shuffle=False, batch_sampler=BatchSampler(SequentialSampler(data), 9, True)),
+    }
+    for at, (name, options) in enumerate(cases.items()):
+        def make(workers, of=data):
+            own = options() if callable(options) else options
+            dropped = ("persistent_workers", "prefetch_factor") if workers == 0 else ()
+            return make_loader(of, num_workers=workers, **{k: v for k, v in own.items() if k not in dropped})
+
+        workers = (0, 1, 3) if ALL else (0, 2)
+        check(name, lambda: first_of(same(lambda: make(w), 3) for w in workers))
+    check("a subset of a subset", lambda: first_of(same(lambda: make_loader(part, num_workers=w)) for w in (0, 2)))
+    check("pictures in order", lambda: same(lambda: make_loader(folder(root, CHAINS["v1 test"]), shuffle=False)))
+
+
+def broken_off(loader, nr_epochs=4):
+    """Facts of epochs that end after 2 batches, and at their end, in turn."""
+    torch.manual_seed(11)
+    told = []
+    for epoch in range(nr_epochs):
+        for k, batch in enumerate(loader):
+            told.append((epoch, k, *facts(batch)))
+            if epoch % 2 == 0 and k == 1:
+                break
+    return told, torch.get_rng_state().sum().item()
+
+
+def interruptions(pixels):
+    data = cifar(*pixels, CIFAR_CHAINS["v1 CIFAR"])
+
+    def compare(do, **options):
+        expected = do(make_loader(data, **options))
+        with nnpipe.like(make_loader(data, **options)) as loader:
+            return differ(do(loader), expected)
+
+    check("epochs broken off", lambda: first_of(
+        compare(broken_off, num_workers=w, persistent_workers=p, batch_size=8)
+        for w, p in ((0, False), (1, False), (3, False), (1, True), (3, True))))
+
+    def draws(epoch, k):
+        if (epoch + k) % 3 != 1:
+            torch.nn.functional.dropout(torch.ones(k + 1), 0.5)
+
+    check("a program that draws between batches", lambda: first_of(
+        same(lambda: make_loader(data, num_workers=w, batch_size=4), 2, each=draws) for w in (0, 2)))
+
+    def side_by_side(loader):
+        torch.manual_seed(2)
+        told = []
+        for k, (a, b) in enumerate(zip(loader, loader)):
+            told += [(0, k, *facts(a)), (1, k, *facts(b))]
+        return told, None
+
+    check("two iterators side by side", lambda: first_of(compare(side_by_side, num_workers=w) for w in (0, 2)))
+
+    def all_kept(loader):
+        torch.manual_seed(4)
+        batches = list(loader) + list(loader)
+        return [(0, k, *facts(batch)) for k, batch in enumerate(batches)], None
+
+    check("a program that keeps all batches", lambda: first_of(
+        compare(all_kept, num_workers=w, batch_size=2) for w in (0, 2)))
+
+
+def changes(pixels):
+    """A program that changes the dataset between two epochs."""
+    def run(make):
+        data = cifar(pixels[0].copy(), list(pixels[1]), CIFAR_CHAINS["to tensor"])
+        loader = make(make_loader(data, num_workers=1))
+        told = epochs(loader, 1)[0]
+        data.transform = make_data().transform
+        told += epochs(loader, 1)[0]
+        data.data = data.data[:60].copy()
+        data.targets = data.targets[:60]
+        return told + epochs(make(make_loader(data, num_workers=1)), 1)[0], None
+
+    def make_data():
+        return cifar(*pixels, CIFAR_CHAINS["v1 CIFAR"])
+
+    check("another transform after an epoch", lambda: differ(run(nnpipe.like), run(lambda loader: loader)))
+
+
+# --- bad pictures -----------------------------------------------------------------------------------------------------
+
+
+def bad_pictures(root, work):
+    bad = work + "/bad"
+    shutil.copytree(root, bad)
+    names = sorted(os.listdir(bad + "/class1"))
+    jpeg = next(n for n in names if n.endswith(".JPEG"))
+    with open("%s/class1/%s" % (bad, jpeg), "r+b") as file:
+        file.truncate(os.path.getsize(file.name) // 2)
+
+    def error_of(loader):
+        torch.manual_seed(1)
+        try:
+            for _ in loader:
+                pass
+        except Exception as error:
+            return type(error), str(error).split("\n")[0]
+        return None
+
+    data = folder(bad, CHAINS["v1 training"])
+
+    def compare(workers):
+        with nnpipe.like(make_loader(data, num_workers=workers)) as loader:
+            saw = error_of(loader)
+        expected = error_of(make_loader(data, num_workers=workers))
+        return None if saw == expected and saw else "expected %r, saw %r" % (expected, saw)
+
+    check("a truncated picture raises what it raises in torch", lambda: first_of(compare(w) for w in (0, 2)))
+    with open("%s/class1/%s" % (bad, jpeg), "wb") as file:
+        file.write(b"no picture")
+    check("a file that is no picture, too", lambda: first_of(compare(w) for w in (0, 2)))
+    os.unlink("%s/class1/%s" % (bad, jpeg))
+    check("a missing file, too", lambda: first_of(compare(w) for w in (0, 2)))
+    with Image.open("%s/class1/%s" % (root, jpeg)) as image:
+        image.resize((60, 70)).save("%s/class1/%s" % (bad, jpeg), "webp")
+    data.transform = make_transform(CHAINS["v1 resize, random crop"][:1] + CHAINS["v1 test"][2:])
+    check("a WebP named .JPEG is decoded by Pillow", lambda: first_of(
+        same(lambda: make_loader(data, num_workers=w)) for w in (0, 2)))
+    data.transform = make_transform(CHAINS["v1 training"])
+    check("where its draws are not known, it is refused", lambda: None if "cannot decode" in str(error_of(
+        nnpipe.like(make_loader(data)))) else "it was not")
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def losses(loader, nr_steps):
+    from torchvision.models import resnet18
+
+    torch.manual_seed(5)
+    torch.use_deterministic_algorithms(True)
+    model = resnet18(num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    told = []
+    while len(told) < nr_steps:
+        for images, labels in loader:
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            told.append(loss.item().hex())
+            if len(told) == nr_steps:
+                break
+    return told
+
+
+def training(pixels):
+    data = cifar(*pixels, CIFAR_CHAINS["v1 CIFAR"])
+    nr_steps = 300 if ALL else 12
+
+    def run():
+        expected = losses(make_loader(data, batch_size=16, num_workers=2), nr_steps)
+        saw = losses(nnpipe.like(make_loader(data, batch_size=16, num_workers=2)), nr_steps)
+        return None if saw == expected else "the losses differ at step %d" % next(
+            i for i, (a, b) in enumerate(zip(saw, expected)) if a != b)
+
+    check("%d steps of ResNet-18 have the same losses, bit for bit" % nr_steps, run)
+
+
+def main():
+    work = tempfile.mkdtemp()
+    try:
+        root = make_folder(work + "/pictures")
+        pixels = noise_pixels(150)
+        chains(root, pixels)
+        orders(root, pixels)
+        interruptions(pixels)
+        changes(pixels)
+        bad_pictures(root, work)
+        training(pixels)
+    finally:
+        shutil.rmtree(work)
+    sys.exit(failed > 0)
+
+
+main()
