@@ -42,8 +42,8 @@ def like(dataloader, *, exact_order=True, loader=None):
     Each epoch yields [images, labels]: images (rows, channels, height, width) in the dtype that the transforms give,
     labels int64 (rows). Both belong to the program for as long as it keeps them.
 
-    Raises Unsupported, a NotImplementedError, which names the part of the DataLoader that nnpipe does not have. An epoch
-    raises what the DataLoader would raise at a sample that cannot be loaded.
+    Raises Unsupported, a NotImplementedError, which names the part of the DataLoader that nnpipe does not have. An
+    epoch raises what the DataLoader would raise at a sample that cannot be loaded.
     """
     from nnpipe.like_loader import Like  # needs torch and torchvision
 

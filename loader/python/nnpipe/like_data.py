@@ -47,7 +47,7 @@ class Samples:
     def _read_pixels(self):
         data = self.base.data
         if data.ndim != 4 or data.shape[3] != 3 or data.dtype != "uint8" or not data.flags["C_CONTIGUOUS"]:
-            raise Unsupported("nnpipe.like(): the dataset's data is not a dense uint8 array (samples, height, width, 3)")
+            raise Unsupported("nnpipe.like(): the dataset's data is no dense uint8 array (samples, height, width, 3)")
         self.pixels = data
         self.size = data.shape[1:3]
         self.labels = _labels(self.base.targets)
@@ -151,4 +151,4 @@ def _check_file(path):
         except OSError:
             return  # the DataLoader's error at this sample
         if len(head) == 26 and struct.unpack("BB", head[24:]) == (16, 0):
-            raise Unsupported(f"nnpipe.like(): {path}: Pillow clips 16-bit grey, nnpipe scales it: convert it to 8 bits")
+            raise Unsupported(f"nnpipe.like(): {path}: Pillow clips 16-bit grey, nnpipe scales it: convert it to 8")

@@ -119,7 +119,7 @@ class Like:
 
 
 class _Epoch:
-    """The iterator over an epoch. It asks the generators and the sampler for what torch's iterator asks, when it does."""
+    """The iterator over an epoch. It asks generators and sampler for what torch's iterator asks, at the same time."""
 
     def __init__(self, owner):
         self._engine = None

@@ -24,7 +24,8 @@ class Order:
             raise Unsupported("nnpipe.like(): batch_size=None is not supported: nnpipe makes batches")
         if type(batches) is not BatchSampler:
             raise Unsupported(
-                f"nnpipe.like(): batch_sampler {type(batches).__qualname__} is not supported: only torch's BatchSampler is"
+                f"nnpipe.like(): batch_sampler {type(batches).__qualname__} is not supported: torch's "
+                "BatchSampler is"
             )
         self.sampler = batches.sampler
         self.batch = batches.batch_size
