@@ -249,10 +249,10 @@ ROWS_O  := $(addprefix $(B)/tests/flow/,rows_log.o kill_entries.o)
 $(ROWS): $(ROWS_O) $(B)/daemon/main.o $(LIB)
 	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,np_ring_new np_ring_take write pwrite rename unlink) -o $@ $^ $(LDLIBS)
 
-TESTED   = all $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES) $(ROWS)
+TESTED   = all python $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES) $(ROWS)
 # Without this make's flags and job server: tests run their own make.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL CUDA_ARCHS="$(CUDA_ARCHS)"
-test: all $(UNIT)
+test: all python $(UNIT)
 	@$(BY_ITSELF) sh tests/run.sh $(B) quick
 test-all: $(TESTED)
 	@$(BY_ITSELF) sh tests/run.sh $(B) all

@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files,
+# run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files, the Python package,
 # one real run, kills and bad inputs. all: every script of golden, flow, fault, cuda and fuzz
 # besides. A line for each script as it ends and for each failure; then what was skipped, counted, with
 # its reason; the last line is `N passed, N failed`. Campaigns (*_campaign.sh) run whole in run_long.sh.
@@ -22,7 +22,7 @@ list() {
     ls tests/golden/*.sh tests/flow/*.sh tests/flow/service*.py tests/flow/sweep.py tests/fault/*.sh
     echo layers
 }
-quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill)\.sh|tests/fault/bad_inputs\.sh)$'
+quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill|python_loader)\.sh|tests/fault/bad_inputs\.sh)$'
 [ "${2:-quick}" = all ] && quick=.
 list | awk '!seen[$0]++' | grep -v '_campaign\.' | grep -E "$quick" |
     xargs -n 1 -P "${JOBS:-$(($(nproc) * 3))}" sh tests/run_one.sh "$build"

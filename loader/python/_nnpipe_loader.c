@@ -119,9 +119,11 @@ static int next_slice(struct np_py_loader *self, int timeout_ms, PyObject **ret_
         return -1;
     np_py_ask_begin();
     code = nnp_next(loader, timeout_ms, &batch);
-    if (np_py_ask_end(self) < 0) {
+    if (np_py_ask_end(self) < 0 || self->closing) {
         if (code > 0)
             nnp_batch_release(batch);
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "the loader is closed");
         code = -1;
     } else if (code > 0) {
         *ret_batch = np_py_batch_new(self, batch);

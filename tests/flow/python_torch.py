@@ -1,0 +1,122 @@
+"""nnpipe.Loader's batches as torch tensors, and the functions of a dealt order that torch gives. python_loader.sh runs
+it with a Python that has torch."""
+import array
+import gc
+import io
+import sys
+import threading
+
+import torch
+
+import api
+import nnpipe
+from api import equal, expect, test
+from nnpipe import _nnpipe
+from python_data import MEAN, STD, config, make_set, picture, synth
+
+TMP = sys.argv[1]
+SET = make_set(TMP + "/torch")
+
+
+def pictures(labels):
+    return torch.stack([torch.frombuffer(bytearray(picture(label)), dtype=torch.uint8).view(6, 5, 3)
+                        for label in labels.tolist()])
+
+
+def held(loader):
+    return loader.counters()["held"]
+
+
+with test("python: batches are torch tensors where torch is imported, of each dtype and layout"):
+    for dtype in (torch.uint8, torch.float32, torch.bfloat16, torch.float16):
+        for layout in ("nhwc", "nchw", "channels_last"):
+            with nnpipe.Loader(config(SET), dtype=dtype, layout=layout) as loader:
+                images, labels = next(iter(loader))
+                wanted = pictures(labels)
+                if dtype != torch.uint8:
+                    wanted = (wanted.float() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)
+                wanted = wanted.to(dtype)
+                wanted = wanted if layout == "nhwc" else wanted.permute(0, 3, 1, 2)
+                equal((images.dtype, labels.dtype), (dtype, torch.int64), "dtypes")
+                expect(torch.equal(images, wanted), "%s %s differs" % (dtype, layout))
+                equal(images.is_contiguous(memory_format=torch.channels_last), layout == "channels_last", "strides")
+                equal((images.device.type, images.is_pinned(), images.requires_grad), ("cpu", False, False), "place")
+
+with test("python: tensors are without a copy, may be written to, and keep their slot until the last view dies"):
+    with nnpipe.Loader(config(SET), dtype="float32") as loader, \
+            nnpipe.Loader(config(SET), as_="dlpack", dtype="float32") as other:
+        array_ = next(iter(other))[0]
+        equal(torch.from_dlpack(array_).data_ptr(), torch.from_dlpack(array_).data_ptr(), "the address")
+        iterator = iter(loader)
+        images, labels = next(iterator)
+        view = images.permute(0, 3, 1, 2)[1:3]
+        images.mul_(0).add_(4)
+        expect(bool((view == 4).all()), "what was written")
+        del images, labels
+        gc.collect()
+        equal(held(loader), 1, "batches held with a view")
+        del view
+        gc.collect()
+        equal(held(loader), 0, "batches held without")
+        loader.set_epoch(0)
+        for images, labels in loader:
+            expect(torch.equal(images, (pictures(labels).float() / 255 - torch.tensor(MEAN)) / torch.tensor(STD)),
+                   "an in-place change came back")
+
+with test("python: a list of all batches gets HeldError, and tensors outlive their loader in another thread"):
+    loader = nnpipe.Loader(synth(), held=4)
+    kept = []
+    try:
+        for batch in loader:
+            kept.append(batch)
+        expect(False, "no HeldError was raised")
+    except nnpipe.HeldError as error:
+        expect("images.clone()" in str(error), error)
+    sums = [int(images.sum()) for images, _ in kept]
+    loader.close()
+    del loader, batch
+    thread = threading.Thread(target=lambda: (equal([int(x.sum()) for x, _ in kept], sums, "sums"), kept.clear()))
+    thread.start()
+    thread.join()
+    equal(kept, [], "what the thread left")
+
+with test("python: torch.save() and torch.load() keep the position"):
+    with nnpipe.Loader(config(SET)) as loader, nnpipe.Loader(config(SET)) as other:
+        iterator = iter(loader)
+        next(iterator)
+        file = io.BytesIO()
+        torch.save(loader.state_dict(), file)
+        file.seek(0)
+        other.load_state_dict(torch.load(file, weights_only=True))
+        for (one, _), (two, _) in zip(iterator, other, strict=True):
+            expect(torch.equal(one, two), "the rest differs")
+
+with test("python: an exception of torch's exp() or log() in a dealt order ends the call, and the next one goes on"):
+    pixels = bytes(range(256)) * 12 * 4
+    pixels = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(4, 32, 32, 3).numpy()
+    generator = torch.Generator()
+    generator.manual_seed(1)
+    probes = array.array("f", [torch.empty(1).uniform_(0.08, 1.0, generator=generator).item() for _ in range(256)])
+    fails = [True]
+
+    def log(x):
+        if fails[0]:
+            raise ArithmeticError("mine")
+        return torch.log(torch.tensor([x, x]))[0].item()
+
+    text = "loader: {batch: 2, augment: [{random_resized_crop: 8}]}"
+    loader = _nnpipe.open_pixels(text, None, ["order=dealt"], pixels, array.array("q", range(4)))
+    loader.deal(1, 2, lambda x: torch.exp(torch.tensor([x])).item(), log, probes)
+    loader.deal_epoch(array.array("q", range(4)), 1)
+    try:
+        loader.next()
+        expect(False, "nothing was raised")
+    except ArithmeticError as error:
+        equal(str(error), "mine", "the exception")
+    fails[0] = False
+    loader.deal_epoch(array.array("q", range(4)), 1)
+    equal([batch.rows for batch in iter(loader.next, None)], [2, 2], "batches of the next epoch")
+    del loader
+    gc.collect()
+
+sys.exit(api.failed > 0)
