@@ -1,5 +1,5 @@
-/* See format.h. format_fit.c finds the arithmetic of a table, format_avx2.c and format_avx512.c do
- * it; the loop here looks each value up. */
+/* See format.h. format_fit.c finds the arithmetic of a table; format_avx2.c and format_avx512.c have
+ * the vectors; the loop here looks each value up. */
 #include "loader/pixels/format.h"
 
 #include <math.h>
@@ -25,8 +25,9 @@ struct np_formatter {
     size_t type_bytes;
     bool streams;
     const struct np_format_kernels *kernels; /* NULL: plain C */
-    bool computes;                           /* runs are set, and agree with the table */
-    struct np_format_run runs[PLANES];       /* by line */
+    bool has_vectors;                        /* the kernels make the values; else look_up() */
+    bool computes; /* as runs say, which agree with the table; else the kernels look up */
+    struct np_format_run runs[PLANES]; /* by line */
     float values[PLANES][256];
     uint16_t halves[PLANES][256]; /* the values as bf16 or f16 */
 };
@@ -92,7 +93,10 @@ static void convert(
         memcpy(dst, src, n);
         return;
     }
-    if (formatter->computes)
+    if (formatter->has_vectors && !formatter->computes)
+        done = formatter->kernels->halves(
+            &formatter->halves[line], formatter->period, src, n, (uint16_t *)(void *)dst, stream);
+    else if (formatter->computes)
         done = formatter->kernels->values(
             &formatter->runs[line], formatter->shape.format.type, src, n, dst, stream);
     look_up(formatter, line, src + done, n - done, dst + done * formatter->type_bytes);
@@ -157,6 +161,7 @@ struct np_formatter *np_formatter_new(
 {
     struct np_formatter *formatter = np_try_alloc(sizeof(*formatter), err);
     const enum np_row_type type = shape->format.type;
+    bool looks_up;
 
     if (!formatter)
         return NULL;
@@ -173,9 +178,12 @@ struct np_formatter *np_formatter_new(
 
             formatter->halves[c][v] = type == NP_ROW_BF16 ? to_bf16(value) : to_f16(value);
         }
-    formatter->computes = find_arithmetic(formatter);
+    looks_up = formatter->kernels && formatter->kernels->halves && type != NP_ROW_F32 &&
+               (formatter->period == 1 || formatter->period == 3);
+    formatter->computes = !looks_up && find_arithmetic(formatter);
+    formatter->has_vectors = looks_up || formatter->computes;
     formatter->streams =
-        formatter->computes && np_batch_row_bytes(shape) * (size_t)shape->rows >= STREAM;
+        formatter->has_vectors && np_batch_row_bytes(shape) * (size_t)shape->rows >= STREAM;
     return formatter;
 }
 
@@ -184,9 +192,9 @@ void np_formatter_free(struct np_formatter *formatter)
     np_free(formatter);
 }
 
-bool np_formatter_computes(const struct np_formatter *formatter)
+bool np_formatter_has_vectors(const struct np_formatter *formatter)
 {
-    return formatter->computes;
+    return formatter->has_vectors;
 }
 
 /* --- a row ----------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
-/* The inner loops of np_format_row() in SIMD. Private to format*.c. The values are computed, not
- * looked up, since a CPU computes 16 values in the time of three look-ups:
+/* The inner loops of np_format_row() in SIMD. Private to format*.c. AVX-512 looks up values of 16
+ * bits. The others are computed, since a CPU computes 8 or 16 values in the time of three look-ups:
  *
- *   value = ((pixel * unit) - mean) * inverse
+ *   value = (pixel * unit - mean) * inverse
  *
  * A product by a constant that float32 cannot hold (1 / 255, 1 / std) is fma(x, high, x * low), with
  * high + low the constant to twice the digits; for nearly all constants it is x divided by the
@@ -33,7 +33,11 @@ struct np_format_kernels {
      * Returns the number of values done: a multiple of NP_FORMAT_RUN, or of half of it. */
     size_t (*values)(const struct np_format_run *run, enum np_row_type type, const uint8_t *src,
         size_t n, void *dst, bool stream);
-    void (*fence)(void); /* after the last values(), if it streamed */
+    /* The same for a 16-bit type with any values: of pixel i, values[i % period][pixel]. NULL: not
+     * here. */
+    size_t (*halves)(const uint16_t (*values)[256], int period, const uint8_t *src, size_t n,
+        uint16_t *dst, bool stream);
+    void (*fence)(void); /* after the last values() or halves(), if it streamed */
 };
 
 size_t np_format_channel_avx2(const uint8_t *src, size_t n, int channel, uint8_t *dst);

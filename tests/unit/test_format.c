@@ -500,8 +500,8 @@ Test(format, tables_of_other_transforms_are_kept)
     }
 }
 
-/* Of tables (pixel / 255 - mean) / std, how many are computed? */
-static int nr_computed(enum np_vectors level, enum np_row_type type, int nr_tables)
+/* Of tables (pixel / 255 - mean) / std, how many are made by vectors? */
+static int nr_fast(enum np_vectors level, enum np_row_type type, int nr_tables)
 {
     const struct np_batch_shape shape = {1, 4, 4, 3, {type, false}};
     struct np_draws draws;
@@ -520,24 +520,40 @@ static int nr_computed(enum np_vectors level, enum np_row_type type, int nr_tabl
         }
         np_format_normalized(i ? mean : imagenet_mean, i ? std : imagenet_std, 3, &table);
         formatter = np_formatter_new(&shape, &table, NULL);
-        n += np_formatter_computes(formatter);
+        n += np_formatter_has_vectors(formatter);
         np_formatter_free(formatter);
     }
     np_vectors_limit(NP_AVX512_BF16);
     return n;
 }
 
-Test(format, usual_tables_are_computed_by_the_vectors)
+Test(format, usual_tables_are_made_by_vectors)
 {
     for (size_t l = 1; l < NR_LEVELS; l++)
         for (int type = NP_ROW_F32; type <= NP_ROW_F16; type++) {
             const enum np_vectors has = np_vectors_limit(levels[l]);
 
             if (has >= NP_AVX2) { /* with F16C, which all such CPUs have */
-                cr_expect_eq(nr_computed(levels[l], (enum np_row_type)type, 1), 1);
-                cr_expect_geq(nr_computed(levels[l], (enum np_row_type)type, 100), 99);
+                cr_expect_eq(nr_fast(levels[l], (enum np_row_type)type, 1), 1);
+                cr_expect_geq(nr_fast(levels[l], (enum np_row_type)type, 100), 99);
             }
         }
+    np_vectors_limit(NP_AVX512_BF16);
+}
+
+Test(format, any_table_of_halves_is_made_by_avx512)
+{
+    const struct np_format_table table = random_table(0);
+
+    if (np_vectors_limit(NP_AVX512) < NP_AVX512)
+        cr_skip("no AVX-512");
+    for (int type = NP_ROW_F32; type <= NP_ROW_F16; type++) {
+        const struct np_batch_shape shape = {1, 4, 4, 3, {(enum np_row_type)type, false}};
+        struct np_formatter *formatter = np_formatter_new(&shape, &table, NULL);
+
+        cr_expect_eq(np_formatter_has_vectors(formatter), type != NP_ROW_F32);
+        np_formatter_free(formatter);
+    }
     np_vectors_limit(NP_AVX512_BF16);
 }
 
