@@ -135,6 +135,15 @@ static PyObject *new_capsule(const struct np_py_array *array, bool versioned)
 
 /* --- what consumers ask for --------------------------------------------------------------------- */
 
+static int parse_pair(PyObject *pair, const char *expected, int *ret_first, int *ret_second)
+{
+    if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 &&
+        PyArg_ParseTuple(pair, "ii", ret_first, ret_second))
+        return 0;
+    PyErr_SetString(PyExc_TypeError, expected);
+    return -1;
+}
+
 /* 0: they ask for what the array is. */
 static int check_device(const struct np_py_array *self, PyObject *device)
 {
@@ -142,7 +151,7 @@ static int check_device(const struct np_py_array *self, PyObject *device)
 
     if (device == Py_None)
         return 0;
-    if (!PyArg_ParseTuple(device, "ii;dl_device: expected (type, id)", &type, &id))
+    if (parse_pair(device, "dl_device: expected (type, id)", &type, &id) < 0)
         return -1;
     if (type == self->device && id == self->device_id)
         return 0;
@@ -162,7 +171,7 @@ PyObject *np_py_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
         check_device(self, device) < 0)
         return NULL;
     if (max_version != Py_None &&
-        !PyArg_ParseTuple(max_version, "ii;max_version: expected (major, minor)", &major, &minor))
+        parse_pair(max_version, "max_version: expected (major, minor)", &major, &minor) < 0)
         return NULL;
     if (copy == Py_True) {
         PyErr_SetString(PyExc_BufferError, "nnpipe gives its memory without a copy: copy=True");

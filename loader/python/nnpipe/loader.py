@@ -8,10 +8,11 @@ import operator
 import os
 import re
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from nnpipe import _nnpipe
 
@@ -58,6 +59,14 @@ def _ranks(rank: int | None, world: int | None) -> tuple[int, int]:
     if rank is None or world is None:
         raise ValueError("rank and world are given together, or neither")
     return operator.index(rank), operator.index(world)
+
+
+def _whole(name: str, value: SupportsIndex) -> int:
+    """A number that fits into 64 bits."""
+    number = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{name}: expected a number of 0 or more, not {value}")
+    return number
 
 
 def _name(dtype: object) -> str:
@@ -109,22 +118,26 @@ def _reopen(text: str, folder: str | None, arguments: dict[str, Any], state: dic
 # --- the loader ------------------------------------------------------------------------------------------------------
 
 class _Epoch(Iterator[tuple[Any, Any]]):
-    """The batches of an epoch that are left. It keeps none of them itself."""
+    """The batches of an epoch that are left. It keeps none of them itself. Threads may share it: under the lock,
+    none of them asks for a batch behind the epoch's end."""
 
-    __slots__ = ("_loader", "_number", "_done")
+    __slots__ = ("_loader", "_number", "_done", "_lock")
 
     def __init__(self, loader: Loader, number: int) -> None:
         self._loader, self._number, self._done = loader, number, False
+        self._lock = threading.RLock()  # a signal's handler may ask, too
 
     def __iter__(self) -> _Epoch:
         return self
 
     def __next__(self) -> tuple[Any, Any]:
-        pair = None if self._done else self._loader._next(self._number)
-        if pair is None:
-            self._done = True
-            raise StopIteration
-        return pair
+        self._loader._own()  # a child of fork() may have the lock of a thread that it lacks
+        with self._lock:
+            pair = None if self._done else self._loader._next(self._number)
+            if pair is None:
+                self._done = True
+                raise StopIteration
+            return pair
 
 
 class Loader:
@@ -238,9 +251,7 @@ class Loader:
         Not needed where epochs follow each other. After load_state_dict() with a state of the same epoch, it
         leaves the position there. ValueError: no such epoch.
         """
-        core, epoch = self._own(), operator.index(epoch)
-        if epoch < 0:
-            raise ValueError(f"epoch: expected 0 or more, not {epoch}")
+        core, epoch = self._own(), _whole("epoch", epoch)
         if self._stays and core.position()[0] == epoch:
             return
         core.seek(epoch, 0)
@@ -269,7 +280,7 @@ class Loader:
             raise ValueError(f"the state is of another loader (fingerprint {fingerprint}, and here "
                              f"{core.fingerprint:016x}): data, the config's `loader` and `seed`, world, drop_last and "
                              "set must be the same")
-        core.seek(epoch, batch)
+        core.seek(_whole("epoch", epoch), _whole("batch", batch))
         self._number += 1
         self._stays = True
 

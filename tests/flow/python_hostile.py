@@ -1,0 +1,106 @@
+"""nnpipe.Loader in the hands of a careless program: iterators that threads and signal handlers share, numbers that do
+not fit, strange arguments of DLPack. python_loader.sh runs it."""
+import pickle
+import signal
+import sys
+import threading
+
+import api
+import nnpipe
+from api import equal, expect, test
+from python_data import config, make_set
+
+SET = make_set(sys.argv[1] + "/hostile")
+SAMPLES = 23
+
+
+def opened(**options):
+    return nnpipe.Loader(config(SET, 2), as_="dlpack", **options)
+
+
+def raised(call):
+    """The type of the exception, and its text."""
+    try:
+        call()
+    except Exception as error:
+        return type(error), str(error)
+    return None, "nothing was raised"
+
+
+with test("python: eight threads that share an iterator get each sample of the epoch once, and none of the next"):
+    with opened() as loader:
+        for epoch in range(20):
+            batches, seen, errors = iter(loader), [], []
+
+            def take():
+                try:
+                    for _, labels in batches:
+                        seen.extend(memoryview(labels).tolist())
+                except Exception as error:
+                    errors.append(error)
+
+            threads = [threading.Thread(target=take) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            equal(errors, [], "errors")
+            equal(sorted(seen), list(range(SAMPLES)), "labels of epoch %d" % epoch)
+
+with test("python: a signal's handler may take a batch, and close the loader, while the loop waits for one"):
+    with opened() as loader:
+        batches = iter(loader)
+        handled = []
+        signal.signal(signal.SIGUSR1, lambda *_: handled.append(next(batches)))
+        next(batches)
+        signal.raise_signal(signal.SIGUSR1)
+        equal((len(handled), sum(1 for _ in batches)), (1, len(loader) - 2), "batches")
+        signal.signal(signal.SIGUSR1, lambda *_: loader.close())
+
+        def loop():
+            for _ in loader:
+                signal.raise_signal(signal.SIGUSR1)
+
+        equal(raised(loop), (ValueError, "the loader is closed"), "error")
+
+with test("python: positions that do not fit are refused, and the position stays"):
+    with opened() as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        for epoch in (-1, 2**32, 2**63, 2**64, 2**70):
+            equal(raised(lambda: loader.set_epoch(epoch))[0], ValueError, "set_epoch(%d)" % epoch)
+            equal(raised(lambda: loader.load_state_dict({**state, "epoch": epoch}))[0], ValueError, "epoch %d" % epoch)
+        for batch in (-1, len(loader) + 1, 2**64 + 1):
+            equal(raised(lambda: loader.load_state_dict({**state, "batch": batch}))[0], ValueError, "batch %d" % batch)
+        for value in ("1", 1.0, None):
+            equal(raised(lambda: loader.set_epoch(value))[0], TypeError, "set_epoch(%r)" % value)
+            equal(raised(lambda: loader.load_state_dict({**state, "batch": value}))[0], TypeError, "batch %r" % value)
+        equal(loader.state_dict(), state, "position")
+
+with test("python: what DLPack does not have is a TypeError, what nnpipe does not give a BufferError"):
+    with opened() as loader:
+        images, _ = next(iter(loader))
+        for options in ({"max_version": 1}, {"max_version": [1, 0]}, {"max_version": ("1", "0")}, {"dl_device": 1},
+                        {"dl_device": (1, 0, 0)}, {"stream_": None}):
+            equal(raised(lambda: images.__dlpack__(**options))[0], TypeError, str(options))
+        for options in ({"copy": True}, {"dl_device": (2, 0)}):
+            equal(raised(lambda: images.__dlpack__(**options))[0], BufferError, str(options))
+        for options in ({}, {"max_version": (0, 8)}, {"max_version": (2, 0), "dl_device": (1, 0), "copy": False}):
+            images.__dlpack__(**options)  # a capsule that nobody takes
+        del images, _
+        equal(loader.counters()["held"], 0, "held")
+
+with test("python: a closed loader says so, and may be pickled: the copy begins anew"):
+    loader = opened()
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    for call in (lambda: next(batches), lambda: iter(loader), loader.counters, loader.state_dict,
+                 lambda: loader.set_epoch(1)):
+        equal(raised(call), (ValueError, "the loader is closed"), "error")
+    loader.close()
+    expect("closed" in repr(loader) and len(loader) == 12, repr(loader))
+    with pickle.loads(pickle.dumps(loader)) as copy:
+        equal(sum(1 for _ in copy), 12, "batches")
+
+sys.exit(api.failed > 0)
