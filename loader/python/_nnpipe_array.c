@@ -1,5 +1,5 @@
-/* An array of a batch: images or labels. Python's buffer protocol and DLPack export it without a copy.
- * The array, each buffer view (through the array) and each DLPack tensor own the batch once. */
+/* An array of a batch: images or labels. Python's buffer protocol and DLPack export it without a
+ * copy. The array, each buffer view (through the array) and each DLPack tensor own the batch once. */
 #include "loader/python/_nnpipe.h"
 
 #include <string.h>

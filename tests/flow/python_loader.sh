@@ -2,8 +2,10 @@
 # has torch (tests/torch_env.sh).
 . "$(dirname "$0")/../lib.sh"
 build=${NNPIPE_BUILD:-$ROOT/build}
-[ "$build" = "$ROOT/build" ] || { skip "python: the package" "a sanitizer's build needs an interpreter with it" && exit 0; }
-[ -e "$build/python/nnpipe/_nnpipe.abi3.so" ] || { skip "python: the package" "not built: make python" && exit 0; }
+why=
+[ "$build" = "$ROOT/build" ] || why="a sanitizer's build needs an interpreter of its own"
+[ -e "$build/python/nnpipe/_nnpipe.abi3.so" ] || why="not built: make python"
+[ -z "$why" ] || { skip "python: the package" "$why" && exit 0; }
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1
 
 # with_numpy: prints a Python of 3.11 or later with NumPy

@@ -1,5 +1,5 @@
 """nnpipe.Loader and its process: fork, spawn, Ctrl-C, threads, exceptions, the interpreter's exit, and many loops in
-one process. python_loader.sh runs it. LOOPS of them: 300, and 10,000 in test-long."""
+one process. python_loader.sh runs it. LOOPS of them (300)."""
 import array
 import gc
 import json
@@ -18,7 +18,7 @@ from nnpipe import _nnpipe
 from python_data import config, make_set, picture, png, synth, threads
 
 TMP = sys.argv[1]
-LOOPS = int(os.environ.get("LOOPS", "10000" if os.environ.get("NNPIPE_LONG") else "300"))
+LOOPS = int(os.environ.get("LOOPS", "300"))
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -267,8 +267,11 @@ def one_loop(number, folder):
     except (KeyError, nnpipe.HeldError):
         pass
     if number % 11 == 0:
-        loader.seek = loader.set_epoch(number % 3)  # and a cycle
-        loader.itself = loader
+        loader.set_epoch(number % 3)
+        loader.itself = loader  # a cycle
+        del loader
+        gc.collect()  # or many loaders wait for it, and the memory depends on when it comes
+        return
     if number % 25 == 0:
         equal(in_child(loader.close), 0, "the child's exit code")
     if number % 2:
@@ -292,7 +295,7 @@ with test("python: %d loops of open, batches, exceptions, forks and close leave 
     equal((threads(), len(os.listdir("/proc/self/fd"))), before, "threads and files")
     # A batch that is not freed would be 1 KiB, a loader 1 MiB.
     grown = (resident() - memory) / 2**20
-    expect(grown < 8 + LOOPS / 1000, "%.1f MiB more after %d loops" % (grown, LOOPS))
+    expect(grown < 8, "%.1f MiB more after %d loops" % (grown, LOOPS))
     print("# %d loops: %+.2f MiB" % (LOOPS, grown))
 
 sys.exit(api.failed > 0)
