@@ -1,8 +1,7 @@
-/* The last pass of a row (np_format_row()) beside memcpy() of as many bytes as it writes: ns a row
+/* The last pass of a row (np_format_row()) beside memcpy() of as many bytes as it writes: us a row
  * of 224 x 224 x 3, median (least to most) of the rounds, of this thread's CPU time. Rows go to the
  * slots of a ring in turn: 512 MiB, or 1 MiB as if the batches were small. The pixels are in the L2 cache.
- *   bench_format [ROUNDS]
- * Build: tests/bench/bench_format.sh */
+ *   bench_format [ROUNDS]; tests/bench/bench_format.sh builds it */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,11 +54,13 @@ static double one_round(
     return (double)(now_ns() - start) / rows;
 }
 
-static void print(const char *what, double *ns, int rounds, double memcpy_ns)
+static void print(double *ns, int rounds, double memcpy_ns)
 {
     qsort(ns, (size_t)rounds, sizeof(*ns), compare);
-    printf("%s %.1f (%.1f to %.1f) %.2f |", what, ns[rounds / 2] * 1e-3, ns[0] * 1e-3,
-        ns[rounds - 1] * 1e-3, memcpy_ns > 0 ? ns[rounds / 2] / memcpy_ns : 1);
+    printf(" %.1f (%.1f to %.1f)", ns[rounds / 2] * 1e-3, ns[0] * 1e-3, ns[rounds - 1] * 1e-3);
+    if (memcpy_ns > 0)
+        printf(", %.2fx", ns[rounds / 2] / memcpy_ns);
+    printf(" |");
 }
 
 static void measure(struct np_batch_shape *shape, const struct np_format_table *table,
@@ -77,10 +78,10 @@ static void measure(struct np_batch_shape *shape, const struct np_format_table *
     for (int r = -1; r < rounds; r++) /* the first one warms up */
         for (int i = 0; i < n; i++)
             ns[i][r < 0 ? 0 : r] = one_round(formatters[i], ring, ring_bytes, row_bytes);
-    printf("| %s %s, %s |", types[shape->format.type], shape->format.planar ? "nchw" : "nhwc",
+    printf("| %s, %s | %s |", types[shape->format.type], shape->format.planar ? "nchw" : "nhwc",
         ring_bytes == LARGE ? "512 MiB" : "1 MiB");
     for (int i = 0; i < n; i++) {
-        print("", ns[i], rounds, i ? ns[0][rounds / 2] : 0);
+        print(ns[i], rounds, i ? ns[0][rounds / 2] : 0);
         np_formatter_free(formatters[i]);
     }
     printf("\n");
@@ -99,7 +100,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < PIXELS; i++)
         pixels[i] = (uint8_t)(i * 7 + i / 224);
     np_format_normalized(mean, std, 3, &table);
-    printf("| format, ring | memcpy | plain C | AVX2 | AVX-512 |\n|---|---|---|---|---|\n");
+    printf("| rows | ring | memcpy | plain C | AVX2 | AVX-512 |\n|---|---|---|---|---|---|\n");
     for (int large = 1; large >= 0; large--)
         for (int i = 1; i < 8; i++) {
             struct np_batch_shape shape = {

@@ -28,6 +28,10 @@ later ones. CPU time and peak resident memory are with the worker processes', me
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`last row\`: nearly all of the entropy decoding, and little else. \`entries\`: the decoder's states at every
 16th MCU of each row, noted when the picture was decoded whole. The pixels are equal." sh tests/bench/bench_jpeg.sh
+    part "The last pass of a row" "\`np_format_row()\`, which makes float types and planes for other programs, beside a
+\`memcpy()\` of as many bytes as it writes: us a row of 224 x 224 x 3, median (least to most), of one thread's CPU time.
+Rows go to 512 MiB in turn, or to 1 MiB, which stays in the L2 cache. From batches of 8 MiB on rows are written past the
+caches." sh tests/bench/bench_format.sh
     part "Where a sample's time goes" "Photographs, random resized crop to 224, flip; two readers, page cache warm." \
         sh tests/bench/bench_where.sh
     part "The entries of JPEGs" "The places at which decoding can begin in the middle of a file. The goals: a cold epoch
