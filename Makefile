@@ -107,7 +107,7 @@ ROWS_BASE   = $(B)/loader/base/err.o $(B)/loader/base/mem.o
 ROWS_MAP    = trainer/cuda/rows/plugin.map
 ifneq ($(NVCC),)
 plugin: $(if $(SAN),,libnnpipe-cuda-rows.so)
-libnnpipe-cuda-rows.so: $(addprefix build/cuda/,rows/rows_cuda.o rows/kernels_format.cu.o gpu_cuda.o) $(ROWS_BASE) $(ROWS_MAP)
+libnnpipe-cuda-rows.so: $(addprefix build/cuda/,rows/rows_cuda.o rows/buffers_cuda.o rows/kernels_format.cu.o gpu_cuda.o) $(ROWS_BASE) $(ROWS_MAP)
 	$(PLUGIN_LINK) -Wl,--version-script=$(ROWS_MAP) -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 build/cuda/%.o: trainer/cuda/%.c $(B)/flags
 	@mkdir -p $(@D)
@@ -174,7 +174,7 @@ $(B)/tests/emu/libcudart-emu.so: $(EMU_RT)
 $(B)/tests/emu/libnnpipe-cuda.so: $(EMU_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
-EMU_ROWS = $(addprefix $(B)/emu/,rows/rows_cuda.o rows/kernels_format.cu.o gpu_cuda.o)
+EMU_ROWS = $(addprefix $(B)/emu/,rows/rows_cuda.o rows/buffers_cuda.o rows/kernels_format.cu.o gpu_cuda.o)
 $(B)/tests/emu/libnnpipe-cuda-rows.so: $(EMU_ROWS) $(ROWS_BASE) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -Wl,--version-script=$(ROWS_MAP) -lstdc++
@@ -299,4 +299,4 @@ deb: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so
 
--include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/buffers_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

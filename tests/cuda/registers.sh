@@ -9,7 +9,7 @@ if ! ls build/cuda/*.ptxas >/dev/null 2>&1 || [ "$NNPIPE_BUILD" != "$ROOT/build"
 fi
 # kernels: ARCH REGISTERS SPILLED FRAME NAME, a line a kernel
 kernels() {
-    cat build/cuda/*.ptxas | awk '
+    cat build/cuda/*.ptxas build/cuda/rows/*.ptxas | awk '
         /Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }
         /bytes stack frame/ { frame = $1; spilled = $5 + $9; }
         /Used [0-9]+ registers/ {

@@ -62,6 +62,13 @@ void np_emu_set(uint64_t seed, uint64_t memory, uint64_t fail)
     last_error = cudaSuccess;
 }
 
+void np_emu_unload(void)
+{
+    np_emu_lock();
+    dead = cudaErrorCudartUnloading;
+    np_emu_unlock();
+}
+
 uint64_t np_emu_draw(void) /* splitmix64 */
 {
     uint64_t z = (draws += 0x9e3779b97f4a7c15ull);

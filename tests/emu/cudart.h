@@ -54,6 +54,8 @@ _Noreturn void np_emu_die(const char *who, const char *format, ...)
 bool np_emu_fails(const char *call);
 /* Sets what the environment sets otherwise: seed, bytes of the GPU, the call that fails (the count restarts). */
 void np_emu_set(uint64_t seed, uint64_t memory_bytes, uint64_t fail);
+/* The process exits, as its runtime sees it: each call fails with cudaErrorCudartUnloading until np_emu_set(). */
+void np_emu_unload(void);
 uint64_t np_emu_draw(void); /* the next random number */
 /* Counts of the process so far: operations run, bytes of device memory in use, their maximum,
  * calls counted by np_emu_fails(). */
