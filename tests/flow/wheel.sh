@@ -136,11 +136,16 @@ def count(path: str) -> int:
             rows += len(labels)
         loader.load_state_dict(loader.state_dict())
         return rows // len(loader)
+
+
+def as_in_torch(dataloader: object) -> int:
+    with nnpipe.like(dataloader, loader={"readers": 4}) as loader:
+        return sum(len(labels) for images, labels in loader) // len(loader)
 P
-sed 's/drop_last=True/drop_list=True/; s/set_epoch(1)/set_epoch("one")/' "$TMP/user.py" >"$TMP/wrong.py"
+sed 's/drop_last=True/drop_list=True/; s/set_epoch(1)/set_epoch("one")/; s/{"readers": 4}/4/' "$TMP/user.py" >"$TMP/wrong.py"
 typed_lines() {
     cd "$TMP" && "$first/bin/mypy" --strict user.py && ! "$first/bin/mypy" --strict wrong.py >wrong.txt &&
-        grep -q drop_list wrong.txt && grep -q set_epoch wrong.txt
+        grep -q drop_list wrong.txt && grep -q set_epoch wrong.txt && grep -q '"like"' wrong.txt
 }
 sentence="mypy --strict accepts a user's program, and finds its mistakes"
 extra mypy "$sentence" && t "$sentence" typed_lines

@@ -15,7 +15,11 @@ The text of nnpipe.Loader below says what its arguments and errors are; nnpipe's
 config.
 """
 
+from __future__ import annotations
+
 import sysconfig
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     raise ImportError("nnpipe does not support the free-threaded build of Python yet: its extension is built for the"
@@ -25,10 +29,13 @@ from nnpipe._nnpipe import DataError, HeldError, version as __version__
 from nnpipe.like_refuse import Unsupported
 from nnpipe.loader import Loader
 
+if TYPE_CHECKING:
+    from nnpipe.like_loader import Like  # needs torch and torchvision
+
 __all__ = ["DataError", "HeldError", "Loader", "Unsupported", "__version__", "like"]
 
 
-def like(dataloader, *, exact_order=True, loader=None):
+def like(dataloader: Any, *, exact_order: bool = True, loader: Mapping[str, Any] | None = None) -> Like:
     """A loader that gives the batches of a torch.utils.data.DataLoader: the same bytes in the same order.
 
     dataloader: over torchvision's ImageFolder, CIFAR10 or CIFAR100, or a Subset of them, with transforms (v1 or v2) out
@@ -45,6 +52,6 @@ def like(dataloader, *, exact_order=True, loader=None):
     Raises Unsupported, a NotImplementedError, which names the part of the DataLoader that nnpipe does not have. An
     epoch raises what the DataLoader would raise at a sample that cannot be loaded.
     """
-    from nnpipe.like_loader import Like  # needs torch and torchvision
+    from nnpipe.like_loader import Like
 
     return Like(dataloader, exact_order=exact_order, loader=loader)

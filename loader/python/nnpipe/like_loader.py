@@ -1,5 +1,10 @@
 """nnpipe.like(): the batches of a torch DataLoader, made by nnpipe."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, IterableDataset, default_collate
@@ -39,7 +44,7 @@ def _check(dataloader):
 class Like:
     """What nnpipe.like() returns. Iterate over it as over the DataLoader."""
 
-    def __init__(self, dataloader, *, exact_order=True, loader=None):
+    def __init__(self, dataloader: Any, *, exact_order: bool = True, loader: Mapping[str, Any] | None = None) -> None:
         _check(dataloader)
         self.dataloader = dataloader
         self.exact_order = exact_order
@@ -56,19 +61,19 @@ class Like:
         else:
             self._own = OwnEpochs(self._recipe, self._samples, self._order, self._keys)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         """dataset, sampler, batch_size, num_workers and so on are the DataLoader's."""
         if name.startswith("_") or name == "dataloader":
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.dataloader, name)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.dataloader)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"nnpipe.like({self.dataloader!r}, exact_order={self.exact_order})"
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[Any]]:
         if self._closed:
             raise ValueError("the loader is closed")
         if self._own:
@@ -81,7 +86,7 @@ class Like:
             self._iterator.reset()
         return self._iterator
 
-    def close(self):
+    def close(self) -> None:
         """Ends the threads. Batches that the program keeps stay good."""
         self._closed = True
         self._iterator = None
@@ -91,10 +96,10 @@ class Like:
         if self._own:
             self._own.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Like:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _engine(self):
