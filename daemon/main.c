@@ -165,6 +165,18 @@ static const struct np_command commands[] = {
         "training; `last` and `loss` are the last evaluation, on the test set if there was one.\n"
         "`changed` lists the keys, by their last word, in which runs of one network differ; for\n"
         "the only run of a network, those that -o changed.\n"},
+    {"compare", np_cmd_compare, "RUN... | --sweep NAME", "runs side by side, and their curves",
+        "  --sweep NAME     the runs of a sweep of the service\n"
+        "  --html FILE      write table and curves into a web page\n"
+        "  --svg FILE       write the curves into a picture\n"
+        "  --runs DIR       folder of runs (default: runs)\n" OF_SERVICE "\n"
+        "RUN is a number or name of `nnpipe ls --all`, a folder of a run or of runs, or the\n"
+        "beginning of its name below `runs`; 2 to 16 runs. The best accuracy comes first. `best`\n"
+        "and `last` are accuracies of evaluations, `loss` is the last evaluation's, or the "
+        "training\n"
+        "loss before the first one; `time` is of training, or since the start of an unfinished\n"
+        "run. The other columns are the keys of the configs that differ. The curves of a sweep of\n"
+        "more than 16 runs are of the best 16.\n"},
     {"replay", np_cmd_replay, "RUN --step N | --worst K",
         "make rows of a run's training steps again",
         "  --step N         which step: 0 is the first one, 1 in metrics.jsonl\n"

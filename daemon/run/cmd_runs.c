@@ -204,7 +204,7 @@ static int show(struct np_found_runs *runs, struct request *request, struct np_e
     const int nr = runs->nr_runs < request->max_runs ? runs->nr_runs : request->max_runs;
     struct np_json line = {0};
 
-    np_runs_differ(runs);
+    np_runs_differ(runs, false);
     if (runs->nr_runs)
         qsort_r(runs->runs, (size_t)runs->nr_runs, sizeof(struct np_found_run), compare,
             &request->order);

@@ -1,6 +1,7 @@
 /* Finds the keys in which runs of the same network differ, as in a sweep. */
 #include <stdio.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -9,6 +10,8 @@
 #include "daemon/run/runs_found.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
+
+#define NETWORK 20 /* bytes of "network 1234abcd", with its end */
 
 /* One scalar of one run's config. */
 struct leaf {
@@ -26,12 +29,12 @@ struct leaves {
 };
 
 /* Keys that differ in every run, or that are compared as a whole. */
-static bool left_out(const char *key)
+static bool left_out(const char *path)
 {
     static const char *const keys[] = {"name", "runs", "model", "blocks", NULL};
 
     for (int i = 0; keys[i]; i++)
-        if (strcmp(keys[i], key) == 0)
+        if (strlen(keys[i]) == strcspn(path, ".") && strncmp(keys[i], path, strlen(keys[i])) == 0)
             return true;
     return false;
 }
@@ -42,27 +45,10 @@ static void add_leaf(struct leaves *all, const char *path, const char *text)
     all->leaves[all->nr_leaves++] = (struct leaf){all->network, all->run, np_strdup(path), text};
 }
 
-static void flatten(struct leaves *all, const struct np_node *node, const char *path)
+static void take_leaf(void *context, const char *path, const char *text)
 {
-    char below[512];
-
-    if (node->kind == NP_NODE_SCALAR) {
-        add_leaf(all, path, node->text);
-        return;
-    }
-    if (node->nr_items == 0)
-        add_leaf(all, path, node->kind == NP_NODE_LIST ? "[]" : "{}");
-    for (int i = 0; i < node->nr_items; i++) {
-        const struct np_node *item = node->items[i];
-
-        if (!*path && item->key && left_out(item->key))
-            continue;
-        if (item->key)
-            snprintf(below, sizeof(below), "%s%s%s", path, *path ? "." : "", item->key);
-        else
-            snprintf(below, sizeof(below), "%s.%d", path, i);
-        flatten(all, item, below);
-    }
+    if (!left_out(path))
+        add_leaf(context, path, text);
 }
 
 static uint64_t hash(const struct np_node *node, uint64_t seed)
@@ -153,10 +139,11 @@ static void compare(struct np_found_runs *runs, const struct leaves *all, const 
     }
 }
 
-void np_runs_differ(struct np_found_runs *runs)
+void np_runs_differ(struct np_found_runs *runs, bool all_networks)
 {
     uint64_t *networks = np_alloc_array((size_t)runs->nr_runs + 1, sizeof(*networks));
     struct leaves all = {0};
+    char(*names)[NETWORK] = np_alloc_array((size_t)runs->nr_runs + 1, sizeof(*names));
 
     for (int i = 0; i < runs->nr_runs; i++) {
         const struct np_node *config = runs->runs[i].config;
@@ -164,9 +151,14 @@ void np_runs_differ(struct np_found_runs *runs)
         if (!config || config->kind != NP_NODE_MAP)
             continue;
         networks[i] = hash(np_node_get(config, "blocks"), hash(np_node_get(config, "model"), 1));
+        snprintf(names[i], NETWORK, "network %08jx", (uintmax_t)networks[i] & UINT32_MAX);
+        if (all_networks)
+            networks[i] = 0;
         all.network = networks[i];
         all.run = i;
-        flatten(&all, config, "");
+        np_node_leaves(config, take_leaf, &all);
+        if (all_networks)
+            add_leaf(&all, "model", names[i]);
     }
     if (all.nr_leaves > 0) {
         qsort(all.leaves, all.nr_leaves, sizeof(*all.leaves), by_network_and_path);
@@ -175,5 +167,6 @@ void np_runs_differ(struct np_found_runs *runs)
     for (size_t i = 0; i < all.nr_leaves; i++)
         np_free(all.leaves[i].path);
     np_free(all.leaves);
+    np_free(names);
     np_free(networks);
 }

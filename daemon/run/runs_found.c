@@ -282,8 +282,8 @@ static bool is_run(const char *dir)
     return regular(dir, "config.yaml") != 0;
 }
 
-/* Takes ownership of dir. */
-static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
+/* Adds a run of which nothing is known. Takes ownership of dir. */
+static struct np_found_run *add_run(struct np_found_runs *runs, char *dir, int pid)
 {
     np_grow(&runs->runs, &runs->room, (size_t)runs->nr_runs + 1, sizeof(*runs->runs));
     struct np_found_run *run = &runs->runs[runs->nr_runs++];
@@ -300,6 +300,14 @@ static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
         .accuracy = NAN,
         .best_accuracy = NAN,
         .best_step = NAN};
+    return run;
+}
+
+/* Takes ownership of dir. */
+static void read_run(struct np_found_runs *runs, char *dir, int pid, bool live)
+{
+    struct np_found_run *run = add_run(runs, dir, pid);
+
     take_metrics(run, live);
     take_result(run);
     if (!live) {
@@ -321,6 +329,11 @@ static char *trimmed(const char *dir)
     while (n > 1 && dir[n - 1] == '/')
         n--;
     return np_format("%.*s", (int)n, dir);
+}
+
+void np_runs_add_unstarted(struct np_found_runs *runs, const char *dir, struct np_node *config)
+{
+    add_run(runs, trimmed(dir), 0)->config = config;
 }
 
 int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err)

@@ -41,6 +41,8 @@ struct np_found_runs {
  * without the fields that take long (size, config, the best checkpoint). -ENOENT and the like:
  * dir cannot be read. */
 int np_runs_find(const char *dir, bool live, struct np_found_runs *runs, struct np_err *err);
+/* Adds a run that has no folder yet. Takes ownership of config (or NULL). */
+void np_runs_add_unstarted(struct np_found_runs *runs, const char *dir, struct np_node *config);
 void np_runs_free(struct np_found_runs *runs);
 struct np_json;
 /* Writes the list "runs", sorted by folder: RUN of docs/SERVICE.md, with the fields that a
@@ -50,7 +52,7 @@ void np_runs_write(struct np_json *json, struct np_found_runs *runs);
  * names, of which the newest run counts. np_free. */
 char *np_runs_folder(const char *runs, const char *word);
 /* Sets `differs`: compares the configs of runs of the same network key by key, but for name and
- * folder. */
-void np_runs_differ(struct np_found_runs *runs);
+ * folder. all_networks: compares all runs, and `model` is one key, whose value is a hash. */
+void np_runs_differ(struct np_found_runs *runs, bool all_networks);
 
 #endif

@@ -8,12 +8,15 @@
 #include "daemon/ui/page.h"
 
 /* Of a panel; its upper left corner is the origin. */
-#define WIDTH  380.0
-#define HEIGHT 250.0
-#define REACH  (NP_CURVE_COLUMNS / 60)
-#define DOT    "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n"
-#define FAR    "<path class=\"dot %s far\" d=\"M%.1f 5l4 -7l4 7z\"><title>%.4g</title></path>\n"
-#define TICK   "<text class=\"tick %s\" x=\"%.1f\" y=\"%.1f\">%g%s</text>\n"
+#define WIDTH       380.0
+#define HEIGHT      250.0
+#define REACH       (NP_CURVE_COLUMNS / 60)
+#define NR_COLOURS  8   /* in compare.svg */
+#define NAMES_Y     396 /* of the first line of names below the panels */
+#define NAME_HEIGHT 22
+#define DOT         "<circle class=\"dot %s\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n"
+#define FAR         "<path class=\"dot %s far\" d=\"M%.1f 5l4 -7l4 7z\"><title>%.4g</title></path>\n"
+#define TICK        "<text class=\"tick %s\" x=\"%.1f\" y=\"%.1f\">%g%s</text>\n"
 #define LEGEND                                                                                     \
     "<circle class=\"dot %s\" cx=\"%d\" cy=\"-20\" r=\"4\"/><text class=\"legend\" x=\"%d\" "      \
     "y=\"-16\">%s <tspan class=\"value\">%.*f%s</tspan></text>\n"
@@ -48,6 +51,11 @@ static double mean(const struct np_curve *curve, int i, int reach)
     return sum / nr;
 }
 
+double np_curve_mean(const struct np_curve *curve, int i)
+{
+    return mean(curve, i, 0);
+}
+
 /* 1, 2 or 5 times a power of ten, at least span / 5. */
 static double nice_step(double span)
 {
@@ -63,19 +71,17 @@ static int ascending(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-/* Of a loss, leaves out the upper 4 % if they are far above all others: a loss begins with a spike
- * that would flatten the rest. */
-static struct panel fit(const struct np_curve *train, const struct np_curve *eval, bool percent)
+/* The axis of several curves. Of a loss, leaves out the upper 4 % if they are far above all others:
+ * a loss begins with a spike that would flatten the rest. */
+static struct panel fit(const struct np_curve *const *curves, int nr_curves, bool percent)
 {
-    static double values[2 * NP_CURVE_COLUMNS]; /* main thread */
+    static double values[NP_OVERLAY_MAX_RUNS * NP_CURVE_COLUMNS]; /* main thread */
     int n = 0;
 
-    for (int i = 0; i < NP_CURVE_COLUMNS; i++) {
-        if (train->nr[i] > 0)
-            values[n++] = mean(train, i, 0);
-        if (eval->nr[i] > 0)
-            values[n++] = mean(eval, i, 0);
-    }
+    for (int c = 0; c < nr_curves; c++)
+        for (int i = 0; i < NP_CURVE_COLUMNS; i++)
+            if (curves[c]->nr[i] > 0)
+                values[n++] = mean(curves[c], i, 0);
     qsort(values, (size_t)n, sizeof(*values), ascending);
     const double min = n > 0 ? values[0] : 0;
     double max = n > 0 ? values[n - 1] : 1;
@@ -128,21 +134,27 @@ static void draw_series(FILE *out, const struct panel *panel, const struct np_cu
         mean(curve, curve->last, 0) * (panel->percent ? 100 : 1), panel->percent ? "%" : "");
 }
 
-static void draw_panel(FILE *out, const struct np_curves *curves, const struct np_curve *train,
-    const struct np_curve *eval, bool percent)
+static void draw_axes(FILE *out, const struct panel *panel, double nr_epochs)
 {
-    const double nr_epochs = curves->nr_epochs > 0 ? curves->nr_epochs : 1;
     const double tick_x = nice_step(nr_epochs);
-    const struct panel panel = fit(train, eval, percent);
 
-    for (double y = panel.min_y; y <= panel.max_y + panel.tick_y / 2; y += panel.tick_y) {
-        const double at = place_y(&panel, y);
+    for (double y = panel->min_y; y <= panel->max_y + panel->tick_y / 2; y += panel->tick_y) {
+        const double at = place_y(panel, y);
 
         fprintf(out, "<path class=\"grid\" d=\"M0 %.1fh380\"/>" TICK, at, "end", -8.0, at + 4,
-            percent ? 100 * y : y, percent ? "%" : "");
+            panel->percent ? 100 * y : y, panel->percent ? "%" : "");
     }
     for (double x = 0; x <= nr_epochs + tick_x / 1e6; x += tick_x)
         fprintf(out, TICK, "middle", WIDTH * x / nr_epochs, HEIGHT + 18, x, "");
+}
+
+static void draw_panel(FILE *out, const struct np_curves *curves, const struct np_curve *train,
+    const struct np_curve *eval, bool percent)
+{
+    const struct np_curve *const both[] = {train, eval};
+    const struct panel panel = fit(both, 2, percent);
+
+    draw_axes(out, &panel, curves->nr_epochs > 0 ? curves->nr_epochs : 1);
     draw_line(out, &panel, train, "raw train", 0);
     draw_series(out, &panel, train, "train", train_name, 160);
     draw_series(out, &panel, eval, "test", curves->evaluated ? curves->evaluated : "test", 275);
@@ -192,4 +204,81 @@ static void draw(FILE *out, const void *what)
 int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err)
 {
     return np_page_write(path, draw, curves, err);
+}
+
+/* --- several runs ----------------------------------------------------------------------------- */
+
+/* The second eight runs have the colours of the first eight, dashed. */
+static void name_class(int run, char text[16])
+{
+    snprintf(text, 16, "r%d%s", run % NR_COLOURS, run < NR_COLOURS ? "" : " more");
+}
+
+static void draw_runs(FILE *out, const struct np_overlay *overlay, bool percent)
+{
+    const struct np_curve *curves[NP_OVERLAY_MAX_RUNS];
+    char class[16];
+
+    for (int i = 0; i < overlay->nr_runs; i++)
+        curves[i] = percent ? &overlay->runs[i].accuracy : &overlay->runs[i].loss;
+    const struct panel panel = fit(curves, overlay->nr_runs, percent);
+    draw_axes(out, &panel, overlay->nr_epochs > 0 ? overlay->nr_epochs : 1);
+    for (int i = 0; i < overlay->nr_runs; i++) {
+        name_class(i, class);
+        if (curves[i]->nr_points > 0)
+            draw_line(out, &panel, curves[i], class, percent ? 0 : REACH);
+        for (int x = 0; percent && curves[i]->nr_points <= 40 && x <= curves[i]->last; x++)
+            if (curves[i]->nr[x] > 0)
+                fprintf(out, DOT, class, place_x(x), place_y(&panel, mean(curves[i], x, 0)));
+    }
+}
+
+static void draw_losses(FILE *out, const void *what)
+{
+    draw_runs(out, what, false);
+}
+
+static void draw_accuracies(FILE *out, const void *what)
+{
+    draw_runs(out, what, true);
+}
+
+static void draw_names(FILE *out, const void *what)
+{
+    const struct np_overlay *overlay = what;
+    char class[16];
+
+    for (int i = 0; i < overlay->nr_runs; i++) {
+        const int x = i % 2 ? 515 : 60, y = NAMES_Y + NAME_HEIGHT * (i / 2);
+
+        name_class(i, class);
+        fprintf(out, "<path class=\"key %s\" d=\"M%d %dh24\"/>", class, x, y - 4);
+        fprintf(out, "<text class=\"legend\" x=\"%d\" y=\"%d\">", x + 32, y);
+        put_title(out, overlay->runs[i].name);
+        if (isfinite(overlay->runs[i].best))
+            fprintf(out, " <tspan class=\"value\">%.2f%%</tspan>", 100 * overlay->runs[i].best);
+        fputs("</text>\n", out);
+    }
+}
+
+static void put_height(FILE *out, const void *what)
+{
+    const struct np_overlay *overlay = what;
+
+    fprintf(out, "%d", NAMES_Y + NAME_HEIGHT * ((overlay->nr_runs + 1) / 2));
+}
+
+static void draw_overlay(FILE *out, const void *what)
+{
+    const struct np_overlay *overlay = what;
+    const struct np_hole holes[] = {{"title", put_title, overlay->title},
+        {"height", put_height, overlay}, {"loss", draw_losses, overlay},
+        {"accuracy", draw_accuracies, overlay}, {"names", draw_names, overlay}, {NULL}};
+
+    np_page_fill(out, "/assets/compare.svg", holes);
+}
+
+int np_overlay_write(const struct np_overlay *overlay, const char *path, struct np_err *err)
+{
+    return np_page_write(path, draw_overlay, overlay, err);
 }

@@ -27,4 +27,22 @@ void np_curve_add(struct np_curve *curve, double at, double y);
  * at the upper edge, so that they do not stretch the axis. */
 int np_curves_write(const struct np_curves *curves, const char *path, struct np_err *err);
 
+/* Several runs in one picture: their training losses in one panel, the accuracies of their
+ * evaluations in the other, and their names below. */
+#define NP_OVERLAY_MAX_RUNS 16
+struct np_overlay_run {
+    const char *name; /* borrowed */
+    double best;      /* accuracy, 0 to 1; NAN: none */
+    struct np_curve loss, accuracy;
+};
+struct np_overlay {
+    const char *title;           /* borrowed */
+    double nr_epochs;            /* of the longest run; np_curve_add() has shares of it. 0: 1 */
+    struct np_overlay_run *runs; /* borrowed */
+    int nr_runs;                 /* at most NP_OVERLAY_MAX_RUNS */
+};
+int np_overlay_write(const struct np_overlay *overlay, const char *path, struct np_err *err);
+/* The mean of column i; NAN: it has no value. */
+double np_curve_mean(const struct np_curve *curve, int i);
+
 #endif

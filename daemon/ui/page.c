@@ -16,6 +16,9 @@
 FILE_BYTES(np_page_html, "daemon/ui/page/index.html")
 FILE_BYTES(np_page_css, "daemon/ui/page/page.css")
 FILE_BYTES(np_page_curves, "daemon/ui/page/curves.svg")
+FILE_BYTES(np_page_compare_svg, "daemon/ui/page/compare.svg")
+FILE_BYTES(np_page_compare_html, "daemon/ui/page/compare.html")
+FILE_BYTES(np_page_compare, "daemon/ui/page/compare.js")
 FILE_BYTES(np_page_profile_html, "daemon/ui/page/profile.html")
 FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
@@ -42,6 +45,9 @@ static const struct file files[] = {
     FILE_AT("/", HTML, np_page_html),
     FILE_AT("/assets/page.css", CSS, np_page_css),
     FILE_AT("/assets/curves.svg", "image/svg+xml", np_page_curves),
+    FILE_AT("/assets/compare.svg", "image/svg+xml", np_page_compare_svg),
+    FILE_AT("/assets/compare.html", HTML, np_page_compare_html),
+    FILE_AT("/assets/compare.js", JS, np_page_compare),
     FILE_AT("/assets/profile.html", HTML, np_page_profile_html),
     FILE_AT("/assets/profile.css", CSS, np_page_profile_css),
     FILE_AT("/assets/words.js", JS, np_page_words),

@@ -1,6 +1,7 @@
 #include "loader/base/node.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -149,4 +150,32 @@ bool np_node_named(
         return true;
     }
     return false;
+}
+
+static void walk(const struct np_node *node, const char *path,
+    void (*each)(void *context, const char *path, const char *text), void *context)
+{
+    char below[512];
+
+    if (node->kind == NP_NODE_SCALAR) {
+        each(context, path, node->text);
+        return;
+    }
+    if (node->nr_items == 0)
+        each(context, path, node->kind == NP_NODE_LIST ? "[]" : "{}");
+    for (int i = 0; i < node->nr_items; i++) {
+        const struct np_node *item = node->items[i];
+
+        if (item->key)
+            snprintf(below, sizeof(below), "%s%s%s", path, *path ? "." : "", item->key);
+        else
+            snprintf(below, sizeof(below), "%s.%d", path, i);
+        walk(item, below, each, context);
+    }
+}
+
+void np_node_leaves(const struct np_node *node,
+    void (*each)(void *context, const char *path, const char *text), void *context)
+{
+    walk(node, "", each, context);
 }

@@ -1,6 +1,8 @@
 """`nnpipe submit --sweep` against a daemon: names, groups, repetition, refusals, and what shows a sweep."""
 import json
+import os
 import subprocess
+import xml.etree.ElementTree
 
 from api import expect, equal, run_stories, settles, story
 from cli import Service
@@ -114,6 +116,101 @@ def remembered():
     for body in ({"check": 1}, {"check": "true"}, {"sweep": "a/b"}, {"sweep": 3}):
         equal(daemon.ask("POST", "/v1/runs", daemon.submission(**body)).status, 400, str(body))
     equal(len(daemon.all()), before, "runs")
+
+
+# --- compare --------------------------------------------------------------------------------------
+
+EVALUATED = os.path.join(daemon.dir, "eval.yaml")
+with open(EVALUATED, "w") as config:
+    config.write(open(NET).read().replace("name: net", "name: eval").replace("eval_every: never", "eval_every: 3 steps")
+                 .replace("data: {", "data: {test: {source: synth, samples: 64, size: 32}, "))
+compared = {}  # the runs of the sweep `eval`, by name
+
+
+@story("compare shows a sweep's runs, the best first, with only the keys that differ")
+def compares_a_sweep():
+    ids = [one["id"] for one in lines("submit", EVALUATED, "--sweep", "optimizer.sgd.lr=0.2,0.001", "--sweep",
+                                      "seed=1,2")]
+    command("wait", *ids)
+    found = lines("compare", "--sweep", "eval")
+    compared.update({run["run"]: run for run in found})
+    equal(sorted(run["id"] for run in found), ids, "runs")
+    best = [run["best_accuracy"] for run in found]
+    equal(best, sorted(best, reverse=True), "order")
+    for run in found:
+        equal(set(run["values"]), {"seed", "optimizer.sgd.lr"}, "keys")
+        result = json.load(open(run["run_dir"] + "/result.json"))
+        equal((run["state"], run["best_accuracy"], run["loss"], run["images_per_second"], run["seconds"]),
+              ("done", result["best_accuracy"], result["test_loss"], result["images_per_second"],
+               result["train_seconds"]), "numbers")
+        equal(run["values"], {"seed": run["run"].split("-seed")[1][0],
+                              "optimizer.sgd.lr": run["run"].split("-lr")[1].split("-")[0]}, "values")
+        expect(abs(run["epoch_seconds"] * run["images_per_second"] - 2000) < 1e-6 * 2000, "an epoch has 2000 images")
+    table = command("compare", "--sweep", "eval").splitlines()
+    equal(len(table), 5, "lines")
+    equal(table[0].split(), "id run state best last loss epoch s/epoch img/s time lr seed".split(), "head")
+
+
+@story("runs are named by number, name, folder and the beginning of its name, each once")
+def names():
+    one, other = sorted(compared.values(), key=lambda run: run["id"])[:2]
+    by_number = lines("compare", one["id"], other["id"])
+    equal([run["run"] for run in lines("compare", one["run_dir"], other["run_dir"] + "/")],
+          [run["run"] for run in by_number], "by folder")
+    equal(len(lines("compare", one["id"], one["run_dir"], other["id"], "eval-lr0.2-seed1")), 2, "the same runs")
+    equal([run["run"] for run in lines("compare", one["run"], other["run"][:-2], "--runs", daemon.runs)],
+          [run["run"] for run in by_number], "below --runs")
+    says("at most 16 can be compared", "compare", daemon.runs, code=1)
+
+
+@story("runs that wait or go on are compared with what they have")
+def unfinished():
+    command("hold", "--all")
+    waiting = daemon.submit(EVALUATED, "-o", "seed=9")
+    run = next(run for run in lines("compare", "--sweep", "eval", waiting) if run["id"] == waiting)
+    equal((run["state"], run["step"], run["best_accuracy"]), ("queued", None, None), "a queued run")
+    equal(run["values"]["seed"], "9", "its config")
+    equal(set(run["values"]), {"seed", "optimizer.sgd.lr"}, "its keys")
+    command("release", "--all")
+    command("wait", waiting)
+    going = daemon.submit(daemon.net("going"))
+    daemon.works_on(going)
+    run = next(run for run in lines("compare", going, waiting) if run["id"] == going)
+    expect(run["state"] == "running" and run["step"] > 20 and run["train_loss"] > 0, run)
+    expect(run["values"]["train.eval_every"] == "never", run)
+    daemon.ends(going)
+
+
+@story("errors of compare name the run or the sweep")
+def errors():
+    first = min(run["id"] for run in compared.values())
+    says("run 999: there is no run 999", "compare", first, 999, code=1)
+    says("there is no run 'nothing'", "compare", first, "nothing", code=1)
+    says("there is no sweep 'nothing'", "compare", "--sweep", "nothing", code=1)
+    says("only one run", "compare", first, first, code=1)
+    says("expected runs, or --sweep NAME", "compare", code=2)
+    says(daemon.dir + "/none/c.svg", "compare", "--sweep", "eval", "--svg", daemon.dir + "/none/c.svg", code=1)
+    says("run 1: ", "compare", 1, 2, "--socket", daemon.dir + "/none", code=1)
+
+
+@story("the curves are written as a picture and as a page, with a line for each run")
+def pictures():
+    svg, page = daemon.dir + "/c.svg", daemon.dir + "/c.html"
+    command("compare", "--sweep", "eval", "--svg", svg, "--html", page)
+    root = xml.etree.ElementTree.parse(svg).getroot()
+    text = "".join(root.itertext())
+    for name in compared:
+        expect(name in text, "%s is not in the picture" % name)
+    drawn = [one.get("class") for one in root.iter("{http://www.w3.org/2000/svg}polyline")]
+    equal(drawn, ["line r%d" % i for i in range(4)] * 2, "lines")
+    data = json.loads(open(page).read().split('<script type="application/json" id="data">')[1].split("</script>")[0])
+    equal({run["run"] for run in data["runs"]}, set(compared), "runs of the page")
+    for run in data["runs"]:
+        points = [json.loads(line) for line in open(run["run_dir"] + "/metrics.jsonl")]
+        steps = [one["loss"] for one in points if one["event"] == "step"]
+        equal([round(value, 9) for _, value in run["loss_curve"]], [round(loss, 9) for loss in steps], "losses")
+        evals = [one["test_accuracy"] for one in points if one["event"] == "eval"]
+        equal([value for _, value in run["accuracy_curve"]], evals, "accuracies")
 
 
 run_stories(daemon)

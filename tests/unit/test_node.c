@@ -111,3 +111,24 @@ Test(node, a_name_may_stand_alone_or_with_arguments)
     np_node_free(word);
     np_node_free(map);
 }
+
+static void note_leaf(void *context, const char *path, const char *text)
+{
+    strcat(strcat(strcat(strcat(context, path), "="), text), " ");
+}
+
+Test(node, leaves_have_their_paths_and_empty_lists_are_leaves)
+{
+    struct np_node *map = np_node_new(NP_NODE_MAP, 1, 1), *list = np_node_new(NP_NODE_LIST, 1, 1);
+    char seen[256] = "";
+
+    np_node_add(map, "seed", np_node_scalar("1", 1, 1));
+    np_node_add(list, NULL, np_node_scalar("flip", 1, 1));
+    np_node_add(list, NULL, sample());
+    np_node_add(map, "augment", list);
+    np_node_add(map, "none", np_node_new(NP_NODE_MAP, 1, 1));
+    np_node_leaves(map, note_leaf, seen);
+    cr_assert(strstr(seen, "seed=1 augment.0=flip augment.1.") == seen, "%s", seen);
+    cr_assert(strstr(seen, "augment.1.out=3 ") && strstr(seen, " none={} "), "%s", seen);
+    np_node_free(map);
+}

@@ -241,6 +241,38 @@ Test(curves, a_missing_folder_is_an_error)
     cr_assert(strstr(err.text, "/no/such/folder/c.svg"));
 }
 
+Test(overlay, each_run_has_a_line_in_both_panels_and_a_safe_name)
+{
+    static struct np_overlay_run runs[10];
+    struct np_overlay overlay = {.title = "a & b", .nr_epochs = 2, .runs = runs, .nr_runs = 10};
+    char path[] = "/tmp/nnpipe-overlay-XXXXXX", text[1 << 16] = "";
+    struct np_err err = {0};
+
+    for (int r = 0; r < 10; r++) {
+        runs[r].name = r == 9 ? "<ten>" : "one";
+        runs[r].best = r == 0 ? 0.875 : NAN;
+        for (int i = 0; i < 30 && r < 9; i++) /* the last run has no point */
+            np_curve_add(&runs[r].loss, i / 30.0, 1.0 / (i + r + 1));
+        if (r < 9)
+            np_curve_add(&runs[r].accuracy, 0.5, 0.1 * r);
+    }
+    close(mkstemp(path));
+    cr_assert_eq(np_overlay_write(&overlay, path, &err), 0);
+    FILE *file = fopen(path, "r");
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    unlink(path);
+    cr_assert(strstr(text, "a &amp; b") && strstr(text, "&lt;ten>") && strstr(text, ">87.50%<"));
+    cr_assert(!strstr(text, "nan") && !strstr(text, "inf") && !strstr(text, "{height}"));
+    int nr = 0;
+    for (const char *at = text; (at = strstr(at, "<polyline class=\"line r")); at++)
+        nr++;
+    cr_assert_eq(nr, 18);
+    cr_assert(strstr(text, "\"line r0\"") && strstr(text, "\"line r0 more\"") &&
+              strstr(text, "\"key r1 more\""));
+    cr_assert(strstr(text, "viewBox=\"0 0 920 506\""));
+}
+
 /* The list of the runs, as `nnpipe ls` or (live) `top` prints it; free(). */
 static char *list_of(bool live, const char *const *runs)
 {
