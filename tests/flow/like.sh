@@ -16,4 +16,7 @@ if [ ! -e "$build/python/nnpipe/_nnpipe.abi3.so" ]; then
     exit 0
 fi
 export PYTHONPATH="$build/python:$PWD/tests/flow" PYTHONDONTWRITEBYTECODE=1 LIKE="${LIKE:-some}"
-"$python" tests/flow/like_batches.py
+code=0
+"$python" tests/flow/like_refused.py || code=1
+"$python" tests/flow/like_batches.py || code=1
+exit $code

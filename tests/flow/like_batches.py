@@ -1,6 +1,7 @@
 """nnpipe.like() beside the DataLoader that it stands for: SHA-256 of every batch, strides, dtypes, containers, and the
 state of torch's generator. $LIKE: some, or all (tests/flow/like_campaign.sh)."""
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import warnings
 import torch
 from PIL import Image
 from like_cases import CHAINS, CIFAR_CHAINS, cifar, differ, epochs, facts, folder, make_folder, make_loader
-from like_cases import make_transform, noise_pixels
+from like_cases import make_transform, noise_pixels, random_chain
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Subset, SubsetRandomSampler
 from torch.utils.data import SequentialSampler, WeightedRandomSampler
 
@@ -168,6 +169,33 @@ def changes(pixels):
     check("another transform after an epoch", lambda: differ(run(nnpipe.like), run(lambda loader: loader)))
 
 
+def random_chains(root, pixels):
+    """Chains drawn from a seed; those that are refused do not count. An exception must be the same."""
+    rng = random.Random(1)
+    nr_wanted, nr_same = 300 if ALL else 12, 0
+
+    def told(loader, seed):
+        try:
+            return epochs(loader, 1, seed)
+        except Exception as error:
+            return [(-1, -1, type(error), str(error).split("\n")[0])], None
+
+    while nr_same < nr_wanted:
+        chain, workers, batch, seed = random_chain(rng), rng.choice([0, 0, 1, 2]), rng.choice([1, 5, 16]), rng.random()
+        data = cifar(*pixels, chain) if rng.random() < 0.4 else folder(root, chain)
+        options = dict(num_workers=workers, batch_size=batch)
+        try:
+            loader = nnpipe.like(make_loader(data, **options))
+        except nnpipe.Unsupported:
+            continue
+        why = differ(told(loader, int(seed * 1000)), told(make_loader(data, **options), int(seed * 1000)))
+        loader.close()
+        if why:
+            return "%s\n%r with %r" % (why, chain, options)
+        nr_same += 1
+    return None
+
+
 # --- bad pictures -----------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +285,7 @@ def main():
         orders(root, pixels)
         interruptions(pixels)
         changes(pixels)
+        check("chains drawn at random", lambda: random_chains(root, noise_pixels(60)))
         bad_pictures(root, work)
         training(pixels)
     finally:

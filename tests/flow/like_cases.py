@@ -64,8 +64,35 @@ CIFAR_CHAINS = {
     "v1 CIFAR": [v1.RandomCrop(32, padding=4), v1.RandomHorizontalFlip(), *V1_TAIL],
     "v2 CIFAR": [v2.RandomCrop(32, padding=4, padding_mode="reflect"), v2.RandomHorizontalFlip(), *v2_tail()],
     "v2 uint8": [v2.RandomHorizontalFlip(), v2.ToImage()],
+    "resized": [v1.RandomHorizontalFlip(), v1.Resize(59), v1.ToTensor()],
     "enlarged": [v1.Resize(40), v1.RandomCrop(36), v1.ToTensor()],
 }
+
+
+def random_chain(rng):
+    """A chain that may be refused. rng: random.Random."""
+    def size(low, high):
+        return rng.choice([rng.randint(low, high), (rng.randint(low, high), rng.randint(low, high))])
+
+    def operation(of):
+        modes = [InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC]
+        return rng.choice([
+            lambda: of.Resize(size(8, 90), interpolation=rng.choice(modes)),
+            lambda: of.CenterCrop(size(8, 60)),
+            lambda: of.RandomCrop(size(8, 40), padding=rng.choice([None, 0, 1, 3, 5]),
+                                  padding_mode=rng.choice(["constant", "reflect"])),
+            lambda: of.RandomResizedCrop(size(8, 60), rng.choice([(0.08, 1.0), (0.01, 0.02), (1.0, 1.0)]),
+                                         rng.choice([(0.75, 4 / 3), (1.0, 1.0), (0.1, 10.0), (5.0, 6.0)]),
+                                         interpolation=rng.choice(modes)),
+            lambda: of.RandomHorizontalFlip(rng.choice([0.5, 0.1, 0.9, 0.0, 1.0])),
+        ])()
+
+    of = rng.choice([v1, v2])
+    geometry = [operation(of) for _ in range(rng.randint(1, 5))]
+    at = rng.randint(0, len(geometry)) if rng.random() < 0.3 else len(geometry)
+    tensor = rng.choice([[v1.ToTensor()], [v1.PILToTensor()], v2_tail()[:2], V1_TAIL,
+                         [v2.ToImage(), v2.ToDtype(torch.float16, scale=True)]])
+    return geometry[:at] + tensor + geometry[at:]
 
 
 def picture(rng, width, height):

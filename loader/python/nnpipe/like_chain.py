@@ -50,7 +50,7 @@ class _Reader:
         self.recipe = Recipe(size=size)
         self.known = []  # transforms that were read
         self.values = []  # those that work on each value alone
-        self.is_tensor = self.is_normalized = self.is_resized = self.is_cropped = self.is_reflected = False
+        self.is_tensor = self.is_normalized = self.is_resized = self.is_cropped = self.is_flipped = False
         self.has_border = False
         self.crop_version = 0
 
@@ -61,8 +61,8 @@ class _Reader:
         else:
             before = ""
         raise Unsupported(
-            f"nnpipe.like(): {name}: {why}. {before}{name} and what follows it could stay in Python, on the batch, "
-            "in the training loop."
+            f"nnpipe.like(): {name}: {why}. {before}{name} could stay in Python: take it out of the dataset's "
+            "transforms, and apply it to the batches in the training loop."
         )
 
     def read(self, transform):
@@ -84,16 +84,20 @@ class _Reader:
             self.refuse(transform, "a crop before it may have a border, which nnpipe would not resize: put the "
                         "resize first")
         self.is_resized = True
-        return _filter(self, transform)
+        mode = _filter(self, transform)
+        if mode == "nearest" and self.is_flipped:
+            self.refuse(transform, "interpolation nearest rounds to one side: put the flip behind it")
+        return mode
 
     def borders(self, transform, reflect=False):
         """A crop that may exceed the picture."""
         if self.is_normalized:
             self.refuse(transform, "a border behind Normalize is not 0: put the crop before it")
-        if self.is_reflected or (reflect and (self.has_border or self.is_cropped)):
+        if self.has_border:
+            self.refuse(transform, "a crop before it may have a border, too, and nnpipe makes one border")
+        if reflect and self.is_cropped:
             self.refuse(transform, "nnpipe mirrors whole pictures, not crops of them")
         self.has_border = True
-        self.is_reflected = reflect
 
 
 def _name(transform):
@@ -136,10 +140,10 @@ def _resize(reader, t):
         recipe.size = _pair(size)
         return
     side = int(size if isinstance(size, numbers.Integral) else size[0])
-    recipe.ops.append({"resize": {"size": [side], "filter": mode}})
     if recipe.size:
         height, width = recipe.size
         recipe.size = (int(side * height / width), side) if width <= height else (side, int(side * width / height))
+    recipe.ops.append({"resize": {"size": list(recipe.size or [side]), "filter": mode}})
 
 
 def _center_crop(reader, t):
@@ -192,6 +196,8 @@ def _random_crop(reader, t):
 def _random_resized_crop(reader, t):
     mode = reader.resizes(t)
     height, width = _pair(t.size)
+    if not (0 < t.scale[0] <= t.scale[1] <= 1 and 0 < t.ratio[0] <= t.ratio[1]):
+        reader.refuse(t, f"scale {tuple(t.scale)} is not within 0 and 1, or ratio {tuple(t.ratio)} is not in order")
     reader.recipe.ops.append({
         "random_resized_crop": {
             "size": [height, width],
@@ -205,6 +211,7 @@ def _random_resized_crop(reader, t):
 
 
 def _flip(reader, t):
+    reader.is_flipped = True
     reader.recipe.ops.append({"flip": {"p": float(t.p)}})
     reader.recipe.random = True
 

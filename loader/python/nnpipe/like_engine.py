@@ -41,6 +41,7 @@ def config_text(recipe, samples, batch, keys, seed):
         "augment": ops,
         "test_augment": [{"resize": {"size": [int(height), int(width)]}}],
         "pixels": "pillow-13" if int(PIL.__version__.split(".")[0]) >= 13 else "pillow-12",
+        "bad_samples": {"policy": "replace", "budget": "100%"},
         **keys,
     }
     return json.dumps({"loader": loader, "seed": seed % MAX_SEED})

@@ -7,14 +7,14 @@ from torch.utils.data.distributed import DistributedSampler
 from .like_engine import Taker, open_loader
 from .like_refuse import Unsupported
 
-MAX_ERROR = 1e-4  # of a table of values, as a share of its range
 
-
-def _normalize(values):
+def _normalize(recipe):
     """mean and std of loader.normalize for a table of values."""
+    values = recipe.values
+    tolerance = 4 * torch.finfo(recipe.dtype).eps * values.abs().amax(1)
     first, last = values[:, 0].double(), values[:, 255].double()
     line = first[:, None] + (last - first)[:, None] * torch.arange(256) / 255
-    if not bool(((line - values).abs().amax(1) <= MAX_ERROR * (last - first).abs()).all()):
+    if not bool(((line - values).abs().amax(1) <= tolerance).all()):
         raise Unsupported("nnpipe.like(): exact_order=False takes only values that ToTensor and Normalize make")
     std = 1 / (last - first)
     return {"mean": (-first * std).tolist(), "std": std.tolist()}
@@ -48,7 +48,7 @@ class OwnEpochs:
         self._labels = samples.labels[numbers]
         keys = {"shuffle": shuffle, **keys}
         if recipe.values is not None:
-            keys["normalize"] = _normalize(recipe.values)
+            keys["normalize"] = _normalize(recipe)
         options = [f"drop_last={'yes' if order.drop_last else 'no'}", f"rank={rank}", f"world={world}"]
         seed = self._sampler.seed if world > 1 else torch.initial_seed()
         self._taker = Taker(open_loader(recipe, samples.only(numbers), order.batch, options, keys, seed), recipe)
