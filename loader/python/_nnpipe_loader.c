@@ -3,6 +3,7 @@
 #include "loader/python/_nnpipe.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -15,6 +16,14 @@ static struct np_py_loader *loader_of(PyObject *object)
 
 /* --- calls and the end -------------------------------------------------------------------------- */
 
+/* The loader is closed, and nothing reads the pixels any more. */
+static void let_go(struct np_py_loader *self)
+{
+    if (self->has_pixels)
+        PyBuffer_Release(&self->pixels);
+    self->has_pixels = false;
+}
+
 static void close_now(struct np_py_loader *self)
 {
     struct nnp_loader *loader = self->loader;
@@ -25,9 +34,47 @@ static void close_now(struct np_py_loader *self)
         nnp_close(loader);
         Py_END_ALLOW_THREADS;
     }
-    if (self->has_pixels)
-        PyBuffer_Release(&self->pixels);
-    self->has_pixels = false;
+    let_go(self);
+}
+
+static void *close_aside(void *loader)
+{
+    nnp_close(loader);
+    return NULL;
+}
+
+/* As close_now(), but Ctrl-C ends the wait, since a reader may hang in its storage: then -1, another
+ * thread goes on closing, and the pixels stay. */
+static int close_or_interrupt(struct np_py_loader *self)
+{
+    pthread_t thread;
+    int code = EBUSY;
+
+    if (!self->loader)
+        return 0;
+    if (pthread_create(&thread, NULL, close_aside, self->loader) != 0) {
+        close_now(self);
+        return 0;
+    }
+    self->loader = NULL;
+    while (code != 0) {
+        struct timespec until;
+
+        Py_BEGIN_ALLOW_THREADS;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += SLICE_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        code = pthread_timedjoin_np(thread, NULL, &until);
+        Py_END_ALLOW_THREADS;
+        if (code != 0 && PyErr_CheckSignals() < 0) {
+            pthread_detach(thread);
+            self->has_pixels = false;
+            return -1;
+        }
+    }
+    let_go(self);
+    return 0;
 }
 
 struct nnp_loader *np_py_enter(struct np_py_loader *self)
@@ -51,8 +98,8 @@ static PyObject *close_loader(PyObject *object, PyObject *none)
     struct np_py_loader *self = loader_of(object);
 
     self->closing = true;
-    if (self->nr_users == 0)
-        close_now(self);
+    if (self->nr_users == 0 && close_or_interrupt(self) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 

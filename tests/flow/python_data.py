@@ -1,7 +1,13 @@
 """Sets and configs for the tests of the Python package, and what they must give. Not a test."""
+import array
+import json
 import os
 import struct
+import threading
+import time
 import zlib
+
+from nnpipe import _nnpipe
 
 MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
 
@@ -41,6 +47,36 @@ def config(folder, batch=5, **loader):
 
 def synth(samples=64, batch=10, size=8):
     return {"data": {"train": {"source": "synth", "samples": samples, "size": size}}, "loader": {"batch": batch}}
+
+
+class Stuck:
+    """A loader whose only picture is a FIFO that nobody writes to: no batch is ready until go()."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(self.folder)
+        os.mkfifo(self.folder + "/a.png")
+        self.loader = _nnpipe.open_files("loader: {batch: 1, augment: [{random_crop: 4}]}", None, [], self.folder,
+                                         ["a.png"], array.array("q", [0]))
+
+    def go(self):
+        with open(self.folder + "/b.png", "wb") as file:
+            file.write(png(picture(0), 6, 5))
+        fifo = os.open(self.folder + "/a.png", os.O_RDWR)
+        os.rename(self.folder + "/b.png", self.folder + "/a.png")
+        os.close(fifo)
+
+    def once_it_waits(self, call):
+        """Starts a thread that does so when another one has waited in next() for a while."""
+        def wait():
+            before = json.loads(self.loader.counters())["wait_seconds"]
+            while json.loads(self.loader.counters())["wait_seconds"] == before:
+                time.sleep(0.01)
+            call()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        return thread
 
 
 def threads():

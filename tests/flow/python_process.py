@@ -1,21 +1,18 @@
 """nnpipe.Loader and its process: fork, spawn, Ctrl-C, threads, exceptions, the interpreter's exit, and many loops in
 one process. python_loader.sh runs it. LOOPS of them (300)."""
-import array
 import gc
-import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import api
 import nnpipe
 from api import equal, expect, test
 from nnpipe import _nnpipe
-from python_data import config, make_set, picture, png, synth, threads
+from python_data import Stuck, config, make_set, synth, threads
 
 TMP = sys.argv[1]
 LOOPS = int(os.environ.get("LOOPS", "300"))
@@ -50,36 +47,6 @@ def in_child(call):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-class Stuck:
-    """A loader whose only picture is a FIFO that nobody writes to: no batch is ready until go()."""
-
-    def __init__(self, name):
-        self.folder = "%s/%s" % (TMP, name)
-        os.makedirs(self.folder)
-        os.mkfifo(self.folder + "/a.png")
-        self.loader = _nnpipe.open_files("loader: {batch: 1, augment: [{random_crop: 4}]}", None, [], self.folder,
-                                         ["a.png"], array.array("q", [0]))
-
-    def go(self):
-        with open(self.folder + "/b.png", "wb") as file:
-            file.write(png(picture(0), 6, 5))
-        fifo = os.open(self.folder + "/a.png", os.O_RDWR)
-        os.rename(self.folder + "/b.png", self.folder + "/a.png")
-        os.close(fifo)
-
-    def once_it_waits(self, call):
-        """Starts a thread that does so when another one has waited in next() for a while."""
-        def wait():
-            before = json.loads(self.loader.counters())["wait_seconds"]
-            while json.loads(self.loader.counters())["wait_seconds"] == before:
-                time.sleep(0.01)
-            call()
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        return thread
-
-
 def program(text, *arguments):
     """Runs a Python program beside this one; returns (exit code, stdout, stderr)."""
     try:
@@ -93,7 +60,7 @@ def program(text, *arguments):
 # --- waiting ---
 
 with test("python: a wait has a time limit, ends by Ctrl-C, and lets other threads run"):
-    stuck = Stuck("wait")
+    stuck = Stuck(TMP + "/wait")
     raises(TimeoutError, "no batch", lambda: stuck.loader.next(0.02))
     thread = stuck.once_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
     raises(KeyboardInterrupt, "", stuck.loader.next)
@@ -103,10 +70,26 @@ with test("python: a wait has a time limit, ends by Ctrl-C, and lets other threa
     stuck.loader.close()
 
 with test("python: close() in another thread ends a wait"):
-    stuck = Stuck("close")
+    stuck = Stuck(TMP + "/close")
     thread = stuck.once_it_waits(lambda: (stuck.loader.close(), stuck.go()))
     raises(ValueError, "closed", stuck.loader.next)
     thread.join()
+
+with test("python: Ctrl-C ends a loop, close() and the interpreter while storage hangs"):
+    for how in ("stuck.loader.next()", "stuck.loader.close()"):
+        code, _, error = program("""
+import os, signal, sys, threading, time
+from python_data import Stuck
+stuck = Stuck(sys.argv[1])
+def interrupt():
+    while True:
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+while True:
+    %s
+""" % how, TMP + "/stuck-" + how[13:17])
+        expect(code != 0 and "KeyboardInterrupt" in error, "%s: exit code %d: %s" % (how, code, error))
 
 with test("python: two threads share a loader, and each batch goes to one of them"):
     core = _nnpipe.open("data: {train: {source: synth, samples: 64, size: 8}}\nloader: {batch: 4}\n", None, [])
