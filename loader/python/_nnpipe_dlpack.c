@@ -159,6 +159,35 @@ static int check_device(const struct np_py_array *self, PyObject *device)
     return -1;
 }
 
+/* On a GPU: makes the consumer's stream wait for the images, and remembers it. None and 1: the legacy
+ * default stream, 2: the thread's own (as CUDA's handles are); -1: no synchronization, so the
+ * consumer neither sees that the images are there nor is waited for. */
+static int use_stream(struct np_py_array *self, PyObject *object)
+{
+    char text[NP_PY_ERROR_BYTES / 8];
+    long long stream = 1;
+    int code;
+
+    if (self->device != NP_PY_CUDA)
+        return 0;
+    if (object != Py_None)
+        stream = PyLong_AsLongLong(object);
+    if (stream == -1)
+        return PyErr_Occurred() ? -1 : 0;
+    if (stream <= 0) {
+        PyErr_SetString(PyExc_ValueError,
+            "stream: expected None, -1, 1, 2 or the address of a CUDA "
+            "stream; 0 is ambiguous (DLPack)");
+        return -1;
+    }
+    code = nnp_batch_use(self->batch, (void *)(intptr_t)stream);
+    if (code == 0)
+        return 0;
+    nnp_batch_error(self->batch, text, sizeof(text));
+    np_py_raise((PyObject *)self, code, text);
+    return -1;
+}
+
 PyObject *np_py_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -177,6 +206,8 @@ PyObject *np_py_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_BufferError, "nnpipe gives its memory without a copy: copy=True");
         return NULL;
     }
+    if (use_stream(self, stream) < 0)
+        return NULL;
     return new_capsule(self, major >= 1);
 }
 

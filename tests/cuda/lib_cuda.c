@@ -411,26 +411,71 @@ static void test_threads(void)
     nnp_close(cpu);
 }
 
-/* Calls that time out take memory and give it back unused: the streams of its last use may be gone. */
-static void test_timeouts(void)
+/* Each thread uses a batch on its own default stream and ends; this one releases it. */
+static void test_per_thread(void)
 {
-    static struct taken taken;
-    struct nnp_loader *cuda = must_open("cuda:0", "float32", "nchw");
-    struct nnp_batch *batch;
-    cudaStream_t stream;
-    int code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), nr_late = 0;
+    static struct taken wanted[LATE], got;
+    struct nnp_loader *cpu = must_open("cpu", "float16", "nchw");
+    struct nnp_loader *cuda = must_open("cuda:0", "float16", "nchw");
+    uint8_t *kept = NULL;
+    bool same = cudaMalloc((void **)&kept, (size_t)LATE * MAX_BYTES) == cudaSuccess;
 
-    for (int i = 0; i < 4 && !code; i++)
-        code = take(cuda, stream, &taken);
-    cudaStreamDestroy(stream);
-    for (int i = 0; i < 2000 && (code >= 0 || code == -ETIMEDOUT); i++) {
-        code = nnp_next(cuda, 0, &batch);
-        nr_late += code == -ETIMEDOUT;
-        if (code > 0)
-            nnp_batch_release(batch);
+    for (int i = 0; i < LATE && same; i++) {
+        struct worker worker = {
+            .kept = kept + (size_t)i * MAX_BYTES, .stream = cudaStreamPerThread};
+
+        same = take(cpu, NULL, &wanted[i]) == 0 && next(cuda, &worker.batch) == 1;
+        worker.bytes = (size_t)wanted[i].rows * row_bytes(cuda);
+        if (same) {
+            nnp_batch_retain(worker.batch);
+            same = pthread_create(&worker.thread, NULL, work, &worker) == 0 &&
+                   pthread_join(worker.thread, NULL) == 0 && !worker.failed;
+            nnp_batch_release(worker.batch);
+        }
     }
-    is((code >= 0 || code == -ETIMEDOUT) && nr_late > 0, "calls that time out touch no stream",
-        error);
+    nnp_close(cuda);
+    for (int i = 0; i < LATE && same; i++) {
+        const size_t n = (size_t)wanted[i].rows * row_bytes(cpu);
+
+        same = cudaMemcpy(got.images, kept + (size_t)i * MAX_BYTES, n, cudaMemcpyDeviceToHost) ==
+                   cudaSuccess &&
+               memcmp(got.images, wanted[i].images, n) == 0;
+    }
+    is(same, "the default stream of another thread is waited for", "it is not");
+    nnp_close(cpu);
+    cudaFree(kept);
+}
+
+/* A call that fails has taken memory and gives it back unused: the streams of its last use may be gone. */
+static void test_unused(void)
+{
+    static const char *const options[] = {"order=dealt", "device=cuda:0", NULL};
+    struct nnp_loader *cuda;
+    struct nnp_batch *held[PER_EPOCH] = {NULL};
+    struct np_torch_rng rng;
+    int64_t samples[SAMPLES] = {0};
+    char state[5056];
+    cudaStream_t stream;
+    int code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+
+    np_torch_seed(&rng, 1);
+    np_torch_write(&rng, state);
+    if (!code && (code = open_with(options, &cuda)) == 0 && (code = deal(cuda, 0)) == 0)
+        code = nnp_deal_epoch(cuda, samples, SAMPLES, 0, 0, 0);
+    for (int i = 0; i < PER_EPOCH && !code; i++) {
+        code = nnp_deal_state(cuda, state, sizeof(state));
+        if (!code && (code = nnp_next(cuda, -1, &held[i])) == 1)
+            code = nnp_batch_use(held[i], stream);
+        if (!code)
+            code = nnp_deal_after(cuda, state, sizeof(state));
+    }
+    for (int i = 0; i < PER_EPOCH && held[i]; i++)
+        nnp_batch_release(held[i]);
+    cudaStreamDestroy(stream);
+    if (!code && (code = nnp_next(cuda, -1, held)) == 0 &&
+        (code = nnp_deal_epoch(cuda, samples, SAMPLES, 0, 0, 0)) == 0)
+        code = nnp_next(cuda, -1, held); /* without nnp_deal_state() */
+    is(code == -EINVAL, "a call that fails touches no stream of an earlier use", error);
     nnp_close(cuda);
 }
 
@@ -594,7 +639,8 @@ int main(int argc, char **argv)
     test_blank();
     test_late();
     test_threads();
-    test_timeouts();
+    test_per_thread();
+    test_unused();
     test_held();
     test_failing();
     test_fork();

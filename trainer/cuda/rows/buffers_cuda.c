@@ -150,6 +150,20 @@ static int rows_fill(struct np_gpu_buffer *buffer, const struct np_batch_memory 
 
 /* --- the program's streams ---------------------------------------------------------------------- */
 
+/* Is it this stream, as the calling thread means it? */
+static bool is_stream(const struct np_rows_user *user, cudaStream_t stream)
+{
+    return user->stream == stream &&
+           (stream != cudaStreamPerThread || pthread_equal(user->thread, pthread_self()));
+}
+
+/* The stream on which the calling thread records an event behind the user's work. The default stream
+ * of another thread has no handle here, but the legacy one waits for it. */
+static cudaStream_t stream_of(const struct np_rows_user *user)
+{
+    return is_stream(user, user->stream) ? user->stream : cudaStreamLegacy;
+}
+
 /* Under the lock. */
 static int remember(struct np_gpu_buffer *buffer, cudaStream_t stream, struct np_err *err)
 {
@@ -158,7 +172,7 @@ static int remember(struct np_gpu_buffer *buffer, cudaStream_t stream, struct np
 
     buffer->used = true;
     for (int i = 0; i < n; i++)
-        if (buffer->users[i].stream == stream)
+        if (is_stream(&buffer->users[i], stream))
             return 0;
     if (n == buffer->nr_events) {
         if (np_try_grow(&buffer->users, &buffer->users_room, (size_t)n + 1, sizeof(*buffer->users),
@@ -170,8 +184,11 @@ static int remember(struct np_gpu_buffer *buffer, cudaStream_t stream, struct np
         if (!code)
             buffer->nr_events++;
     }
-    if (!code)
-        buffer->users[buffer->nr_users++].stream = stream;
+    if (!code) {
+        buffer->users[n].stream = stream;
+        buffer->users[n].thread = pthread_self();
+        buffer->nr_users++;
+    }
     return code;
 }
 
@@ -208,11 +225,11 @@ static void rows_release(struct np_gpu_buffer *buffer)
     device = np_rows_enter(gpu);
     for (int i = 0; i < buffer->nr_users; i++) {
         const struct np_rows_user *user = &buffer->users[i];
-        cudaError_t status = cudaEventRecord(user->done, user->stream);
+        cudaError_t status = cudaEventRecord(user->done, stream_of(user));
 
         if (status != cudaSuccess && status != cudaErrorCudartUnloading) {
             cudaGetLastError();
-            status = cudaStreamSynchronize(user->stream);
+            status = cudaStreamSynchronize(stream_of(user));
         }
         if (status != cudaSuccess && status != cudaErrorCudartUnloading) {
             cudaGetLastError();

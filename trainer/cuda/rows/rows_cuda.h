@@ -47,6 +47,7 @@ struct np_gpu_buffer {
     pthread_mutex_t lock; /* over users, while the buffer has owners */
     struct np_rows_user {
         cudaStream_t stream;
+        pthread_t thread; /* of cudaStreamPerThread, which is another stream in each */
         cudaEvent_t done; /* recorded by release() */
     } * users;
     int nr_users; /* since the last fill() */
