@@ -108,6 +108,21 @@ int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np
     return bad->options.fail || nr_bad > allowed_of(bad, sample) || sample->attempt >= MAX_ATTEMPTS;
 }
 
+int np_bad_of(struct np_bad *bad, uint64_t seq, struct np_bad_sample *ret_samples, int max)
+{
+    int n = 0;
+
+    pthread_mutex_lock(&bad->lock);
+    for (const struct entry *at = bad->unjudged; at && at->sample.seq <= seq; at = at->next)
+        if (at->sample.seq == seq) {
+            if (n < max)
+                ret_samples[n] = at->sample;
+            n++;
+        }
+    pthread_mutex_unlock(&bad->lock);
+    return n;
+}
+
 /* nr_bad: in the same epoch or evaluation, this sample included. */
 static int judge(const struct np_bad *bad, const struct np_bad_sample *sample, uint64_t nr_bad,
     struct np_err *err)

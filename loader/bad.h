@@ -35,6 +35,9 @@ void np_bad_free(struct np_bad *bad);
 /* Copies a bad sample and keeps it until its batch is judged. Any thread. 0: replace it; 1: do not
  * replace it, because the run will end at this row; -ENOMEM. */
 int np_bad_add(struct np_bad *bad, const struct np_bad_sample *sample, struct np_err *err);
+/* Copies those of batch seq that are not judged yet, in order of row and attempt, at most max;
+ * returns their number, which may exceed max. Any thread. */
+int np_bad_of(struct np_bad *bad, uint64_t seq, struct np_bad_sample *ret_samples, int max);
 /* Judges a complete batch; np_ring_judge() calls it for every batch, in order, with the struct
  * np_bad as context. After it np_bad_next() returns the bad samples of the batch. -EBADMSG: the
  * policy is fail, the budget is spent, or all replacements of a row were bad. */

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
@@ -34,6 +35,9 @@
 
 /* After a stop, a reader that hangs in a read or open() for this time is abandoned. */
 #define HANG_NS 500000000ull
+
+/* Batches offered to other jobs take at most this part of the memory, 1 to this number. */
+#define SHARE_OF_MEMORY 16
 
 #define AUTO_CACHE_EPOCHS 3 /* the first epoch fills it, for about 5 % of the readers' time */
 
@@ -332,6 +336,46 @@ static int open_shared(
     return code;
 }
 
+/* `share: auto` is off where it cannot be; a name must be met. */
+static int start_exchange(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    const struct np_loader_options *options = config->options;
+    struct np_reader_config *shared = &loader->config;
+    struct np_exchange_options exchange = {
+        .sampler = shared->sampler,
+        .ring = shared->ring,
+        .bad = shared->bad,
+        .shape = config->shape,
+        .hash = config->share_key,
+        .wait_ns = (uint64_t)options->share_wait_ms * 1000000,
+    };
+    struct np_err why = {0};
+    struct np_box box;
+    int code;
+
+    if (config->share_key == 0 || !options->share || options->stubs || config->sampler.dealt ||
+        loader->resident)
+        return 0;
+    np_box_read(&box);
+    exchange.memory_bytes = (uint64_t)options->share_bytes < box.memory_bytes / SHARE_OF_MEMORY
+                                ? (uint64_t)options->share_bytes
+                                : box.memory_bytes / SHARE_OF_MEMORY;
+    code = np_exchange_new(&exchange, &shared->exchange, &why);
+    if (code == 0 || (code != -ENOMEM && strcmp(options->share_name, "auto") == 0))
+        return 0;
+    return np_err_set(err, code, "loader.share: %s", why.text);
+}
+
+struct np_exchanged np_loader_exchanged(const struct np_loader *loader)
+{
+    struct np_exchanged exchanged = {0};
+
+    if (loader->config.exchange)
+        np_exchange_read(loader->config.exchange, &exchanged);
+    return exchanged;
+}
+
 static int start_readers(struct np_loader *loader, int nr_readers, struct np_err *err)
 {
     int code = 0;
@@ -365,6 +409,9 @@ int np_loader_start(
             np_ring_gate(loader->config.ring);
         np_ring_start(loader->config.ring, loader->config.sampler->first_seq);
         np_ring_judge(loader->config.ring, np_bad_judge, loader->config.bad);
+        code = start_exchange(loader, config, err);
+    }
+    if (!code) {
         code = start_readers(loader, np_loader_auto_readers(config->options), err);
     }
     if (code) {
@@ -418,6 +465,7 @@ void np_loader_stop(struct np_loader *loader)
     for (int i = 0; i < loader->nr_readers; i++)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
+    np_exchange_free(loader->config.exchange);
     np_cache_free(loader->config.row.cache);
     if (all_ended) { /* an abandoned reader may still use them */
         np_entries_close(loader->entries[1]);

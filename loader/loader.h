@@ -23,6 +23,8 @@ struct np_loader_config {
      * keeps a copy of `resident` on the device. */
     uint64_t device_room;
     const struct np_formatter *formatter; /* as np_row_options; borrowed */
+    /* np_share_key(): batches are shared as options->share says. 0: they are not. */
+    uint64_t share_key;
 };
 
 /* A running loader. np_loader_start() fills in the values that it chose for `auto`. */
@@ -43,6 +45,10 @@ struct np_loader {
     struct np_entered entered;  /* atomic */
     struct np_reader **readers; /* (nr_readers) */
 };
+/* A hash of all that rows are a function of, but the sampler's options and the shape: the sets
+ * (eval may be NULL), the keys of `loader:` that change a row, the name under which jobs share, and
+ * `more` of the caller. Takes time for each sample of the sets. 0: the batches cannot be shared. */
+uint64_t np_share_key(const struct np_loader_config *config, uint64_t more);
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
@@ -68,6 +74,8 @@ struct np_entered np_loader_entered(const struct np_loader *loader);
 /* Writes the new entries of pictures, and waits for the disk. Returns "", or a sentence for the log
  * that says why some entries were not kept; valid until np_loader_stop(). */
 const char *np_loader_flush(struct np_loader *loader);
+/* Zeros: batches are not shared. Any thread. */
+struct np_exchanged np_loader_exchanged(const struct np_loader *loader);
 /* The next bad sample of the batches taken, in the order of batches and rows; false: none. If the
  * policy ended the run, np_ring_take() has failed with -EBADMSG, and the bad samples of that batch
  * come too. Any thread. */

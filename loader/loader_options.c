@@ -9,6 +9,7 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/path.h"
+#include "loader/base/text.h"
 #include "loader/source/entries.h"
 #include "loader/source/split.h"
 
@@ -150,6 +151,10 @@ const struct np_option np_loader_option_table[] = {
         "`auto`: all of it if it fits the free memory or there is a `cache`, else four fifths of "
         "the free memory: always the same files, because the page cache would forget each before "
         "its next epoch. Takes effect with io_uring."},
+    {"share", NP_OPT_NODE, AT(share_node), "auto", 0, 0, NULL,
+        "Jobs of one user on one machine that want the same batches (the same data, seed, and keys "
+        "of `loader:` that change a row) make each of them once: `auto`, `off`, a name (only jobs "
+        "with this name share), or a mapping; see below. Batches never depend on it."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
         "random order, shuffled within each block."},
@@ -185,6 +190,22 @@ const struct np_option np_bad_option_table[] = {
         "`replace`: another sample takes its place; `fail`: the run fails."},
     {"budget", NP_OPT_SHARE, offsetof(struct bad_options, budget), "0.1%", 0, 1, NULL,
         "The share of an epoch's samples that may be bad; above it the run fails."},
+    NP_OPTIONS_END,
+};
+
+struct share_options {
+    char *name, *wait;
+    int64_t memory;
+};
+const struct np_option np_share_option_table[] = {
+    {"name", NP_OPT_STRING, offsetof(struct share_options, name), "auto", 0, 0, NULL,
+        "`auto`, `off`, or a name: only jobs with this name share."},
+    {"wait", NP_OPT_STRING, offsetof(struct share_options, wait), "50ms", 0, 0, NULL,
+        "How long a job waits while another one, which makes a batch that both want, makes no row "
+        "of it; then it makes the batch itself."},
+    {"memory", NP_OPT_BYTES, offsetof(struct share_options, memory), "256M", 0, 1e15, NULL,
+        "The most memory, per job, for batches offered to other jobs, at least two batches; it is "
+        "taken when another job is there. Never more than a sixteenth of the machine's."},
     NP_OPTIONS_END,
 };
 
@@ -287,6 +308,47 @@ static void parse_entries(struct np_loader_options *options, struct np_report *r
         complain(node, "entries", "auto, off or a size such as 200M", report);
 }
 
+#define DEFAULT_WAIT_MS     50
+#define DEFAULT_SHARE_BYTES (256 << 20)
+
+/* "50ms", "2s". */
+static bool parse_wait(const char *text, int64_t *ret_ms)
+{
+    int64_t number;
+    const char *unit = np_text_int_end(text, &number);
+
+    if (!unit || number < 0 || number > 3600000 ||
+        (strcmp(unit, "ms") != 0 && strcmp(unit, "s") != 0))
+        return false;
+    *ret_ms = strcmp(unit, "s") == 0 ? number * 1000 : number;
+    return true;
+}
+
+static void parse_share(struct np_loader_options *options, struct np_report *report)
+{
+    const struct np_node *node = options->share_node;
+    const bool is_map = node && node->kind == NP_NODE_MAP;
+    struct share_options share = {0};
+    const char *name = "auto";
+
+    np_options_parse(np_share_option_table, is_map ? node : NULL, "share", NULL, &share, report);
+    if (node && node->kind == NP_NODE_SCALAR)
+        name = node->text;
+    else if (is_map && share.name)
+        name = share.name;
+    else if (node && !is_map)
+        complain(node, "share", "auto, off, a name, or {wait: 50ms}", report);
+    if (!*name || strlen(name) >= sizeof(options->share_name))
+        complain(node, "share", "auto, off or a name of at most 63 bytes", report);
+    snprintf(options->share_name, sizeof(options->share_name), "%s", name);
+    options->share = strcmp(name, "off") != 0;
+    options->share_wait_ms = DEFAULT_WAIT_MS;
+    if (share.wait && !parse_wait(share.wait, &options->share_wait_ms))
+        complain(np_node_get(node, "wait"), "wait", "a time such as 50ms or 1s", report);
+    options->share_bytes = share.memory;
+    np_options_fini(np_share_option_table, &share);
+}
+
 static void parse_bad(struct np_loader_options *options, struct np_report *report)
 {
     struct bad_options bad = {0};
@@ -357,6 +419,7 @@ int np_loader_options_parse(
     parse_shuffle(&options, report);
     parse_cache(&options, report);
     parse_entries(&options, report);
+    parse_share(&options, report);
     parse_bad(&options, report);
     np_loader_normalize_parse(options.normalize_node, &options, report);
     np_chain_parse(options.augment_node, "augment", &options.augment, report);
@@ -435,6 +498,24 @@ static struct np_node *entries_node(int64_t bytes)
     return np_node_scalar(bytes == NP_ENTRIES_AUTO ? "auto" : bytes ? text : "off", 0, 0);
 }
 
+static struct np_node *share_node(const struct np_loader_options *options)
+{
+    const char *name = options->share ? options->share_name : "off";
+    struct np_node *map;
+    char text[32];
+
+    if (!options->share ||
+        (options->share_wait_ms == DEFAULT_WAIT_MS && options->share_bytes == DEFAULT_SHARE_BYTES))
+        return np_node_scalar(name, 0, 0);
+    map = np_node_new(NP_NODE_MAP, 0, 0);
+    np_node_add(map, "name", np_node_scalar(name, 0, 0));
+    snprintf(text, sizeof(text), "%lldms", (long long)options->share_wait_ms);
+    np_node_add(map, "wait", np_node_scalar(text, 0, 0));
+    snprintf(text, sizeof(text), "%lld", (long long)options->share_bytes);
+    np_node_add(map, "memory", np_node_scalar(text, 0, 0));
+    return map;
+}
+
 static struct np_node *special_node(const struct np_loader_options *options, const char *key)
 {
     if (strcmp(key, "shuffle") == 0) {
@@ -449,6 +530,8 @@ static struct np_node *special_node(const struct np_loader_options *options, con
     }
     if (strcmp(key, "entries") == 0)
         return entries_node(options->entries_bytes);
+    if (strcmp(key, "share") == 0)
+        return share_node(options);
     if (strcmp(key, "bad_samples") == 0) {
         struct bad_options bad = {options->bad_fail, options->bad_budget};
         return np_options_node(np_bad_option_table, &bad);
@@ -473,6 +556,7 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
 
     /* special_node() makes them. */
     plain.shuffle_node = plain.bad_node = plain.cache_node = plain.entries_node = NULL;
+    plain.share_node = NULL;
     plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
     struct np_node *all = np_options_node(np_loader_option_table, &plain);
     for (const struct np_option *option = np_loader_option_table; option->key; option++) {

@@ -47,7 +47,7 @@ struct np_loader_options {
     int64_t entries_bytes; /* as np_entries_open() */
     int64_t page_cache;    /* bytes */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
-        *normalize_node, *cache_node, *entries_node;
+        *normalize_node, *cache_node, *entries_node, *share_node;
     enum np_shuffle shuffle;
     int64_t window;
     struct np_chain *augment, *test_augment; /* owned */
@@ -58,6 +58,10 @@ struct np_loader_options {
     int64_t channels; /* 1 or 3 */
     int pixels;       /* enum np_pixels_rule */
     int64_t max_pixels;
+    bool share;            /* other than `off` */
+    char share_name[64];   /* `auto`, or a name */
+    int64_t share_wait_ms; /* for a row of a batch that another job makes */
+    int64_t share_bytes;   /* max; of batches offered to others */
     /* Not in configs; measurements set them. stubs: bits 1 << enum np_stage of the stages that
      * loader/row_replay.h replays; with NP_STAGE_BATCH the ring is so long that readers never wait
      * for slots. entries_fixed: adds no entries, so that several runs find the same ones. */
@@ -66,6 +70,7 @@ struct np_loader_options {
 };
 extern const struct np_option np_loader_option_table[];
 extern const struct np_option np_bad_option_table[];       /* `bad_samples:` */
+extern const struct np_option np_share_option_table[];     /* `share:` */
 extern const struct np_option np_normalize_option_table[]; /* `normalize:` */
 extern const char *const np_pixels_names[];                /* by enum np_pixels_rule, NULL-ended */
 /* Finds a rule by name. -EINVAL: there is none. Any thread. */

@@ -56,6 +56,8 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
         batch->part = ticket->part;
         batch->nr_parts = ticket->nr_parts;
     }
+    if (reader->config->exchange)
+        np_exchange_commit(reader->config->exchange, batch);
     np_ring_commit(reader->config->ring, batch, reader->block);
     np_reading_close(job);
     np_buffer_release(&reader->buffers, &job->buffer);
@@ -128,6 +130,8 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
     np_reading_close(job);
     if (code < 0)
         return code;
+    if (code > 0 && reader->config->exchange)
+        np_exchange_keep(reader->config->exchange, job->ticket.seq);
     if (code > 0 || !np_sampler_replaces(reader->config->sampler, &job->ticket)) {
         commit(reader, job, false);
         return 0;
@@ -176,45 +180,62 @@ static int finish(struct np_reader *reader, struct np_job *job)
     return code > 0 ? begin(reader, job) : code;
 }
 
-/* --- the loop ------------------------------------------------------------------------------ */
+/* --- the loop ------------------------------------------------------------------------------- */
 
 static int nr_begun(const struct np_reader *reader)
 {
     return reader->config->depth - reader->nr_free;
 }
 
-/* The next ticket; NULL: the run ends. */
+/* Takes tickets ahead. Returns their number; 0: the run ends; -EAGAIN: there are none now, and
+ * reads are in flight. */
+static int take_tickets(struct np_reader *reader)
+{
+    const struct np_reader_config *config = reader->config;
+
+    if (config->exchange)
+        return np_exchange_next(
+            config->exchange, reader->ahead, config->ahead, nr_begun(reader) == 0, reader->block);
+    return np_sampler_next(config->sampler, reader->ahead, config->ahead);
+}
+
+/* The next ticket; NULL: the run ends, or take_tickets() has none now. */
 static const struct np_ticket *next_ticket(struct np_reader *reader)
 {
     if (reader->next_ahead == reader->nr_ahead) {
+        const int n = take_tickets(reader);
+
+        reader->ended |= n == 0;
         reader->next_ahead = 0;
-        reader->nr_ahead =
-            np_sampler_next(reader->config->sampler, reader->ahead, reader->config->ahead);
+        reader->nr_ahead = n > 0 ? n : 0;
         for (int i = 0; i < reader->nr_ahead; i++)
             np_row_expect(reader->maker, &reader->ahead[i]);
     }
     return reader->nr_ahead > 0 ? &reader->ahead[reader->next_ahead] : NULL;
 }
 
-/* The next ticket with its slot. NULL: the run ends or stops, or (with reads in flight) the slot is
- * not free yet. */
+/* The slot of the ticket. NULL: the ring was stopped, or (with reads in flight) the slot is not
+ * free yet. */
+static struct np_batch *claim(struct np_reader *reader, const struct np_ticket *ticket)
+{
+    struct np_batch *batch = np_ring_try_claim(reader->config->ring, ticket->seq);
+
+    if (batch || nr_begun(reader) > 0)
+        return batch;
+    np_stat_about(reader->block, ticket->seq, ticket->row);
+    batch = np_ring_claim(reader->config->ring, ticket->seq, reader->block);
+    reader->ended |= !batch;
+    return batch;
+}
+
+/* The next ticket with its slot. NULL: the run ends or stops, or (with reads in flight) there is no
+ * free slot. */
 static struct np_job *next_job(struct np_reader *reader)
 {
     const struct np_ticket *ticket = reader->ended ? NULL : next_ticket(reader);
-    struct np_batch *batch;
+    struct np_batch *batch = ticket ? claim(reader, ticket) : NULL;
     struct np_job *job;
 
-    reader->ended |= !ticket;
-    if (reader->ended)
-        return NULL;
-    batch = np_ring_try_claim(reader->config->ring, ticket->seq);
-    if (!batch && nr_begun(reader) > 0)
-        return NULL;
-    if (!batch) {
-        np_stat_about(reader->block, ticket->seq, ticket->row);
-        batch = np_ring_claim(reader->config->ring, ticket->seq, reader->block);
-        reader->ended |= !batch;
-    }
     if (!batch)
         return NULL;
     reader->next_ahead++;
@@ -292,7 +313,7 @@ static int read_run(struct np_reader *reader)
     return code;
 }
 
-/* --- the thread --------------------------------------------------------------------------- */
+/* --- the thread ----------------------------------------------------------------------------- */
 
 static size_t max_bytes(const struct np_reader_config *config)
 {

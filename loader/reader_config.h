@@ -3,6 +3,7 @@
 #define NP_READER_CONFIG_H
 
 #include "loader/bad.h"
+#include "loader/exchange.h"
 #include "loader/ring.h"
 #include "loader/row.h"
 
@@ -12,7 +13,8 @@
 struct np_reader_config {
     struct np_sampler *sampler;
     struct np_ring *ring;
-    struct np_row_options row; /* without block: each reader sets its own */
+    struct np_exchange *exchange; /* NULL: batches are not shared */
+    struct np_row_options row;    /* without block: each reader sets its own */
     struct np_bad *bad;
     struct np_stat *stat;
     const char *io;     /* as np_io_open() */

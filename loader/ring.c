@@ -172,19 +172,30 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
     return batch->images + (size_t)row * ring->row_bytes;
 }
 
-void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
+static void commit(
+    struct np_ring *ring, struct np_batch *batch, int nr_rows, const struct np_block *block)
 {
     struct slot *slot = &ring->slots[batch->slot];
     /* Releases what this reader wrote, and acquires what the others wrote, for the trainer: it
      * pairs with the same subtraction for every other row. */
-    const int left = atomic_fetch_sub_explicit(&slot->rows_left, 1, memory_order_acq_rel);
+    const int left = atomic_fetch_sub_explicit(&slot->rows_left, nr_rows, memory_order_acq_rel);
 
-    assert(left >= 1);
-    if (left > 1)
+    assert(left >= nr_rows);
+    if (left > nr_rows)
         return;
     np_ring_gauge_ready(ring->gauge, batch->seq, block);
     atomic_store(&slot->ready, batch->seq + 1); /* pairs with is_ready() */
     np_ring_wait_wake(&ring->wait, NP_RING_TRAINER);
+}
+
+void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
+{
+    commit(ring, batch, 1, block);
+}
+
+void np_ring_commit_all(struct np_ring *ring, struct np_batch *batch, const struct np_block *block)
+{
+    commit(ring, batch, ring->shape.rows, block);
 }
 
 uint64_t np_ring_ready_ns(const struct np_ring *ring)

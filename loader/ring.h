@@ -31,6 +31,8 @@ uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, i
  * row 0 sets kind, step, part and nr_parts before; the ring sets seq and slot. block: the calling
  * thread's, or NULL. Reader threads. */
 void np_ring_commit(struct np_ring *ring, struct np_batch *batch, const struct np_block *block);
+/* The same for all rows of a batch at once, of which none is marked. */
+void np_ring_commit_all(struct np_ring *ring, struct np_batch *batch, const struct np_block *block);
 /* The time by stage (np_stat_recent()) of the reader of the batch's last row, while np_ring_take()
  * slept for that batch. Zeros: the trainer did not wait, or it is not known. Trainer thread. */
 void np_ring_late(

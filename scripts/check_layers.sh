@@ -14,6 +14,7 @@ loader/base/
 loader/batch.h
 loader/source/ loader/pixels/
 loader/pack/
+loader/share/
 loader/
 loader/lib/
 trainer/graph/

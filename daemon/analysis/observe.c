@@ -18,6 +18,8 @@ void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snap
         .steps = seen->steps,
         .entered = seen->entered,
         .missed = seen->missed,
+        .made = seen->made,
+        .taken = seen->taken,
         .stall_ns = account->stall_ns,
         .feed = account->times,
         .ring_ready_ns = np_ring_ready_ns(seen->ring),
@@ -76,6 +78,8 @@ void np_observe_between(const struct np_observed *seen, const struct np_snapshot
         .steps = end->steps - start->steps,
         .entered = end->entered - start->entered,
         .missed = end->missed - start->missed,
+        .made = end->made - start->made,
+        .taken = end->taken - start->taken,
         .nr_readers = seen->knobs->readers,
         .stall_s = (double)(end->stall_ns - start->stall_ns) * 1e-9};
     o->images_per_second = (double)o->images / o->seconds;

@@ -51,6 +51,8 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     config.shape = shape_of(run);
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
+    if (!run->options->probe) /* a measurement makes its own */
+        config.share_key = np_share_key(&config, 0);
     int code = np_loader_start(&config, &run->loader, err);
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */
@@ -83,6 +85,8 @@ static void keep_crcs(const struct np_run *run)
 static void close_pipeline(struct np_run *run)
 {
     np_run_say_changed(run, true);
+    if (run->loader)
+        np_run_report_shared(run);
     if (run->options->trace)
         np_trace_watch(run->options->trace, NULL, 0);
     np_feed_free(run->feed);

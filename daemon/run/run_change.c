@@ -285,7 +285,7 @@ int np_changes_take(const struct np_node *resolved, struct np_config *config, st
 static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
     "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
-    "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples",
+    "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
     "loader.test_augment", "train.eval_every", "train.threads", "train.history",
     "train.sample_losses", NULL};
 /* Keys whose values may grow if the schedule allows it. */

@@ -185,6 +185,8 @@ int np_run_open_model(struct np_run *run, struct np_err *err);
 /* --- run_report.c -------------------------------------------------------------------------- */
 
 void np_run_report_start(struct np_run *run);
+/* How many batches other jobs made, if any. */
+void np_run_report_shared(struct np_run *run);
 /* Reads the weights from the device and writes result.json. */
 int np_run_report_done(struct np_run *run, struct np_err *err);
 

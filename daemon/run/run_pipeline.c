@@ -81,7 +81,9 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
         .images = run->total.rows,
         .steps = run->position.step,
         .entered = np_loader_entered(run->loader).entered,
-        .missed = np_loader_entered(run->loader).missed};
+        .missed = np_loader_entered(run->loader).missed,
+        .made = np_loader_exchanged(run->loader).made,
+        .taken = np_loader_exchanged(run->loader).taken};
 }
 
 /* Shares of the stall by stage: their sum is 1, or 0 without a stall. */

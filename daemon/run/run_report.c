@@ -79,6 +79,16 @@ void np_run_report_start(struct np_run *run)
             (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);
 }
 
+void np_run_report_shared(struct np_run *run)
+{
+    const struct np_exchanged exchanged = np_loader_exchanged(run->loader);
+
+    if (exchanged.taken > 0)
+        np_run_say(run, "shared: %llu of %llu batches were made by other jobs (loader.share)",
+            (unsigned long long)exchanged.taken,
+            (unsigned long long)(exchanged.taken + exchanged.made));
+}
+
 /* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" if nothing was evaluated. */
 static void evals_text(const struct np_run *run, char *text, size_t room)
 {

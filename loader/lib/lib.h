@@ -74,6 +74,7 @@ struct nnp_loader {
     struct np_sampler_options order;
     uint64_t length; /* batches of an epoch; of dealt ones: the present epoch's */
     uint64_t fingerprint;
+    uint64_t share_key; /* as np_loader_config */
 
     pthread_mutex_t lock; /* over everything below */
     struct np_loader *running;

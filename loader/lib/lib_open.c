@@ -314,6 +314,7 @@ static struct np_loader_config running_config(struct nnp_loader *loader)
                                      : loader->epoch * loader->length + loader->taken,
         .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels),
         .formatter = loader->formatter,
+        .share_key = loader->share_key,
     };
 }
 
@@ -423,6 +424,10 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
         loader->length = 0; /* until an epoch is dealt */
         return 0;
     }
+    loader->share_key = np_share_key(&(struct np_loader_config){.options = &loader->loader_options,
+                                         .train = loader->index,
+                                         .train_labels = loader->labels},
+        (uint64_t)loader->options.set + 1);
     return np_lib_start(loader, err);
 }
 
