@@ -297,6 +297,6 @@ deb: all
 	@sh scripts/deb/build.sh
 
 clean:
-	rm -rf build build-* dist nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so
+	rm -rf build build-* dist nnpipe libnnpipe.so libnnpipe.so.1 libnnpipe-cuda.so libnnpipe-cuda-rows.so
 
 -include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/buffers_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
