@@ -3,7 +3,7 @@
 # with them: the one that NNPIPE_TORCH_PYTHON names, else the venv $HOME/.cache/nnpipe-tests/torch-VERSION. --make, or
 # NNPIPE_LONG=1 (make test-long): makes the venv first, 2 GiB without CUDA's libraries, 5 GiB with them. If there is
 # none: `no-torch`, and why on stderr.
-#   TORCH_INDEX    where pip finds a torch without CUDA (default https://download.pytorch.org/whl/cpu)
+#   TORCH_INDEX    an index where pip finds a torch without CUDA
 python=${NNPIPE_TORCH_PYTHON:-}
 if [ -n "$python" ]; then
     if "$python" -c 'import torch, torchvision' 2>/dev/null; then
@@ -20,11 +20,10 @@ log=$dir.log
 if [ ! -e "$dir/done" ] && { [ "${1:-}" = --make ] || [ "${NNPIPE_LONG:-0}" = 1 ]; }; then
     rm -rf "$dir"
     mkdir -p "${dir%/*}"
-    python3 -m venv "$dir" >"$log" 2>&1 && {
-        "$dir/bin/pip" -q install --retries 1 torch torchvision \
-            --index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" >>"$log" 2>&1 ||
-            "$dir/bin/pip" -q install torch torchvision >>"$log" 2>&1
-    } && "$dir/bin/pip" -q install numpy webdataset 'jax[cpu]' >>"$log" 2>&1 &&
+    # shellcheck disable=SC2086 # words
+    python3 -m venv "$dir" >"$log" 2>&1 &&
+        "$dir/bin/pip" -q install torch torchvision ${TORCH_INDEX:+--index-url $TORCH_INDEX} >>"$log" 2>&1 &&
+        "$dir/bin/pip" -q install numpy webdataset 'jax[cpu]' >>"$log" 2>&1 &&
         "$dir/bin/python" -c 'import torch, torchvision, numpy, webdataset, jax' >>"$log" 2>&1 && : >"$dir/done"
 fi
 if [ -e "$dir/done" ]; then

@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
 """docs/PYTORCH.md: each script is run as it stands, and with the lines of its diff, on small data; both print the
-same losses to the last digit. Needs torch and torchvision (NNPIPE_TORCH_PYTHON names an interpreter), else skipped."""
+same losses to the last digit. Started by pytorch_docs.sh."""
 import os
 import pickle
 import re
@@ -95,15 +94,6 @@ def check(name, before, after, folder):
 
 
 def main():
-    torch_python = os.environ.get("NNPIPE_TORCH_PYTHON")
-    if torch_python and os.environ.get("NNPIPE_TORCH_STARTED") is None:
-        os.environ["NNPIPE_TORCH_STARTED"] = "1"
-        os.execv(torch_python, [torch_python, os.path.abspath(__file__)])
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        print(f"skip - PYTORCH.md's scripts: no torchvision for {sys.executable}")
-        return 0
     folder = tempfile.mkdtemp(prefix="nnpipe-pytorch.")
     try:
         make_data(folder)

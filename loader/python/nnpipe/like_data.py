@@ -4,6 +4,7 @@ import copy
 import os
 import struct
 
+import numpy
 import PIL.Image
 import torch
 import torchvision
@@ -46,9 +47,10 @@ class Samples:
 
     def _read_pixels(self):
         data = self.base.data
-        if data.ndim != 4 or data.shape[3] != 3 or data.dtype != "uint8" or not data.flags["C_CONTIGUOUS"]:
-            raise Unsupported("nnpipe.like(): the dataset's data is no dense uint8 array (samples, height, width, 3)")
-        self.pixels = data
+        if data.ndim != 4 or data.shape[3] != 3 or data.dtype != "uint8":
+            raise Unsupported("nnpipe.like(): the dataset's data is no uint8 array (samples, height, width, 3)")
+        self._data = data
+        self.pixels = numpy.ascontiguousarray(data)  # torchvision's is a transposed view of planes
         self.size = data.shape[1:3]
         self.labels = _labels(self.base.targets)
 
@@ -76,7 +78,7 @@ class Samples:
     def changed(self):
         """Has the program put other data into the dataset since?"""
         if self.pixels is not None:
-            return self.base.data is not self.pixels
+            return self.base.data is not self._data
         return self.base.samples is not self._files or len(self._files) != len(self)
 
     def name(self, number):

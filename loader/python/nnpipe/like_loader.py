@@ -123,11 +123,31 @@ class Like:
             self._free.append(engine)
 
 
+class _States:
+    """The states of the generators that an iterator draws from when it is made.
+
+    Lightning and others iterate over what is no DataLoader once, to see whether it can be, and drop the iterator. One
+    that is dropped before its first batch gives back what it drew, if nobody has drawn since."""
+
+    def __init__(self, generator):
+        self._generators = [torch.default_generator] + ([generator] if generator is not None else [])
+        self._before = [g.get_state() for g in self._generators]
+        self._after = None
+
+    def drawn(self):
+        self._after = [g.get_state() for g in self._generators]
+
+    def restore(self):
+        if self._after and all(torch.equal(g.get_state(), s) for g, s in zip(self._generators, self._after)):
+            for generator, state in zip(self._generators, self._before):
+                generator.set_state(state)
+
+
 class _Epoch:
     """The iterator over an epoch. It asks generators and sampler for what torch's iterator asks, at the same time."""
 
     def __init__(self, owner):
-        self._engine = None
+        self._engine = self._untouched = None
         self._owner = owner
         dataloader = owner.dataloader
         self._workers = dataloader.num_workers
@@ -138,12 +158,15 @@ class _Epoch:
         self._timeout = dataloader.timeout if dataloader.timeout > 0 else -1
         self._engine = owner._take()
         self._numbers = None
+        self._untouched = _States(dataloader.generator)
         self._base_seed = torch.empty((), dtype=torch.int64).random_(generator=dataloader.generator).item()
         if self._workers:
             self._begin(False, 0)
+        self._untouched.drawn()
 
     def reset(self):
         """The next epoch with persistent workers: they had been given some batches that were not taken."""
+        self._untouched = None
         self._begin(True, min(self._length, self._taken + self._ahead))
 
     def _begin(self, continues, nr_skipped):
@@ -170,6 +193,7 @@ class _Epoch:
         return len(self._owner)
 
     def __next__(self):
+        self._untouched = None
         if self._numbers is None:
             self._begin(False, 0)
         k = self._taken
@@ -220,5 +244,7 @@ class _Epoch:
         return image
 
     def __del__(self):
+        if self._untouched is not None:
+            self._untouched.restore()
         if self._engine is not None:
             self._owner._give_back(self._engine)
