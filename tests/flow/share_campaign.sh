@@ -1,0 +1,125 @@
+# Jobs that share their batches. Each has the weights and the history of a job alone, also the one beside which
+# others are killed (SIGKILL) and stopped (SIGSTOP, later SIGCONT) at random moments; a killed job leaves nothing that
+# a later one stumbles over. KILLS of these moments (50).
+. "$(dirname "$0")/../lib.sh"
+kills=${KILLS:-50}
+export XDG_RUNTIME_DIR="$TMP/runtime"
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+
+cat >"$TMP/share.yaml" <<Y
+name: share
+seed: 11
+device: cpu
+precision: f32
+data:
+  train: {source: tar, path: "$TMP/data/train-*.tar*"}
+  test: {source: tar, path: "$TMP/data/test-*.tar*"}
+loader: {batch: 16, readers: 2, augment: [{random_crop: {size: 32, pad: 4}}, flip]}
+model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, {maxpool: {kernel: 4}}, flatten, {linear: {out: classes}}]
+optimizer: {sgd: {lr: 0.02, momentum: 0.9}}
+train: {epochs: 4, eval_every: 1 epoch, history: true, threads: 1}
+Y
+
+# field NAME FILE: the value of a field in the last line that has it
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+# job NAME [ARGS]: starts a job in the background; $! is the process
+job() {
+    job_name=$1
+    shift
+    "$NNPIPE" train "$TMP/share.yaml" --json -o "runs=$TMP/runs-$job_name" "$@" >"$TMP/$job_name" 2>"$TMP/$job_name.err" &
+}
+# is_whole NAME: the job's weights and history are those of the lone one
+is_whole() {
+    [ "$(field weights_sha256 "$TMP/$1")" = "$lone" ] || { echo "$1: other weights: $(cat "$TMP/$1.err")"; return 1; }
+    cmp "$(field run_dir "$TMP/$1")/history.bin" "$TMP/lone.history"
+}
+# sum NAME FIELD: of all pipeline lines of a job
+sum() { awk -v f="\"$2\": *" 'match($0, f "[0-9]+") { t = substr($0, RSTART, RLENGTH); sub(/.*[^0-9]/, "", t); n += t } END { print n + 0 }' "$TMP/$1"; }
+
+"$NNPIPE" data synth --out "$TMP/data" --samples 600 --test 100 --size 32 >"$OUT" 2>&1 || {
+    not_ok "a sample set" "$(tail -n 2 "$OUT")"
+    exit 1
+}
+alone() {
+    job lone -o loader.share=off
+    wait $! || { cat "$TMP/lone.err"; return 1; }
+    lone=$(field weights_sha256 "$TMP/lone")
+    cp "$(field run_dir "$TMP/lone")/history.bin" "$TMP/lone.history"
+    [ ${#lone} -eq 64 ] && [ "$(sum lone made_batches)" -eq 0 ] && [ ! -e "$XDG_RUNTIME_DIR/nnpipe-share" ]
+}
+t "a job with share: off has no part in it" alone
+[ $failed -eq 0 ] || exit 1
+
+# A slow step keeps the jobs together, however late one of them starts.
+four() {
+    pids=
+    for i in 1 2 3 4; do
+        job "$1-$i" -o 'device={sim: {h2d_gbps: 25, step_ms: 30}}' -o 'loader.share={wait: 10s}'
+        pids="$pids $!"
+    done
+    for pid in $pids; do wait "$pid" || { cat "$TMP/$1"-*.err; return 1; }; done
+    taken=0 made=0
+    for i in 1 2 3 4; do
+        taken=$((taken + $(sum "$1-$i" taken_batches))) made=$((made + $(sum "$1-$i" made_batches)))
+        cmp "$(field run_dir "$TMP/$1-$i")/history.bin" "$TMP/lone.history" || return 1
+    done
+    echo "taken $taken, made $made"
+    [ "$taken" -gt "$made" ]
+}
+most_are_taken() { # on a busy machine the first jobs may end before the last one starts
+    for try in 1 2 3 4 5; do
+        ! four "four-$try" || return 0
+    done
+    return 1
+}
+t "four jobs on the sim device take more batches than they make, with the history of a lone one" most_are_taken
+
+together() {
+    pids=
+    for i in 1 2 3; do
+        job "together-$i"
+        pids="$pids $!"
+    done
+    for pid in $pids; do wait "$pid" || { cat "$TMP"/together-*.err; return 1; }; done
+    for i in 1 2 3; do is_whole "together-$i" || return 1; done
+}
+t "three jobs that train together have the weights and the history of a lone one" together
+
+random() { od -An -N2 -t u2 /dev/urandom | tr -d ' '; }
+# round NUMBER KILLS: beside an undisturbed job others are killed or stopped; the stopped ones go on, and are whole
+round() {
+    job "calm-$1"
+    calm=$! stopped=
+    for i in $(seq "$2"); do
+        job "hit-$1-$i"
+        pid=$!
+        sleep "0.$(printf %03d $(($(random) % 400)))"
+        if [ $(($(random) % 2)) -eq 0 ]; then
+            kill -KILL $pid 2>/dev/null
+            wait $pid 2>/dev/null
+        else
+            kill -STOP $pid 2>/dev/null
+            stopped="$stopped $pid:hit-$1-$i"
+        fi
+    done
+    wait $calm || { cat "$TMP/calm-$1.err"; return 1; }
+    is_whole "calm-$1" || return 1
+    for one in $stopped; do kill -CONT "${one%%:*}" 2>/dev/null; done
+    for one in $stopped; do
+        wait "${one%%:*}" || { cat "$TMP/${one#*:}.err"; return 1; }
+        is_whole "${one#*:}" || return 1
+    done
+}
+number=0 left=$kills
+while [ "$left" -gt 0 ] && [ $failed -eq 0 ]; do
+    n=$((left < 4 ? left : 4)) number=$((number + 1)) left=$((left - n))
+    t "beside $n jobs killed or stopped, and after their stop, jobs have the weights of a lone one ($number)" round $number $n
+done
+
+nothing_left() { # a later job removes the names of dead ones, and its own at the end
+    job last
+    wait $! || { cat "$TMP/last.err"; return 1; }
+    is_whole last && [ -z "$(ls -A "$XDG_RUNTIME_DIR/nnpipe-share")" ]
+}
+t "a later job is alone, and leaves no socket" nothing_left
+[ $failed -eq 0 ]
