@@ -24,6 +24,7 @@ FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
 FILE_BYTES(np_page_profile, "daemon/ui/page/profile.js")
+FILE_BYTES(np_page_beside, "daemon/ui/page/beside.js")
 FILE_BYTES(np_page_run, "daemon/ui/page/run.js")
 FILE_BYTES(np_page_js, "daemon/ui/page/page.js")
 FILE_BYTES(np_page_icon, "daemon/ui/page/icon.svg")
@@ -53,6 +54,7 @@ static const struct file files[] = {
     FILE_AT("/assets/words.js", JS, np_page_words),
     FILE_AT("/assets/ask.js", JS, np_page_ask),
     FILE_AT("/assets/profile.js", JS, np_page_profile),
+    FILE_AT("/assets/beside.js", JS, np_page_beside),
     FILE_AT("/assets/run.js", JS, np_page_run),
     FILE_AT("/assets/page.js", JS, np_page_js),
     FILE_AT("/assets/icon.svg", "image/svg+xml", np_page_icon),

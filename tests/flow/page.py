@@ -153,7 +153,61 @@ browser.see("location.reload()")
 test("a reload keeps the token and the run",
      browser.wait('document.getElementById("one-name").textContent === "5 going" && '
                   '!document.getElementById("token-taken").hidden', 10))
-others = [u for u in browser.asked if not u.startswith(url) and not u.startswith("about:")]
+# --- a sweep, side by side ------------------------------------------------------------------------
+subprocess.run([nnpipe, "stop", "4", "6"], capture_output=True)
+subprocess.run([nnpipe, "submit", f"{folder}/<img src=x onerror=document.title=1>/net.yaml", "--name", "grid",
+                "--device", "cpu", "-o", "train.steps=60", "-o", "train.eval_every=20 steps", "--sweep",
+                "optimizer.sgd.lr=0.1,0.01,0.001", "--wait"], capture_output=True)
+finished = [number for number in (7, 8, 9) if state_of(number) == "done"]
+test("a sweep for the page has ended", finished == [7, 8, 9], finished)
+browser.wait("""Boolean(document.querySelector('tr[data-id="9"] a.sweep'))""")
+browser.see("""document.querySelector('tr[data-id="9"] a.sweep').click()""")
+cells = '[...document.querySelectorAll(".compared tbody tr")].map(tr => [...tr.cells].map(td => td.textContent))'
+heads = '[...document.querySelectorAll(".compared th")].map(th => th.textContent)'
+shown = browser.wait(f"{cells}.length === 3", 10)
+test("the link of a sweep shows its runs alone, side by side", shown and browser.see(
+    '[...document.querySelectorAll("#runs tbody tr")].map(tr => tr.dataset.id).sort().join()') == "7,8,9",
+     browser.see(cells))
+printed = [json.loads(line) for line in subprocess.run([nnpipe, "compare", "--sweep", "grid", "--json"],
+                                                       capture_output=True, text=True).stdout.splitlines()]
+wanted = [[f"{run['id']} {run['run'].rsplit('-', 1)[0]}", "done", f"{100 * run['best_accuracy']:.2f}%",
+           f"{100 * run['accuracy']:.2f}%", f"{run['loss']:.4f}", run["values"]["optimizer.sgd.lr"]] for run in printed]
+seen = [[row[0], row[1], row[2], row[3], row[4], row[-1]] for row in browser.see(cells) or []]
+test("with the results and the order of nnpipe compare", seen == wanted, f"{seen}, not {wanted}")
+test("of the keys only the one that differs is there", (browser.see(heads) or [])[10:] == ["lr"], browser.see(heads))
+lines = """beside ? beside.view.charts.map(chart => chart.numRows() > 2 && chart.getLabels().length === 4 && [...chart
+    .graphDiv.querySelectorAll("canvas")].some(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data
+    .some(Boolean))).join() : ''"""
+test("both curves have a line for each run, on the screen", browser.see(lines) == "true,true", browser.see(lines))
+browser.shot(f"{folder}/compare.png")
+browser.see('location.hash = ""')
+test("Close ends the comparison, and all runs are back", browser.wait(
+    'document.getElementById("beside").hidden && Boolean(document.querySelector(\'tr[data-id="6"]\'))', 5))
+for number in 7, 9:
+    browser.wait(f"""Boolean(document.querySelector('tr[data-id="{number}"] input'))""")
+    browser.see(f"""document.querySelector('tr[data-id="{number}"] input').click()""")
+test("boxes choose runs", browser.wait(f'location.hash === "#compare-7,9" && {cells}.length === 2', 10),
+     browser.see("location.hash"))
+browser.see("""document.querySelector('tr[data-id="7"] input').click()""")
+test("one run alone asks for another", browser.wait(
+    'document.getElementById("beside-note").textContent === "Choose another run."', 5))
+browser.see('location.hash = ""')
+noise = "ERR_CONNECTION", "Failed to fetch", "willReadFrequently"  # of the service's end, and of this test itself
+loud = [one for one in browser.complaints[len(quiet):] if not any(word in str(one) for word in noise)]
+test("nothing of it is in the console", not loud, loud[:3])
+# a comparison that `nnpipe compare` wrote
+subprocess.run([nnpipe, "compare", "--sweep", "grid", "--html", f"{folder}/compare.html"], capture_output=True)
+browser.see("document.body.remove()")
+before = len(browser.complaints)
+browser.open(f"file://{folder}/compare.html")
+shown = browser.wait(f'document.readyState === "complete" && {cells}.length === 3', 10)
+test("the page of nnpipe compare --html shows the same", shown
+     and [[row[0], row[-1]] for row in browser.see(cells)] == [[f"{run['id']} {run['run']}", run["values"][
+         "optimizer.sgd.lr"]] for run in printed], browser.see(cells))
+test("and draws both curves, without a word in the console", browser.see("""view.charts.map(
+    chart => chart.numRows() > 2 && chart.getLabels().length === 4).join()""") == "true,true"
+     and len(browser.complaints) == before, browser.complaints[before:])
+others = [u for u in browser.asked if not u.startswith((url, "about:", f"file://{folder}/"))]
 test("the page sent requests to the service only", not others, others[:3])
 test("the console is empty", not quiet, quiet[:2])
 browser.close()

@@ -87,6 +87,9 @@ def one_run():
     case("GET", "/v1/runs/{id}", 400, at + "?wait=x&state=done")
     case("GET", "/v1/runs/{id}", 400, at + "?wait=1&state=dead")
     expect(b"model:" in case("GET", "/v1/runs/{id}/config", 200, at + "/config").body, "config")
+    keys = case("GET", "/v1/runs/{id}/config", 200, at + "/config?flat=1").json()["keys"]
+    expect((keys["loader.batch"], keys["model.0.conv.out"]) == ("32", "4"), keys)
+    case("GET", "/v1/runs/{id}/config", 400, at + "/config?flat=2")
     log = case("GET", "/v1/runs/{id}/log", 200, at + "/log")
     expect(b"done" in log.body, log)
     rest = case("GET", "/v1/runs/{id}/log", 200, at + "/log?wait=5&from=" + log.fields["x-next"])

@@ -9,6 +9,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
+#include "loader/base/yaml.h"
 
 #define MAX_PRIORITY 100
 #define MAX_PATTERN  100
@@ -170,15 +171,49 @@ void np_route_patch(struct np_call *call)
     np_node_free(body);
 }
 
+static void write_leaf(void *json, const char *path, const char *text)
+{
+    np_json_text(json, path, text);
+}
+
+/* {"keys": {"optimizer.sgd.lr": "0.1", ...}} */
+static void answer_keys(struct np_call *call, const char *text)
+{
+    struct np_json *json = &call->routes->json;
+    struct np_node *config = NULL;
+    struct np_report report;
+
+    np_report_init(&report, "config");
+    if (np_yaml_parse(text, strlen(text), &config, &report) < 0) {
+        np_answer_error(call, 500, "internal", "the config cannot be read: %s",
+            report.nr_errs ? report.errs[0].text : "out of memory");
+    } else {
+        np_json_begin(json, NULL);
+        np_json_open(json, "keys", '{');
+        np_node_leaves(config, write_leaf, json);
+        np_json_close(json, '}');
+        np_answer_json(call, 200);
+    }
+    np_report_fini(&report);
+    np_node_free(config);
+}
+
 void np_route_config(struct np_call *call)
 {
     struct np_err err = {0};
+    int64_t flat = 0;
     char *text;
+
+    if (!np_query_whole(call, "flat", 0, 1, &flat))
+        return;
     const int code = np_queue_text(call->routes->service->queue, call->id, &text, NULL, &err);
 
     if (np_answer_failed(call, code, &err))
         return;
-    np_answer_text(call, "application/yaml", text, strlen(text), NULL);
+    if (flat)
+        answer_keys(call, text);
+    else
+        np_answer_text(call, "application/yaml", text, strlen(text), NULL);
     np_free(text);
 }
 

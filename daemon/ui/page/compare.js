@@ -5,7 +5,8 @@
 // As in compare.svg: the second eight runs have the colours of the first eight, dashed.
 const RUN_COLOURS = ["#3f7fc4", "#d9581c", "#2e9e5b", "#a24fc0", "#b08900", "#d1437e", "#0b98a8", "#7d6b58"];
 
-// Its legend sets styles as text, which the page's policy forbids; the table names the colours.
+// Its legend sets styles as text, which the page's policy forbids; values stand beside a chart, and
+// the table names the colours.
 Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
 
 const runColour = i => RUN_COLOURS[i % RUN_COLOURS.length];

@@ -8,6 +8,7 @@ let service = null; // the response of /v1/service
 let runs = [];
 let trouble = false; // the message shown is the clock's, and goes with its next success
 let lost = 0; // time in ms since which the service has not answered; 0: it answers
+let picked = new Set(); // ids of the runs that are compared
 const rows = new Map(); // by id: the row and its cells
 const asked = new Map(); // by id: the run's state when the user pressed a button
 
@@ -119,14 +120,25 @@ function newRow(run) {
   }
   row.link = element("a");
   row.link.href = `#run-${run.id}`;
-  row.name.append(row.link);
+  row.pick = element("input");
+  row.pick.type = "checkbox";
+  row.pick.setAttribute("aria-label", `compare run ${run.id}`);
+  row.pick.addEventListener("change", () => {
+    if (!pick(runs, run.id, row.pick.checked)) complain(`At most ${MOST_BESIDE} runs are compared.`);
+    refresh();
+  });
+  row.sweep = element("a", run.sweep, "sweep");
+  row.sweep.href = `#sweep-${run.sweep}`;
+  row.sweep.title = "the runs of this sweep";
+  row.sweep.hidden = !run.sweep;
+  row.name.append(row.pick, row.link, " ", row.sweep);
   row.bar = element("progress");
   row.bar.setAttribute("aria-label", "progress");
   row.words = element("span");
   row.progress.append(row.bar, row.words);
   for (const [name, label] of [["loss", "loss"], ["accuracy", "acc."], ["rate", "img/s"], ["stall", "stall"], ["device", "on"], ["owner", "by"]]) row[name].dataset.label = label;
   made.addEventListener("click", event => {
-    if (!event.target.closest("a, button") && !String(getSelection())) location.hash = run.id === chosen() ? "" : `run-${run.id}`;
+    if (!event.target.closest("a, button, input") && !String(getSelection())) location.hash = run.id === chosen() ? "" : `run-${run.id}`;
   });
   return row;
 }
@@ -142,6 +154,7 @@ function putRow(row, run) {
   const p = run.progress || {}, goes = run.state === "running";
   put(row.id, run.id);
   put(row.link, run.name);
+  row.pick.checked = picked.has(run.id);
   put(row.state, run.state, "state " + run.state);
   put(row.owner, run.owner);
   put(row.device, run.assigned || run.device);
@@ -165,7 +178,10 @@ function putRow(row, run) {
 // Unfinished runs first, then finished ones; the newest first of each.
 function showRuns() {
   const over = runs.filter(run => OVER.includes(run.state)).reverse(), active = runs.filter(run => !OVER.includes(run.state)).reverse();
-  const shown = [...active, ...($("all").checked ? over : over.filter((run, i) => i < SOME_OVER || run.id === chosen()))];
+  picked = new Set(besideIds(runs) ?? []);
+  const sweep = sweepShown(), isShown = run => !sweep || run.sweep === sweep;
+  const all = $("all").checked || sweep;
+  const shown = [...active, ...(all ? over : over.filter((run, i) => i < SOME_OVER || run.id === chosen() || picked.has(run.id)))].filter(isShown);
   const body = $("runs").tBodies[0];
   for (const [id, row] of rows)
     if (!shown.some(run => run.id === id)) {
@@ -273,6 +289,7 @@ async function refresh() {
     trouble = false;
     document.body.classList.remove("lost");
     await lookAtOne();
+    await followBeside(runs, mayChange);
   } catch (error) {
     showLost(error);
   }
@@ -288,5 +305,5 @@ async function tick() {
 $("all").addEventListener("change", refresh);
 addEventListener("hashchange", refresh);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-document.addEventListener("keydown", event => { if (event.key === "Escape" && !$("sure").open && feed) location.hash = ""; });
+document.addEventListener("keydown", event => { if (event.key === "Escape" && !$("sure").open && (feed || beside)) location.hash = ""; });
 tick();

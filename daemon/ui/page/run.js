@@ -6,9 +6,6 @@ const PIECES = 6; // of a long history, read before everything else is read agai
 const LOG_START = 30000, LOG_MOST = 200000; // characters
 const COLOURS = ["#3b7ddd", "#d9822b"];
 
-// Its legend sets styles as text, which the page's policy forbids; the values are shown beside the heading.
-Dygraph.PLUGINS = [Dygraph.Plugins.Axes, Dygraph.Plugins.Grid];
-
 let feed = null; // of the open run
 
 const fresh = () => ({ next: 0, last: 0, steps: newCurve(), windows: newCurve(), tests: [], set: "test", pipeline: null });
