@@ -1,7 +1,10 @@
 """nnpipe.Loader without torch: shapes, values, views, the position. python_loader.sh runs it with NumPy."""
+import ctypes
 import gc
+import json
 import os
 import pickle
+import subprocess
 import sys
 import zlib
 
@@ -9,7 +12,7 @@ import numpy as np
 
 import api
 import nnpipe
-from api import equal, expect, test
+from api import equal, expect, skip, test
 from nnpipe import _nnpipe
 from python_data import MEAN, STD, config, make_set, picture, png, synth
 
@@ -52,6 +55,24 @@ with test("python: an epoch has each sample once, with its pixels and its label,
                 equal((images.dtype, labels.dtype), (np.dtype("u1"), np.dtype("i8")), "dtypes")
                 expect(np.array_equal(images, pictures(labels)), "the pixels differ")
             batches = images = labels = None
+
+what = "python: the bytes are those that nnpipe's own loader gives to a training"
+try:
+    xxhash = ctypes.CDLL("libxxhash.so.0")
+except OSError:
+    skip(what, "there is no libxxhash.so.0")
+else:
+    with test(what):
+        with open(TMP + "/same.yaml", "w") as file:
+            json.dump(dict(config(SET), model=["flatten", {"linear": {"out": "classes"}}]), file)
+        told = subprocess.run([api.NNPIPE, "bench", "loader", TMP + "/same.yaml", "--steps", "4", "--json"],
+                              check=True, capture_output=True, text=True, timeout=60).stdout
+        with nnpipe.Loader(TMP + "/same.yaml", drop_last=True) as loader:
+            rows = b"".join(images.tobytes() for images, _ in loader)
+        xxhash.XXH3_64bits.restype = ctypes.c_uint64
+        digest = xxhash.XXH3_64bits(rows, ctypes.c_size_t(len(rows)))
+        expect('"digest": "%016x"' % digest in told or '"digest":"%016x"' % digest in told,
+               "%016x is not the digest of %s" % (digest, told))
 
 with test("python: drop_last leaves the short batch out"):
     with nnpipe.Loader(config(SET), drop_last=True) as loader:
