@@ -174,6 +174,10 @@ def options(root, pixels, work):
     open(work + "/other/class0/a.webp", "w").close()
     check("files of other formats are refused by their names", lambda: refused(
         make_loader(ImageFolder(work + "/other", tensors)), "a.webp", ".png"))
+    os.unlink(work + "/other/class0/a.webp")
+    with open(work + "/other/class0/deep.pgm", "wb") as file:
+        file.write(b"P5 # grey\n1 1 65535\n12")
+    check("16-bit grey is refused", lambda: refused(make_loader(ImageFolder(work + "/other", tensors)), "deep.pgm"))
     check("what is no DataLoader is refused", lambda: None if "DataLoader" in str(
         raised(lambda: nnpipe.like([1, 2]))) else "it was not")
 

@@ -2,7 +2,7 @@
 
 import copy
 import os
-import struct
+import re
 
 import numpy
 import PIL.Image
@@ -146,11 +146,19 @@ def _check_file(path):
     name = path.lower()
     if not name.endswith(EXTENSIONS):
         raise Unsupported(f"nnpipe.like(): {path}: nnpipe reads {', '.join(EXTENSIONS)}: convert the other files")
-    if name.endswith(".png"):
+    if name.endswith((".png", ".pgm", ".ppm")):
         try:
             with open(path, "rb") as file:
-                head = file.read(26)
+                head = file.read(200)
         except OSError:
             return  # the DataLoader's error at this sample
-        if len(head) == 26 and struct.unpack("BB", head[24:]) == (16, 0):
-            raise Unsupported(f"nnpipe.like(): {path}: Pillow clips 16-bit grey, nnpipe scales it: convert it to 8")
+        if _is_deep(head):
+            raise Unsupported(f"nnpipe.like(): {path}: Pillow reads 16-bit grey in another way: convert it to 8 bits")
+
+
+def _is_deep(head):
+    """Does a file begin as a PNG or PGM of grey with 16 bits?"""
+    if head.startswith(b"\x89PNG"):
+        return head[24:26] == b"\x10\0"
+    words = re.sub(rb"#[^\n]*\n?", b" ", head).split(maxsplit=4)
+    return len(words) >= 4 and words[0] in (b"P2", b"P5") and words[3].isdigit() and int(words[3]) > 255
