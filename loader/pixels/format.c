@@ -1,5 +1,5 @@
-/* See format.h. format_fit.c finds the arithmetic of a table; format_avx2.c and format_avx512.c have
- * the vectors; the loop here looks each value up. */
+/* See format.h. format_fit.c finds the arithmetic of a table; format_avx2.c and format_avx512.c
+ * have the vectors; the loop here looks each value up. */
 #include "loader/pixels/format.h"
 
 #include <math.h>

@@ -22,8 +22,8 @@ struct np_formatter *np_formatter_new(
 void np_formatter_free(struct np_formatter *formatter);
 /* True: the CPU's vectors make the table's values; else they are looked up one by one. */
 bool np_formatter_has_vectors(const struct np_formatter *formatter);
-/* pixels: u8 (height, width, channels), dense. row: np_batch_row_bytes(), in the shape's format; bf16
- * and f16 are rounded to nearest even from the float32 value. */
+/* pixels: u8 (height, width, channels), dense. row: np_batch_row_bytes(), in the shape's format;
+ * bf16 and f16 are rounded to nearest even from the float32 value. */
 void np_format_row(const struct np_formatter *formatter, const uint8_t *pixels, void *row);
 
 #endif

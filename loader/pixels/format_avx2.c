@@ -12,7 +12,7 @@
 #define VECTOR 8  /* values */
 #define STEP   (3 * VECTOR)
 
-/* --- one channel ---------------------------------------------------------------------------------- */
+/* --- one channel ------------------------------------------------------------------------------ */
 
 /* Each third byte, 0xff; from byte (3 - i) % 3 on: the bytes p of a lane with p % 3 == i. */
 static const uint8_t thirds[LANE + 2] = {

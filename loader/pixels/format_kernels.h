@@ -3,8 +3,8 @@
  *
  *   value = (pixel * unit - mean) * inverse
  *
- * A product by a constant that float32 cannot hold (1 / 255, 1 / std) is fma(x, high, x * low), with
- * high + low the constant to twice the digits; for nearly all constants it is x divided by the
+ * A product by a constant that float32 cannot hold (1 / 255, 1 / std) is fma(x, high, x * low),
+ * with high + low the constant to twice the digits; for nearly all constants it is x divided by the
  * reciprocal, correctly rounded (Brisebarre and Muller, "Correctly rounded multiplication by
  * arbitrary precision constants", IEEE Transactions on Computers 57, 2008). format.c tries all 256
  * pixels, and uses the result only if each has the bits of the table. */
@@ -27,7 +27,8 @@ struct np_format_run { /* the constants of value i at i % NP_FORMAT_RUN */
 };
 
 struct np_format_kernels {
-    /* One channel of src, u8 (n, 3), to dst, u8 (n). Returns the number of pixels done, at most n. */
+    /* One channel of src, u8 (n, 3), to dst, u8 (n). Returns the number of pixels done: at most
+     * n. */
     size_t (*channel)(const uint8_t *src, size_t n, int channel, uint8_t *dst);
     /* n pixels to n values of a float type. stream: past the cache; dst is aligned to 64 bytes.
      * Returns the number of values done: a multiple of NP_FORMAT_RUN, or of half of it. */

@@ -1,6 +1,7 @@
 /* The last pass of a row (np_format_row()) beside memcpy() of as many bytes as it writes: us a row
  * of 224 x 224 x 3, median (least to most) of the rounds, of this thread's CPU time. Rows go to the
- * slots of a ring in turn: 512 MiB, or 1 MiB as if the batches were small. The pixels are in the L2 cache.
+ * slots of a ring in turn: 512 MiB, or 1 MiB as if the batches were small. The pixels are in the L2
+ * cache.
  *   bench_format [ROUNDS]; tests/bench/bench_format.sh builds it */
 #include <stdio.h>
 #include <stdlib.h>

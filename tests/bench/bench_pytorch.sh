@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.."
 : "${PEERS:?}"
 [ -d "$PEERS/data/cifar-bin" ] || { echo "no pictures in $PEERS/data: run bench_loader.sh first" >&2; exit 1; }
 make -s python
-TORCH_PACKAGES=$("$PEERS/torch/bin/python" -c "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))")
+TORCH_PACKAGES=$("$PEERS/torch/bin/python" -c "import os, torch; print(os.path.dirname(torch.__path__[0]))")
 XDG_CACHE_HOME=$PEERS/data/cache NNPIPE_PHOTOS=$PEERS/data/photos NNPIPE=${NNPIPE:-./nnpipe}
 export XDG_CACHE_HOME NNPIPE_PHOTOS NNPIPE TORCH_PACKAGES PYTHONPATH="$PWD/build/python"
 exec python3 tests/bench/bench_pytorch.py

@@ -24,10 +24,10 @@ bytes; or fast and different (no antialiasing, or an inexact decoder). *files*: 
 JPEGs from the tar for nnpipe, else from folders), or packed, that is converted first. *entries*: the second epoch and
 later ones. CPU time and peak resident memory are with the worker processes', memory also with mapped files." \
         sh tests/bench/bench_loader.sh
-    part "In a loop of PyTorch" "Loaders that feed the same loop of PyTorch with tensors in host memory: two readers, threads
-or worker processes each, from the page cache, in turns. photos: random resized crop to 224, flip; cifar: CIFAR-10,
-random crop 32 of 40, flip; from memory for the DataLoader and \`like()\`, from its binary files for nnpipe.Loader, raw
-pixels packed for FFCV, JPEGs for the others." sh tests/bench/bench_pytorch.sh
+    part "In a loop of PyTorch" "Loaders that feed the same loop of PyTorch with tensors in host memory: two readers,
+threads or worker processes each, from the page cache, in turns. photos: random resized crop to 224, flip; cifar:
+CIFAR-10, random crop 32 of 40, flip; from memory for the DataLoader and \`like()\`, from its binary files for
+nnpipe.Loader, raw pixels packed for FFCV, JPEGs for the others." sh tests/bench/bench_pytorch.sh
     part "Our JPEG decoder against libjpeg-turbo" "CPU time of one thread in one program, 500 photographs, a
 sweep over all of them for each work in turn. \`crop\`: as random resized crop draws them; libjpeg-turbo crops and
 skips. \`last row\`: nearly all of the entropy decoding, and little else. \`entries\`: the decoder's states at every

@@ -332,7 +332,7 @@ Test(format, rows_have_the_bytes_of_torch_in_each_float_type)
     np_vectors_limit(NP_AVX512_BF16);
 }
 
-/* --- every format ------------------------------------------------------------------------------ */
+/* --- every format ----------------------------------------------------------------------------- */
 
 static uint16_t half_of(float value, enum np_row_type type)
 {
@@ -444,7 +444,7 @@ Test(format, rows_of_large_batches_are_the_same)
     check_formats(&table, 1 << 20, 224, 5, 4); /* unaligned: not past the cache */
 }
 
-/* --- other tables ------------------------------------------------------------------------------ */
+/* --- other tables ----------------------------------------------------------------------------- */
 
 static struct np_format_table random_table(uint32_t number)
 {

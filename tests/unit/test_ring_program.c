@@ -79,7 +79,7 @@ static struct np_batch_memory memory_in(struct kept *kept)
     return (struct np_batch_memory){kept->images, kept->labels, kept->about};
 }
 
-/* --- swap -------------------------------------------------------------------------------------- */
+/* --- swap ------------------------------------------------------------------------------------- */
 
 Test(ring_program, swapped_memory_stays_as_it_was_while_its_slot_is_used_again)
 {
@@ -181,7 +181,7 @@ Test(ring_program, kept_batches_never_change_while_readers_go_on, .timeout = 60)
     }
 }
 
-/* --- gates ------------------------------------------------------------------------------------- */
+/* --- gates ------------------------------------------------------------------------------------ */
 
 Test(ring_program, a_gated_slot_is_claimed_only_after_it_was_opened)
 {
@@ -233,7 +233,7 @@ Test(ring_program, opening_a_slot_wakes_its_reader, .timeout = 30)
     np_ring_free(ring);
 }
 
-/* --- waits with a limit ------------------------------------------------------------------------ */
+/* --- waits with a limit ----------------------------------------------------------------------- */
 
 Test(ring_program, a_wait_with_a_limit_ends_without_its_batch, .timeout = 30)
 {

@@ -249,7 +249,7 @@ Test(sampler_epochs, a_set_below_one_batch_of_all_is_refused_with_drop_last)
     np_sampler_free(sampler);
 }
 
-/* --- dealt rows, and bad samples --------------------------------------------------------------- */
+/* --- dealt rows, and bad samples -------------------------------------------------------------- */
 
 Test(sampler_epochs, dealt_rows_are_taken_from_the_place_of_their_batch)
 {

@@ -115,7 +115,7 @@ Test(torch_rng, three_thousand_draws_are_those_of_torch)
     cr_expect_eq(crc_of_draws(0.08f, true), 2071122849u);
 }
 
-/* --- states ------------------------------------------------------------------------------------ */
+/* --- states ----------------------------------------------------------------------------------- */
 
 #define WORDS 24 /* where the words begin, 8 bytes each */
 
