@@ -83,6 +83,7 @@ void np_run_report_shared(struct np_run *run)
 {
     const struct np_exchanged exchanged = np_loader_exchanged(run->loader);
 
+    run->exchanged = exchanged;
     if (exchanged.taken > 0)
         np_run_say(run, "shared: %llu of %llu batches were made by other jobs (loader.share)",
             (unsigned long long)exchanged.taken,
@@ -146,6 +147,8 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         run->total.seconds > 0 ? (double)run->total.rows / run->total.seconds : 0);
     np_json_real(line, "stall_ratio",
         run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
+    np_json_int(line, "made_batches", (int64_t)run->exchanged.made);
+    np_json_int(line, "taken_batches", (int64_t)run->exchanged.taken);
     np_run_put_evals(run, &run->eval, &run->test);
     put_facts(run);
     np_json_text(line, "weights_sha256", hex);
