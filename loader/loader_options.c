@@ -47,6 +47,7 @@ static void resolve_classes(const struct np_node *node, const char *dir,
     if (err.code)
         np_report_add(
             report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
+    report->no_memory |= err.code == -ENOMEM;
 }
 
 int np_data_options_parse(const struct np_node *node, const char *dir,

@@ -231,6 +231,7 @@ static int refuse(struct chain *chain, const struct np_node *at, const char *tex
 static int no_memory(struct chain *chain, const struct np_err *err)
 {
     np_report_add(chain->report, 0, 0, "%s", err->text);
+    chain->report->no_memory = true;
     return -ENOMEM;
 }
 

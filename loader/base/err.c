@@ -158,6 +158,7 @@ static struct np_err *next_err(struct np_report *report)
                               : NULL;
 
     if (!errs) {
+        report->no_memory |= report->nr_errs < MAX_REPORTED;
         report->nr_dropped++;
         return NULL;
     }
@@ -183,6 +184,13 @@ int np_report_add(struct np_report *report, int line, int column, const char *fo
     print(err->text, sizeof(err->text), format, args);
     va_end(args);
     return -EINVAL;
+}
+
+int np_report_no_memory(struct np_report *report)
+{
+    report->no_memory = true;
+    np_report_add(report, 0, 0, "out of memory");
+    return -ENOMEM;
 }
 
 void np_report_take(struct np_report *report, const struct np_err *err)

@@ -44,12 +44,15 @@ struct np_report {
         *files; /* borrowed: the bases, by NP_LINE_FILE; NULL: all lines are of file */
     struct np_err *errs;
     int nr_errs, nr_dropped;
+    bool no_memory; /* mistakes may be missing, and values */
 };
 
 void np_report_init(struct np_report *report, const char *file);
 /* Returns -EINVAL. */
 int np_report_add(struct np_report *report, int line, int column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Adds "out of memory" and sets no_memory. Returns -ENOMEM. */
+int np_report_no_memory(struct np_report *report);
 /* Adds a mistake of another report, which keeps its place. */
 void np_report_take(struct np_report *report, const struct np_err *err);
 void np_report_sort(struct np_report *report); /* by file (its own file first), line, column */

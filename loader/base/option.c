@@ -215,6 +215,8 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
         return;
     }
     values = np_try_array((size_t)node->nr_items, sizeof(*values), NULL);
+    if (!values)
+        np_report_no_memory(report);
     for (int i = 0; values && i < node->nr_items; i++) {
         const struct np_node *item = node->items[i];
 
@@ -254,7 +256,8 @@ static void parse_value(const struct np_option *option, const struct np_node *no
         break;
     case NP_OPT_STRING:
         np_free(*(char **)field(option, object));
-        *(char **)field(option, object) = np_try_strdup(node->text, NULL);
+        if (!(*(char **)field(option, object) = np_try_strdup(node->text, NULL)))
+            np_report_no_memory(report);
         break;
     case NP_OPT_WORD: parse_word(option, node, object, report); break;
     default: parse_number(option, node, object, report); break;

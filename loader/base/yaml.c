@@ -335,7 +335,7 @@ int np_yaml_parse(
     int code = read_document(&reader, &root);
     yaml_parser_delete(&reader.parser);
     if (code == -ENOMEM)
-        np_report_add(report, 0, 0, "out of memory");
+        np_report_no_memory(report);
     /* A key given twice leaves a usable tree, in which the caller can find more mistakes. */
     *ret_node = root;
     if (code == -ENOMEM)

@@ -51,7 +51,7 @@ int np_lib_take_ring(
     if (code)
         return code;
     np_ring_expect(ring, loader->block, until_ns);
-    if (!np_ring_ready(ring) && !np_ring_stopped(ring))
+    if (!np_ring_ready(ring) && !np_ring_stopped(ring) && np_now_ns() >= until_ns)
         return -ETIMEDOUT;
     *ret_batch = np_ring_take(ring, loader->block, err);
     if (*ret_batch)

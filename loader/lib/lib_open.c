@@ -142,7 +142,7 @@ static int report_mistakes(struct np_report *report, char *error, size_t error_b
 {
     size_t n = 0;
 
-    if (report->nr_errs == 0) { /* no memory to keep the first one */
+    if (report->no_memory) {
         snprintf(error, error_bytes, "out of memory");
         return -ENOMEM;
     }

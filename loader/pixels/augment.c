@@ -225,7 +225,7 @@ static int parse_op(
     }
     object = np_try_alloc(augment->object_bytes, NULL);
     if (!object)
-        return -ENOMEM;
+        return np_report_no_memory(report);
     chain->ops[chain->nr_ops].augment = augment;
     chain->ops[chain->nr_ops++].object = object;
     chain->has_apply |= augment->apply != NULL;
@@ -258,7 +258,7 @@ int np_chain_parse(const struct np_node *list, const char *what, struct np_chain
     int before = report->nr_errs + report->nr_dropped, code = 0;
 
     if (!chain)
-        return -ENOMEM;
+        return np_report_no_memory(report);
     if (list && list->kind != NP_NODE_LIST)
         np_report_add(report, list->line, list->column,
             "%s: expected a list of operations, as in [{random_crop: {size: 32, pad: 4}}, flip]",

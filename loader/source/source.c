@@ -126,6 +126,7 @@ static void resolve(char **text, const struct np_node *node, const char *key,
     if (!resolved) {
         np_report_add(report, at ? at->line : node->line, at ? at->column : node->column, "%s: %s",
             key, err.text);
+        report->no_memory |= err.code == -ENOMEM;
         return;
     }
     np_free(*text);
