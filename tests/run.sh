@@ -22,7 +22,7 @@ list() {
     ls tests/golden/*.sh tests/flow/*.sh tests/flow/service*.py tests/flow/sweep.py tests/fault/*.sh
     echo layers
 }
-quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill|python_loader)\.sh|tests/fault/bad_inputs\.sh)$'
+quick='^(layers|unit|tests/golden/.*|tests/flow/(train|kill|library|python_loader)\.sh|tests/fault/bad_inputs\.sh)$'
 [ "${2:-quick}" = all ] && quick=.
 list | awk '!seen[$0]++' | grep -v '_campaign\.' | grep -E "$quick" |
     xargs -n 1 -P "${JOBS:-$(($(nproc) * 3))}" sh tests/run_one.sh "$build"
