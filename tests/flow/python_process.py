@@ -182,6 +182,18 @@ for name, text in EXITS.items():
         else:
             equal((code, error if "daemon" not in text else ""), (0, ""), "the exit code, and stderr")
 
+with test("python: the threads of all loaders end before the interpreter does"):
+    code, out, error = program("""
+import atexit, os
+atexit.register(lambda: print(len(os.listdir("/proc/self/task"))))
+import nnpipe, python_data
+loader = nnpipe.Loader(python_data.synth())
+loader.itself = loader
+next(iter(loader))
+del loader
+""")
+    equal((code, out.strip(), error), (0, "1", ""), "threads at the end")
+
 with test("python: a build of Python without the lock is refused in words"):
     code, _, error = program("import sysconfig\nsysconfig.get_config_var = lambda name: name == 'Py_GIL_DISABLED'\n"
                              "import nnpipe\n")
