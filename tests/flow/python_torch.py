@@ -91,6 +91,31 @@ with test("python: torch.save() and torch.load() keep the position"):
         for (one, _), (two, _) in zip(iterator, other, strict=True):
             expect(torch.equal(one, two), "the rest differs")
 
+with test("python: threads that share an iterator of like() get each batch once, with its labels"):
+    from torchvision import datasets, transforms
+
+    dataset = datasets.ImageFolder(SET, transforms.Compose([transforms.Resize((6, 5)), transforms.PILToTensor()]))
+    for workers in (0, 2):
+        like = nnpipe.like(torch.utils.data.DataLoader(dataset, 2, shuffle=True, num_workers=workers))
+        for _ in range(5):
+            batches, got, errors = iter(like), [], []
+
+            def take():
+                try:
+                    for images, labels in batches:
+                        expect(torch.equal(images.permute(0, 2, 3, 1), pictures(labels)), "labels of another batch")
+                        got.extend(labels.tolist())
+                except Exception as error:
+                    errors.append(repr(error))
+
+            takers = [threading.Thread(target=take) for _ in range(6)]
+            for taker in takers:
+                taker.start()
+            for taker in takers:
+                taker.join()
+            equal((errors, sorted(got)), ([], list(range(23))), "errors, and labels")
+        like.close()
+
 with test("python: an exception of torch's exp() or log() in a dealt order ends the call, and the next one goes on"):
     pixels = bytes(range(256)) * 12 * 4
     pixels = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(4, 32, 32, 3).numpy()

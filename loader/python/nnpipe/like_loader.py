@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -149,6 +151,7 @@ class _Epoch:
     def __init__(self, owner):
         self._engine = self._untouched = None
         self._owner = owner
+        self._pid, self._lock = os.getpid(), threading.RLock()  # threads may share the iterator
         dataloader = owner.dataloader
         self._workers = dataloader.num_workers
         if not self._workers and dataloader.timeout:
@@ -193,6 +196,12 @@ class _Epoch:
         return len(self._owner)
 
     def __next__(self):
+        if os.getpid() != self._pid:
+            return self._next()  # refused; the lock may be that of a thread that fork() left behind
+        with self._lock:
+            return self._next()
+
+    def _next(self):
         self._untouched = None
         if self._numbers is None:
             self._begin(False, 0)
