@@ -34,12 +34,12 @@ np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
 np_entries_nr: the decoder uses it next
 '
-objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' | sed "s|^|$build/|; s|c\$|o|")
+objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' | sed "s|^|$build/|; s|c\$|o|")
 for object in $objects; do
     [ -e "$object" ] || { echo "check_unused: $object is not built"; exit 1; }
 done
 # shellcheck disable=SC2086 # files
-{ nm -A $objects; grep -ohE '\bnp_[a-z0-9_]+' trainer/cuda/* | sed 's/^/plugin: U /'; } | awk -v allowed="$allowed" '
+{ nm -A $objects; grep -rohE '\bnp_[a-z0-9_]+' trainer/cuda | sed 's/^/plugin: U /'; } | awk -v allowed="$allowed" '
     { split($1, at, ":"); name = $NF; type = $(NF - 1) }
     name !~ /^np_/ { next }
     type == "U" { used[name] = 1 }

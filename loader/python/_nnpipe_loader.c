@@ -100,7 +100,7 @@ static PyObject *close_loader(PyObject *object, PyObject *none)
     self->closing = true;
     if (self->nr_users == 0 && close_or_interrupt(self) < 0)
         return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static int traverse(PyObject *object, visitproc visit, void *arg)
@@ -199,7 +199,7 @@ static PyObject *next(PyObject *object, PyObject *args)
         const int code = next_slice(self, wait_ms, &batch);
 
         if (code == 0)
-            Py_RETURN_NONE;
+            return Py_NewRef(Py_None);
         if (code != -ETIMEDOUT)
             return batch;
         if (PyErr_CheckSignals() < 0)
