@@ -6,7 +6,7 @@
 # make SAN=address,undefined test-all      make SAN=thread test-all
 # make bench      ratios against peers, written to docs/BENCHMARKS.md
 # make dist       one folder, and a .tar.xz of it, that runs on any x86-64 Linux with glibc 2.36
-# make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; the next steps are in docs/SYSTEMD.md
+# make install    PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc; the next steps are in docs/SYSTEMD.md, and ldconfig for the library
 # make wheel      dist/nnpipe-VERSION-...whl, the loader for Python, which pip installs
 # make deb        dist/nnpipe_VERSION_amd64.deb, for this Debian
 CC       = gcc
@@ -49,7 +49,7 @@ $(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
 $(B)/loader/%.o: CFLAGS += -fPIC -fno-semantic-interposition
 $(SHARED): $(LIB) loader/nnpipe.map
 	$(CC) -shared -pthread -Wl,-soname,libnnpipe.so.1 -Wl,--version-script=loader/nnpipe.map -Wl,-Bsymbolic \
-	    -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack $(if $(SAN),-fsanitize=$(SAN)) -o $@ \
+	    -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack,-z,nodelete $(RUNPATH) $(if $(SAN),-fsanitize=$(SAN)) -o $@ \
 	    $(filter $(B)/loader/lib/%,$(OBJS)) $(LIB) $(shell pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg libxxhash spng) -lm
 	ln -sf $(@F) $(basename $@)
 
@@ -282,11 +282,17 @@ install: all
 	install -Dm755 nnpipe $(DESTDIR)$(PREFIX)/bin/nnpipe
 	test ! -e libnnpipe-cuda.so || install -Dm755 libnnpipe-cuda.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda.so
 	test ! -e libnnpipe-cuda-rows.so || install -Dm755 libnnpipe-cuda-rows.so $(DESTDIR)$(PREFIX)/lib/nnpipe/libnnpipe-cuda-rows.so
+	install -Dm644 libnnpipe.so.1 $(DESTDIR)$(PREFIX)/lib/libnnpipe.so.1
+	ln -sf libnnpipe.so.1 $(DESTDIR)$(PREFIX)/lib/libnnpipe.so
+	install -Dm644 loader/nnpipe.h $(DESTDIR)$(PREFIX)/include/nnpipe.h
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(shell sed -n 's/.*NP_VERSION "\(.*\)"/\1/p' loader/base/version.h)|' scripts/nnpipe.pc >$(DESTDIR)$(PREFIX)/lib/pkgconfig/nnpipe.pc
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/nnpipe.pc
 	install -Dm644 docs/nnpipe.1 $(DESTDIR)$(PREFIX)/share/man/man1/nnpipe.1
 	install -Dm644 docs/nnpipe-daemon.8 $(DESTDIR)$(PREFIX)/share/man/man8/nnpipe-daemon.8
 	install -Dm644 scripts/nnpipe.bash-completion $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nnpipe
 	for c in configs/*.yaml; do install -Dm644 $$c $(DESTDIR)$(PREFIX)/share/nnpipe/$$c; done
-	for d in README.md docs/*.md docs/*.png docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done
+	for d in README.md docs/*.md docs/*.png docs/example.c docs/openapi.json; do install -Dm644 $$d $(DESTDIR)$(PREFIX)/share/doc/nnpipe/$${d##*/}; done
 	for u in nnpipe-box.service nnpipe-box.socket; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/system/$$u; done
 	for u in nnpipe.service nnpipe.socket nnpipe-worker@.service nnpipe-ended@.service; do sh scripts/systemd/put.sh $(PREFIX) $$u $(UNITS)/user/$$u; done
 	sh scripts/systemd/put.sh $(PREFIX) sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/nnpipe.conf

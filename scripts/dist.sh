@@ -1,7 +1,7 @@
 #!/bin/sh
 # make dist: puts everything that a run needs into one folder, and packs that folder as .tar.xz:
-#   dist/nnpipe-VERSION-linux-x86_64/   nnpipe, libnnpipe-cuda.so if it was built, lib/ with the shared
-#                                       libraries, configs, a sample set, scripts, docs, licenses
+#   dist/nnpipe-VERSION-linux-x86_64/   nnpipe, libnnpipe-cuda.so if it was built, lib/ with libnnpipe and the
+#                                       shared libraries, include/, configs, a sample set, scripts, docs, licenses
 # It runs on x86-64 Linux with glibc 2.36 or newer, and looks for CUDA's own libraries when it starts.
 #   dist.sh [--folder DIR]    makes only the folder, as DIR
 # nnpipe is linked again so that it looks for libraries in lib/ beside it first (DT_RPATH, which also counts for
@@ -17,7 +17,8 @@ system='^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread)\.so'
 rm -rf "$out" "$out.tar.xz"
 mkdir -p "$out/lib" "$out/licenses" "$out/docs" "$out/scripts"
 make -s NNPIPE="$out/nnpipe" RUNPATH="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/lib'" "$out/nnpipe"
-ldd ./nnpipe | awk '$2 == "=>" { print $1, $3 }' | while read -r soname path; do
+make -s SHARED="$out/lib/libnnpipe.so.1" RUNPATH="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN'" "$out/lib/libnnpipe.so.1"
+ldd ./nnpipe ./libnnpipe.so.1 | awk '$2 == "=>" { print $1, $3 }' | while read -r soname path; do
     echo "$soname" | grep -qE "$system" && continue
     cp "$(readlink -f "$path")" "$out/lib/$soname"
     package=$(dpkg -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1)
@@ -45,11 +46,14 @@ x86-64 Linux with glibc 2.36 or newer (Debian 12, Ubuntu 24.04) and needs /proc.
   sh scripts/check_gpu.sh                 the self-test, sanitizers, repeatability: docs/GPU.md
   sh scripts/bench_gpu.sh                 compares with PyTorch on the same machine
   man docs/nnpipe.1, docs/CONFIG.md       the manual
+  cc -Iinclude docs/example.c -Llib -lnnpipe -Wl,-rpath,$PWD/lib    the loader in a program: docs/LIBRARY.md
 
 A GPU needs NVIDIA's driver 580 or newer, and cuDNN 9 and cuBLAS 13 from the toolkit, the system, or
 `pip install nvidia-cudnn-cu13 nvidia-cublas`.
 TEXT
-cp docs/*.md docs/*.png docs/nnpipe.1 "$out/docs/"
+cp docs/*.md docs/*.png docs/nnpipe.1 docs/example.c "$out/docs/"
+mkdir -p "$out/include"
+cp loader/nnpipe.h "$out/include/"
 cp -r scripts/bench_gpu* scripts/check_gpu* scripts/nnpipe.bash-completion "$out/scripts/"
 cp -r tests/cuda/gpus "$out/scripts/"
 rm -rf "$out"/scripts/*/__pycache__
@@ -65,7 +69,7 @@ for file in "$out/nnpipe" "$out"/*.so "$out"/lib/*; do
         exit 1
     fi
 done
-outside=$(ldd "$out/nnpipe" | grep -vF "$(cd "$out" && pwd)/lib/" | awk '{ print $1 }' | sed 's|.*/||' |
+outside=$(ldd "$out/nnpipe" "$out/lib/libnnpipe.so.1" | grep -v ':$' | grep -vF "$(cd "$out" && pwd)/lib/" | awk '{ print $1 }' | sed 's|.*/||' |
     grep -vE "$system" || true)
 [ -z "$outside" ] || { echo "not in the folder: $outside" >&2; exit 1; }
 if [ -e "$out/libnnpipe-cuda.so" ]; then

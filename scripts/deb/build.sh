@@ -26,10 +26,12 @@ umask 022
 
 make -s install DESTDIR="$tree" PREFIX=/usr >/dev/null
 strip --remove-section=.comment --remove-section=.note "$tree/usr/bin/nnpipe"
-[ ! -e "$tree/usr/lib/nnpipe/libnnpipe-cuda.so" ] || {
-    chmod 644 "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
-    strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/lib/nnpipe/libnnpipe-cuda.so"
-}
+strip --strip-unneeded --remove-section=.comment --remove-section=.note "$tree/usr/lib/libnnpipe.so.1"
+for plugin in "$tree"/usr/lib/nnpipe/*.so; do
+    [ -e "$plugin" ] || continue
+    chmod 644 "$plugin"
+    strip --strip-unneeded --remove-section=.comment --remove-section=.note "$plugin"
+done
 gzip -9n "$tree"/usr/share/man/man*/*
 cp scripts/deb/copyright "$tree/usr/share/doc/nnpipe/"
 install -Dm644 scripts/deb/overrides "$tree/usr/share/lintian/overrides/nnpipe"
@@ -44,7 +46,7 @@ install -Dm644 scripts/deb/overrides "$tree/usr/share/lintian/overrides/nnpipe"
 # What it is linked with; dpkg-shlibdeps looks for a source package around it.
 mkdir -p "$work/debian" "$tree/DEBIAN"
 printf 'Source: nnpipe\nPackage: nnpipe\nArchitecture: any\n' >"$work/debian/control"
-objects=$(find "$tree/usr" -name nnpipe -type f -path '*/bin/*' -o -name '*.so')
+objects=$(find "$tree/usr" -name nnpipe -type f -path '*/bin/*' -o -name '*.so*' -type f)
 # shellcheck disable=SC2086 # words are files
 depends=$(cd "$work" && dpkg-shlibdeps -O $(for o in $objects; do printf -- '-e%s ' "$o"; done) 2>"$work/shlibdeps" |
     sed -n 's/^shlibs:Depends=//p')
@@ -52,6 +54,8 @@ depends=$(cd "$work" && dpkg-shlibdeps -O $(for o in $objects; do printf -- '-e%
 
 for script in postinst prerm postrm; do install -m 755 "scripts/deb/$script" "$tree/DEBIAN/"; done
 echo /etc/nnpipe/service.yaml >"$tree/DEBIAN/conffiles"
+echo "libnnpipe 1 nnpipe (>= $version)" >"$tree/DEBIAN/shlibs"
+echo activate-noawait ldconfig >"$tree/DEBIAN/triggers"
 (cd "$tree" && find usr -type f | LC_ALL=C sort | xargs -d '\n' md5sum) >"$tree/DEBIAN/md5sums"
 size=$(du -sk --exclude=DEBIAN "$tree" | cut -f1)
 sed -e "s/@MAINTAINER@/$maintainer/; s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@DEPENDS@/$depends/" \

@@ -21,6 +21,13 @@ own_libraries() {
 }
 t "all libraries except glibc are its own, also after a move" own_libraries
 
+library() { # finds its own libraries beside it, in a program that has none
+    (cd "$TMP/moved" && cc -Iinclude docs/example.c -Llib -lnnpipe -Wl,-rpath,"$PWD/lib" -o "$TMP/example") || return 1
+    ! ldd "$TMP/example" | grep '=>' | grep -vF "$TMP/moved/lib/" | grep -vE '(libc|libm|libdl|librt|libpthread)\.so' &&
+        env -i "$TMP/example" "$TMP/moved/configs/cnn.yaml"
+}
+t "a program runs with its libnnpipe" library
+
 licensed() { # the license of each package is beside its library
     [ "$(find "$TMP/moved/licenses" -type f | wc -l)" -ge 12 ]
 }

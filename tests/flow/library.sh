@@ -40,7 +40,8 @@ t "it reads two epochs, at any working directory" example_runs
 same_again() { "$TMP/example" "$TMP/c/config.yaml" | cmp - "$TMP/first.txt"; }
 t "a second run gives the same values" same_again
 sed 's/batch: 64/batch: 0, raeders: 2/' "$TMP/c/config.yaml" >"$TMP/c/wrong.yaml"
-t "mistakes of a config are all printed" says "config:3:17: batch: 0 is out of range" exits 1 "$TMP/example" "$TMP/c/wrong.yaml"
+t "mistakes of a config are all printed" \
+    says "config:3:17: batch: 0 is out of range" exits 1 "$TMP/example" "$TMP/c/wrong.yaml"
 t "so is the second" says "config:3:20: raeders: unknown key" exits 1 "$TMP/example" "$TMP/c/wrong.yaml"
 
 exports() {
