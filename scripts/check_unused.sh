@@ -8,6 +8,7 @@ build=${1:-build}
 # Entries for tests and fuzzers: a name and its reason, a line each.
 allowed='
 np_jpeg_use_plain: tests compare plain C with the vector code
+np_sizes_nr_read: a test counts the headers that were read
 np_formatter_has_vectors: a test asks whether a table is made by vectors
 np_vectors_limit: tests compare the instruction sets of one CPU
 np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)

@@ -274,7 +274,8 @@ int np_client_end(struct np_client *client, int code, const struct np_err *err)
     return code < 0 ? NP_EXIT_FAILED : code;
 }
 
-char *np_client_escape(const char *text)
+/* Percent-encodes a text for a target. np_free. */
+static char *escape(const char *text)
 {
     char *escaped = curl_easy_escape(NULL, text, 0);
 
@@ -285,7 +286,7 @@ char *np_client_filter(char *target, const char *key, const char *value)
 {
     if (!value)
         return target;
-    char *escaped = np_client_escape(value), *longer = np_format("%s&%s=%s", target, key, escaped);
+    char *escaped = escape(value), *longer = np_format("%s&%s=%s", target, key, escaped);
 
     np_free(escaped);
     np_free(target);

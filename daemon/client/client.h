@@ -54,7 +54,5 @@ int np_client_wait_end(struct np_client *client, int64_t id, double until_s,
 int np_client_end(struct np_client *client, int code, const struct np_err *err);
 /* Adds "&key=value" to a target, which it frees; value NULL: returns target. np_free. */
 char *np_client_filter(char *target, const char *key, const char *value);
-/* Percent-encodes a text for a target. np_free. */
-char *np_client_escape(const char *text);
 
 #endif
