@@ -146,6 +146,20 @@ def interruptions(pixels):
 
     check("two iterators side by side", lambda: first_of(compare(side_by_side, num_workers=w) for w in (0, 2)))
 
+    def endless(loader):
+        torch.manual_seed(2)
+        told, batches = [], iter(loader)
+        for step in range(45):
+            batch = next(batches, None)
+            if batch is None:
+                batches = iter(loader)
+                batch = next(batches)
+            told.append((0, step, *facts(batch)))
+        return told, torch.get_rng_state().sum().item()
+
+    check("an iterator that is made anew at its end", lambda: first_of(
+        compare(endless, num_workers=w, persistent_workers=p) for w, p in ((0, False), (2, False), (2, True))))
+
     def all_kept(loader):
         torch.manual_seed(4)
         batches = list(loader) + list(loader)

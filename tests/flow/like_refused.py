@@ -242,6 +242,9 @@ def own_order(root, pixels):
         return None
 
     check("own order: ranks and set_epoch()", distributed)
+    together = nnpipe.like(make_loader(plain), exact_order=False)
+    check("own order: two iterators at a time are refused", lambda: None if "one at a time" in str(
+        raised(lambda: list(zip(together, together)))) else "they were not")
 
 
 def main():

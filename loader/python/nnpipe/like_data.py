@@ -62,11 +62,11 @@ class Samples:
                 "does (Pillow, in RGB)"
             )
         samples = self.base.samples
-        root = os.path.abspath(self.base.root) + os.sep
-        paths = [os.path.abspath(path) for path, _ in samples]
-        inside = all(path.startswith(root) for path in paths)
-        self.root = root if inside else "/"
-        self.paths = [path[len(self.root):] for path in paths]
+        root, paths = os.path.join(os.fspath(self.base.root), ""), [os.fspath(path) for path, _ in samples]
+        if not all(path.startswith(root) for path in paths):
+            root, paths = "/", [os.path.abspath(path) for path in paths]
+        self.paths = [path[len(root):] for path in paths]
+        self.root = os.path.join(os.path.abspath(root), "")
         self.labels = _labels([label for _, label in samples])
         self._files = samples
         for path in paths:

@@ -41,7 +41,6 @@ def config_text(recipe, samples, batch, keys, seed):
         "augment": ops,
         "test_augment": [{"resize": {"size": [int(height), int(width)]}}],
         "pixels": "pillow-13" if int(PIL.__version__.split(".")[0]) >= 13 else "pillow-12",
-        "bad_samples": {"policy": "replace", "budget": "100%"},
         **keys,
     }
     return json.dumps({"loader": loader, "seed": seed % MAX_SEED})
@@ -90,6 +89,7 @@ class Engine:
         # Without random operations torch's generator is not used: batches need not wait for its state.
         self.follows_program = workers == 0 and recipe.random
         options = ["order=dealt", f"drop_last={'yes' if order.drop_last else 'no'}"]
+        keys = {"bad_samples": {"policy": "replace", "budget": "100%"}, **keys}  # the dataset raises before
         self.loader = open_loader(recipe, samples, order.batch, options, keys)
         self._taker = Taker(self.loader, recipe)
         workers = workers if workers or self.follows_program else 1

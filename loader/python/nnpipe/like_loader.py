@@ -203,12 +203,13 @@ class _Epoch:
 
     def _next(self):
         self._untouched = None
+        if self._engine is None:
+            raise StopIteration
         if self._numbers is None:
             self._begin(False, 0)
         k = self._taken
         if k == self._length:
-            if not self._workers:
-                self._request()
+            self._end()
             raise StopIteration
         if not self._workers:
             self._request()
@@ -225,6 +226,13 @@ class _Epoch:
             self._mend(images, numbers, batch.samples)
         result = [images, self._engine.samples.labels[numbers]]
         return [part.pin_memory() for part in result] if self._pin else result
+
+    def _end(self):
+        if not self._workers:
+            self._request()
+        if self._owner._iterator is not self:  # of persistent workers
+            engine, self._engine = self._engine, None
+            self._owner._give_back(engine)
 
     def _mend(self, images, numbers, samples):
         """Does as torch would with the samples that nnpipe could not decode: raises, or fills their rows."""

@@ -53,6 +53,7 @@ class OwnEpochs:
         seed = self._sampler.seed if world > 1 else torch.initial_seed()
         self._taker = Taker(open_loader(recipe, samples.only(numbers), order.batch, options, keys, seed), recipe)
         self._next = 0  # the epoch that comes next
+        self._running = None  # an object of the epoch that began last
 
     def epoch(self, dataloader):
         """The iterator over the next epoch; over the sampler's, if it has set_epoch()."""
@@ -63,11 +64,14 @@ class OwnEpochs:
 
     def _batches(self, epoch, pin):
         loader = self._taker.loader
+        self._running = running = object()
         loader.seek(epoch, 0)
         while (batch := loader.next()) is not None:
             images = self._taker.images(batch)
             result = [images, self._labels[torch.tensor(batch.samples)]]
             yield [part.pin_memory() for part in result] if pin else result
+            if self._running is not running:
+                raise RuntimeError("nnpipe: another epoch has begun; with exact_order=False there is one at a time")
 
     def close(self):
         self._taker.loader.close()
