@@ -38,6 +38,15 @@ const char *nnp_version(void); /* of nnpipe: "1.2.3" */
 struct nnp_data *nnp_data_files(const char *root, const char *const *paths, const int64_t *labels,
     uint64_t nr_samples, const char *const *classes, int nr_classes, char *error,
     size_t error_bytes);
+/* Parts of files, such as the members of tar archives: sample i has extents[i]: file (its place in
+ * paths), offset and bytes. Everything is copied; the files must stay as they are. The classes are the
+ * labels. NULL: error has the text. */
+struct nnp_extent {
+    uint64_t file, offset, bytes;
+};
+struct nnp_data *nnp_data_extents(const char *const *paths, uint64_t nr_paths,
+    const struct nnp_extent *extents, const int64_t *labels, uint64_t nr_samples, char *error,
+    size_t error_bytes);
 /* Pixels in memory: u8 (nr_samples, height, width, channels), dense. Borrowed until the loader is
  * closed; the labels are copied. */
 struct nnp_data *nnp_data_pixels(const uint8_t *pixels, uint64_t nr_samples, int height, int width,

@@ -216,6 +216,65 @@ struct nnp_data *nnp_data_files(const char *root, const char *const *paths, cons
     return done(data, code, &err, error, error_bytes);
 }
 
+static int add_archives(
+    struct nnp_data *data, const char *const *paths, uint64_t nr_paths, struct np_err *err)
+{
+    char whole[PATH_MAX];
+    struct stat st;
+
+    for (uint64_t i = 0; i < nr_paths; i++) {
+        if (!realpath(paths[i], whole) || stat(whole, &st) < 0)
+            return np_err_set(err, -errno, "%s: %s", paths[i], strerror(errno));
+        const int code = np_index_add_file(data->index, whole, &st, err);
+        if (code < 0)
+            return code;
+    }
+    return 0;
+}
+
+static int add_extents(struct nnp_data *data, const struct nnp_extent *extents, uint64_t nr_paths,
+    uint64_t nr_samples, const int64_t *labels, const int64_t *values, int nr, struct np_err *err)
+{
+    int code = 0;
+
+    for (uint64_t i = 0; !code && i < nr_samples; i++) {
+        const struct nnp_extent *extent = &extents[i];
+        char name[24];
+
+        if (extent->file >= nr_paths || extent->bytes > UINT32_MAX)
+            return np_err_set(err, -EINVAL,
+                "sample %llu: file %llu of %llu, %llu bytes: expected one of the files, and less "
+                "than 4 GiB",
+                (unsigned long long)i, (unsigned long long)extent->file,
+                (unsigned long long)nr_paths, (unsigned long long)extent->bytes);
+        struct np_record record = {.offset = extent->offset,
+            .bytes = (uint32_t)extent->bytes,
+            .inner_bytes = (uint32_t)extent->bytes,
+            .file = (uint32_t)extent->file};
+        snprintf(name, sizeof(name), "%llu", (unsigned long long)i);
+        set_label(&record, values, nr, labels[i]);
+        code = np_index_add(data->index, &record, name, "the program's samples", err);
+    }
+    return code ? code : np_index_finish(data->index, err);
+}
+
+struct nnp_data *nnp_data_extents(const char *const *paths, uint64_t nr_paths,
+    const struct nnp_extent *extents, const int64_t *labels, uint64_t nr_samples, char *error,
+    size_t error_bytes)
+{
+    struct nnp_data *data = NULL;
+    struct np_err err = {0};
+    int64_t *values = NULL;
+    int nr = 0, code = new_data(labels, nr_samples, &data, &values, &nr, &err);
+
+    if (!code)
+        code = add_archives(data, paths, nr_paths, &err);
+    if (!code)
+        code = add_extents(data, extents, nr_paths, nr_samples, labels, values, nr, &err);
+    np_free(values);
+    return done(data, code, &err, error, error_bytes);
+}
+
 static int check_shape(int height, int width, int channels, struct np_err *err)
 {
     if (height >= 1 && width >= 1 && (channels == 1 || channels == 3) &&

@@ -118,6 +118,11 @@ static PyMethodDef functions[] = {
         "open_files(config, folder, options, root, paths, labels, classes=(), "
         "channels_last=False)\n--\n\n"
         "The same over files, relative to root; labels: a buffer of int64, one each."},
+    {"open_extents", (PyCFunction)(void (*)(void))np_py_open_extents, METH_VARARGS | METH_KEYWORDS,
+        "open_extents(config, folder, options, paths, extents, labels, channels_last=False)\n--\n\n"
+        "The same over parts of files; extents: a buffer of uint64 (samples, 3): the file's place "
+        "in\n"
+        "paths, offset and bytes; labels: a buffer of int64, one each."},
     {"open_pixels", (PyCFunction)(void (*)(void))np_py_open_pixels, METH_VARARGS | METH_KEYWORDS,
         "open_pixels(config, folder, options, pixels, labels, channels_last=False)\n--\n\n"
         "The same over pixels: a contiguous buffer of uint8 (samples, height, width, channels), "

@@ -77,6 +77,7 @@ PyObject *np_py_batch_new(struct np_py_loader *loader, struct nnp_batch *batch);
 /* Functions of the module. */
 PyObject *np_py_open(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *np_py_open_files(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *np_py_open_extents(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *np_py_open_pixels(PyObject *module, PyObject *args, PyObject *kwargs);
 
 /* Around a call that may ask the program for exp and log: releases the GIL, and takes it again.

@@ -185,6 +185,56 @@ PyObject *np_py_open_files(PyObject *module, PyObject *args, PyObject *kwargs)
     return result;
 }
 
+static struct nnp_data *new_extents(
+    PyObject *module, const struct texts *paths, const Py_buffer *extents, const Py_buffer *labels)
+{
+    const Py_ssize_t n = extents->len / (Py_ssize_t)sizeof(struct nnp_extent);
+    struct nnp_data *data;
+    char error[1024] = "";
+
+    if (extents->len % (Py_ssize_t)sizeof(struct nnp_extent)) {
+        PyErr_SetString(PyExc_ValueError, "extents: expected uint64 (samples, 3)");
+        return NULL;
+    }
+    if (check_labels(labels, n) < 0)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    data = nnp_data_extents(paths->items, (uint64_t)paths->nr_items, extents->buf, labels->buf,
+        (uint64_t)n, error, sizeof(error));
+    Py_END_ALLOW_THREADS;
+    if (!data)
+        raise_data(module, error);
+    return data;
+}
+
+PyObject *np_py_open_extents(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {
+        "config", "folder", "options", "paths", "extents", "labels", "channels_last", NULL};
+    struct opening opening = {0};
+    struct texts paths = {0};
+    PyObject *path_list, *result = NULL;
+    struct np_py_loader *self;
+    struct nnp_data *data = NULL;
+    Py_buffer extents, labels;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "szOOy*y*|p:open_extents", names,
+            &opening.config, &opening.folder, &opening.options, &path_list, &extents, &labels,
+            &opening.channels_last))
+        return NULL;
+    self = new_loader(module, &opening);
+    if (self && make_texts(path_list, &paths) == 0)
+        data = new_extents(module, &paths, &extents, &labels);
+    if (data)
+        result = open_loader(module, self, &opening, data);
+    else
+        Py_XDECREF((PyObject *)self);
+    end_texts(&paths);
+    PyBuffer_Release(&extents);
+    PyBuffer_Release(&labels);
+    return result;
+}
+
 static struct nnp_data *new_pixels(
     PyObject *module, const Py_buffer *pixels, const Py_buffer *labels)
 {

@@ -19,4 +19,5 @@ export PYTHONPATH="$build/python:$PWD/tests/flow" PYTHONDONTWRITEBYTECODE=1 LIKE
 code=0
 "$python" tests/flow/like_refused.py || code=1
 "$python" tests/flow/like_batches.py || code=1
+"$python" tests/flow/like_web.py || code=1
 exit $code

@@ -29,7 +29,7 @@ class Samples:
     def __init__(self, dataset):
         self.dataset = dataset
         self.base, self.places = _unwrap(dataset)
-        self.root = self.paths = self.pixels = self.size = None
+        self.root = self.paths = self.pixels = self.size = self.extents = None
         if type(self.base).__getitem__ is CIFAR10.__getitem__:
             self._read_pixels()
         elif type(self.base).__getitem__ is DatasetFolder.__getitem__:

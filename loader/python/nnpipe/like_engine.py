@@ -52,6 +52,8 @@ def open_loader(recipe, samples, batch, options, keys, seed=1):
     options = [f"held={HELD}", f"dtype={DTYPES[recipe.dtype]}", "layout=nchw", *options]
     config = config_text(recipe, samples, batch, keys, seed)
     try:
+        if samples.extents is not None:
+            return _nnpipe.open_extents(config, ".", options, samples.archives, samples.extents, labels)
         if samples.pixels is not None:
             return _nnpipe.open_pixels(config, ".", options, samples.pixels, labels)
         return _nnpipe.open_files(config, ".", options, samples.root, samples.paths, labels)

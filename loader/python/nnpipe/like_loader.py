@@ -25,10 +25,10 @@ def _check(dataloader):
         raise TypeError(f"nnpipe.like() takes a torch.utils.data.DataLoader, not {type(dataloader).__name__}")
     if type(dataloader).__iter__ is not DataLoader.__iter__:
         raise Unsupported(f"nnpipe.like(): {type(dataloader).__qualname__} iterates in a way of its own")
-    if isinstance(dataloader.dataset, IterableDataset):
+    if isinstance(dataloader.dataset, IterableDataset) and not _is_web(dataloader.dataset):
         raise Unsupported(
             f"nnpipe.like(): the dataset {type(dataloader.dataset).__qualname__} is an IterableDataset: it must be "
-            "torchvision's ImageFolder, CIFAR10 or CIFAR100, or a Subset of them"
+            "torchvision's ImageFolder, CIFAR10 or CIFAR100, a Subset of them, or a webdataset.WebDataset"
         )
     if dataloader.worker_init_fn is not None:
         raise Unsupported("nnpipe.like(): worker_init_fn is not supported: nnpipe has no worker processes")
@@ -43,17 +43,24 @@ def _check(dataloader):
         raise Unsupported("nnpipe.like(): prefetch_factor=0 is not supported")
 
 
+def _is_web(of):
+    """Is it webdataset's? Imports webdataset only if the program has done so."""
+    return type(of).__module__.startswith("webdataset.")
+
+
 class Like:
     """What nnpipe.like() returns. Iterate over it as over the DataLoader."""
 
     def __init__(self, dataloader: Any, *, exact_order: bool = True, loader: Mapping[str, Any] | None = None) -> None:
+        if _is_web(dataloader):
+            from .like_web import loader_of
+
+            dataloader = loader_of(dataloader)
         _check(dataloader)
         self.dataloader = dataloader
         self.exact_order = exact_order
         self._keys = dict(loader or {})
-        self._order = Order(dataloader)
-        self._samples = Samples(dataloader.dataset)
-        self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+        self._read()
         self._free = []  # engines without an epoch
         self._iterator = None  # of persistent workers
         self._closed = False
@@ -104,6 +111,20 @@ class Like:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read(self):
+        """Reads dataset, transforms and order out of the DataLoader."""
+        dataloader = self.dataloader
+        if not _is_web(dataloader.dataset):
+            self._order = Order(dataloader)
+            self._samples = Samples(dataloader.dataset)
+            self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+            return
+        from .like_web import WebOrder, WebSamples
+
+        self._samples = WebSamples(dataloader.dataset)
+        self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+        self._order = WebOrder(dataloader, self._samples, self._recipe.random)
+
     def _engine(self):
         return Engine(self._recipe, self._samples, self._order, self.dataloader.num_workers, self._keys)
 
@@ -111,8 +132,7 @@ class Like:
         """An engine for an epoch; a new one while others are in use, or if the program changed the dataset."""
         recipe = read_chain(self._samples.base.transform, self._samples.size)
         if self._samples.changed() or not recipe.is_like(self._recipe):
-            self._samples = Samples(self.dataloader.dataset)
-            self._recipe = read_chain(self._samples.base.transform, self._samples.size)
+            self._read()
             for engine in self._free:
                 engine.close()
             self._free.clear()
