@@ -100,6 +100,55 @@ Test(
     nnp_data_free(NULL);
 }
 
+/* Copies the pictures into two files, odd samples into the second, each behind three other bytes. */
+static void make_archives(const char *const archives[2], struct nnp_extent extents[N])
+{
+    FILE *out[2] = {fopen(archives[0], "w"), fopen(archives[1], "w")};
+    static char bytes[1 << 20];
+    char path[700];
+
+    for (int i = 0; i < N; i++) {
+        snprintf(path, sizeof(path), "%s/set/%s", folder, paths[i]);
+        FILE *in = fopen(path, "r");
+        fputs("gap", out[i % 2]);
+        extents[i] = (struct nnp_extent){
+            (uint64_t)(i % 2), (uint64_t)ftell(out[i % 2]), fread(bytes, 1, sizeof(bytes), in)};
+        fwrite(bytes, 1, extents[i].bytes, out[i % 2]);
+        fclose(in);
+    }
+    fclose(out[0]);
+    fclose(out[1]);
+}
+
+Test(lib_data, parts_of_files_give_the_batches_of_the_same_files, .init = make, .fini = clear,
+    .timeout = 60)
+{
+    static const int64_t labels[N] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+    char first[700], second[700], error[1024] = "";
+    const char *const archives[2] = {first, second};
+    struct nnp_extent extents[N];
+
+    snprintf(first, sizeof(first), "%s/first.tar", folder);
+    snprintf(second, sizeof(second), "%s/second.tar", folder);
+    make_archives(archives, extents);
+    struct nnp_data *data = nnp_data_extents(archives, 2, extents, labels, N, error, sizeof(error));
+    cr_assert_not_null(data, "%s", error);
+    struct nnp_loader *parts = made_open(MADE_LOADER(""), folder, data, NULL),
+                      *files = made_open(MADE_LOADER(""), folder, named(paths, labels), NULL);
+    cr_expect_eq(made_run(parts, 2), made_run(files, 2));
+    nnp_close(parts);
+    nnp_close(files);
+
+    extents[3].file = 2;
+    cr_expect_null(nnp_data_extents(archives, 2, extents, labels, N, error, sizeof(error)));
+    cr_expect(strstr(error, "sample 3: file 2 of 2"), "%s", error);
+    extents[3] = (struct nnp_extent){0, 0, (uint64_t)1 << 32};
+    cr_expect_null(nnp_data_extents(archives, 2, extents, labels, N, error, sizeof(error)));
+    unlink(second);
+    cr_expect_null(nnp_data_extents(archives, 2, extents, labels, N, error, sizeof(error)));
+    cr_expect(strstr(error, "second.tar"), "%s", error);
+}
+
 Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeout = 60)
 {
     static const int64_t big[1] = {1ll << 31}, zero[1] = {0};

@@ -39,9 +39,9 @@ def like(dataloader: Any, *, exact_order: bool = True, loader: Mapping[str, Any]
     """A loader that gives the batches of a torch.utils.data.DataLoader: the same bytes in the same order.
 
     dataloader: over torchvision's ImageFolder, CIFAR10 or CIFAR100, a Subset of them, or a webdataset.WebDataset (also
-        a webdataset.WebLoader), with transforms (v1 or v2) out of Resize, CenterCrop, RandomCrop, RandomResizedCrop, RandomHorizontalFlip, ToTensor, PILToTensor, ToImage,
-        ToDtype, ConvertImageDtype, Normalize and Compose; with torch's samplers. Its num_workers says which generators
-        draw, as in torch; no process is started.
+        a webdataset.WebLoader), with transforms (v1 or v2) out of Resize, CenterCrop, RandomCrop, RandomResizedCrop,
+        RandomHorizontalFlip, ToTensor, PILToTensor, ToImage, ToDtype, ConvertImageDtype, Normalize and Compose; with
+        torch's samplers. Its num_workers says which generators draw, as in torch; no process is started.
     exact_order: False: the same data, transforms and containers, but samples and draws are nnpipe's own, and torch's
         generators are left alone. A bad sample is then replaced, as `loader.bad_samples` of nnpipe's config says.
     loader: a dict with further keys of nnpipe's `loader:`, such as {"readers": 4, "cache": "decoded"}.
