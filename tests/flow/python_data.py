@@ -79,5 +79,11 @@ class Stuck:
         return thread
 
 
-def threads():
-    return len(os.listdir("/proc/self/task"))
+def threads(expected=None):
+    """The number of threads. A thread that was joined stays in /proc for a moment: waits for the expected number."""
+    for _ in range(500):
+        number = len(os.listdir("/proc/self/task"))
+        if expected is None or number == expected:
+            break
+        time.sleep(0.01)
+    return number
