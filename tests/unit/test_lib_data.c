@@ -163,7 +163,7 @@ Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeou
     cr_expect_null(nnp_data_files(long_root, paths, zero, 1, NULL, 0, error, sizeof(error)));
     cr_expect(strstr(error, "a path of over 4095 bytes"), "%s", error);
     cr_expect_null(nnp_data_files(folder, empty, zero, 1, NULL, 0, error, sizeof(error)));
-    cr_expect_str_not_empty(error);
+    cr_expect(*error);
     cr_expect_null(nnp_data_pixels(pixels, 1, 2, 2, 2, zero, error, sizeof(error)));
     cr_expect(strstr(error, "pixels of shape (samples, 2, 2, 2)"), "%s", error);
     cr_expect_null(nnp_data_pixels(pixels, 1, 0, 2, 3, zero, error, sizeof(error)));
