@@ -17,11 +17,17 @@
 #include "loader/base/mem.h"
 #include "loader/share/peers.h"
 
-#define MAX_BAD    8           /* bad samples of a batch that is offered */
-#define POLL_NS    10000000u   /* between two looks for newcomers, while there is work */
-#define FIRST_NS   1000000000u /* what a batch takes, until one was made */
+#define MAX_BAD  8           /* bad samples of a batch that is offered */
+#define POLL_NS  10000000u   /* between two looks for newcomers, while there is work */
+#define FIRST_NS 1000000000u /* what a batch takes, until one was made */
+/* A peer without a row for STILL_NS, or SLOW times as slow as we may wait, is not waited for even
+ * while our trainer has batches. */
+#define STILL_NS   1000000000u
+#define SLOW       10
+#define SHUN_NS    10000000000u
 #define MIN_NAP_NS 200000u
 #define MAX_NAP_NS 5000000u
+#define FED_NAP_NS 10000000u /* while the trainer does not wait */
 
 /* Of a batch that is dealt out: its number, and the next row. Additions past the last row stay far
  * below 1 << ROW_BITS. */
@@ -65,6 +71,7 @@ struct np_exchange {
     struct np_peers *peers; /* under lock, as all below */
     uint64_t first;         /* the first batch that is not DECIDED */
     uint64_t polled_ns;
+    uint64_t fed_ns; /* the last time at which we saw the trainer not wait */
 };
 
 /* --- open and close ------------------------------------------------------------------------- */
@@ -158,9 +165,9 @@ static struct place *place_of(struct np_exchange *exchange, uint64_t seq)
     return place;
 }
 
-/* The peer that has batch seq, or else one that is making it. */
+/* The peer that has batch seq, or else one that is making it, and is not shunned. */
 static struct np_peer *look(
-    struct np_exchange *exchange, uint64_t seq, enum np_shelf_state *ret_state)
+    struct np_exchange *exchange, uint64_t seq, uint64_t now_ns, enum np_shelf_state *ret_state)
 {
     struct np_peer *best = NULL, *peer;
 
@@ -169,7 +176,7 @@ static struct np_peer *look(
         const enum np_shelf_state state =
             peer->view && peer->fd >= 0 ? np_shelf_look(peer->view, seq) : NP_SHELF_NONE;
 
-        if (state > *ret_state) {
+        if (state > *ret_state && (state == NP_SHELF_READY || now_ns >= peer->shunned_ns)) {
             *ret_state = state;
             best = peer;
         }
@@ -177,11 +184,31 @@ static struct np_peer *look(
     return best;
 }
 
-/* True: a peer is making the batch, and we have not lost patience with it. */
-static bool is_worth_waiting(
-    struct np_exchange *exchange, struct place *place, const struct np_peer *peer, uint64_t now_ns)
+static uint64_t later(uint64_t a, uint64_t b)
 {
-    const uint64_t beats = np_shelf_beats(peer->view), wait_ns = exchange->options.wait_ns;
+    return a > b ? a : b;
+}
+
+/* beat_ns: since the peer's last row; since_ns: since it was seen to make this batch; hungry_ns: of
+ * that time, since our trainer waits. */
+static bool is_patient(
+    const struct np_exchange *exchange, uint64_t beat_ns, uint64_t since_ns, uint64_t hungry_ns)
+{
+    const uint64_t wait_ns = exchange->options.wait_ns;
+    const uint64_t whole_ns = wait_ns + atomic_load(&exchange->batch_ns);
+
+    if (beat_ns >= later(wait_ns, STILL_NS) || since_ns >= SLOW * whole_ns)
+        return false; /* also if the program only looks for batches, and never waits */
+    return hungry_ns < whole_ns && (beat_ns < wait_ns || hungry_ns < wait_ns);
+}
+
+/* True: a peer is making the batch, and we have not lost patience with it, which we do only while
+ * our trainer waits. Who has tried it is shunned for a while, so that a slow peer is a burden once,
+ * not with each batch that it begins. */
+static bool is_worth_waiting(
+    struct np_exchange *exchange, struct place *place, struct np_peer *peer, uint64_t now_ns)
+{
+    const uint64_t beats = np_shelf_beats(peer->view);
 
     if (place->state == UNDECIDED) {
         place->state = THEIRS;
@@ -193,8 +220,11 @@ static bool is_worth_waiting(
         place->beats = beats;
         place->beat_ns = now_ns;
     }
-    return now_ns - place->beat_ns < wait_ns &&
-           now_ns - place->since_ns < wait_ns + atomic_load(&exchange->batch_ns);
+    if (is_patient(exchange, now_ns - place->beat_ns, now_ns - place->since_ns,
+            now_ns - later(exchange->fed_ns, place->since_ns)))
+        return true;
+    peer->shunned_ns = now_ns + SHUN_NS;
+    return false;
 }
 
 /* After an announcement. True: a peer announced the same batch at the same moment, and it is the
@@ -299,7 +329,7 @@ static bool decide(struct np_exchange *exchange, struct place *place, int max, u
     struct found *found)
 {
     enum np_shelf_state state;
-    struct np_peer *peer = look(exchange, place->seq, &state);
+    struct np_peer *peer = look(exchange, place->seq, now_ns, &state);
 
     if (state == NP_SHELF_READY) { /* others have decided meanwhile: if it failed, walk again */
         found->taken = take(exchange, place, peer) ? place : NULL;
@@ -334,6 +364,8 @@ static struct found walk(struct np_exchange *exchange, int max)
     const uint64_t end = exchange->options.sampler->nr_batches, now_ns = np_now_ns();
     struct found found = {0};
 
+    if (!np_ring_starves(ring))
+        exchange->fed_ns = now_ns;
     pass_decided(exchange);
     for (found.seq = exchange->first; found.seq < end && np_ring_try_claim(ring, found.seq);
          found.seq++) {
@@ -377,6 +409,8 @@ static void wait_for(
         return;
     }
     nap_ns = nap_ns < MIN_NAP_NS ? MIN_NAP_NS : nap_ns > MAX_NAP_NS ? MAX_NAP_NS : nap_ns;
+    if (!np_ring_starves(exchange->options.ring))
+        nap_ns = FED_NAP_NS;
     np_stat_wait(block, NP_STATE_BLOCKED, "np_exchange_next", "a batch of another run", found->seq);
     np_sleep_until_ns(np_now_ns() + nap_ns);
     np_stat_done(block);

@@ -202,7 +202,7 @@ const struct np_option np_share_option_table[] = {
     {"name", NP_OPT_STRING, offsetof(struct share_options, name), "auto", 0, 0, NULL,
         "`auto`, `off`, or a name: only jobs with this name share."},
     {"wait", NP_OPT_STRING, offsetof(struct share_options, wait), "50ms", 0, 0, NULL,
-        "How long a job waits while another one, which makes a batch that both want, makes no row "
+        "How long a job without a batch waits while another one, which makes it, makes no row "
         "of it; then it makes the batch itself."},
     {"memory", NP_OPT_BYTES, offsetof(struct share_options, memory), "256M", 0, 1e15, NULL,
         "The most memory, per job, for batches offered to other jobs, at least two batches; it is "

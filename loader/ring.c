@@ -253,6 +253,12 @@ bool np_ring_ready(const struct np_ring *ring)
     return !np_ring_stopped(ring) && is_ready(slot_of(ring, ring->next_seq), ring->next_seq);
 }
 
+bool np_ring_starves(const struct np_ring *ring)
+{
+    return atomic_load_explicit(
+               &ring->wait.sides[NP_RING_TRAINER].nr_waiting, memory_order_relaxed) > 0;
+}
+
 void np_ring_release(struct np_ring *ring, struct np_batch *batch)
 {
     struct slot *slot = &ring->slots[batch->slot];

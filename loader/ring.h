@@ -43,6 +43,8 @@ void np_ring_late(
 struct np_batch *np_ring_take(struct np_ring *ring, struct np_block *block, struct np_err *err);
 /* True: the next batch is ready. Trainer thread. */
 bool np_ring_ready(const struct np_ring *ring);
+/* True: the trainer waits for a batch. Any thread. */
+bool np_ring_starves(const struct np_ring *ring);
 /* Waits until np_ring_take() will not wait, or until until_ns (np_now_ns()). Trainer thread. */
 void np_ring_expect(struct np_ring *ring, struct np_block *block, uint64_t until_ns);
 /* Frees the slot for a later batch. Batches may be released in any order. Trainer thread. */

@@ -12,6 +12,7 @@ struct np_peer {
     uint64_t id;
     struct np_shelf_view *view; /* NULL: not met yet; stays while nr_users > 0 */
     int nr_users;               /* threads that copy from it; the caller counts them */
+    uint64_t shunned_ns;        /* for the caller */
 
     /* for peers.c */
     int fd;    /* -1: it has ended */
