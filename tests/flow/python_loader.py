@@ -1,4 +1,5 @@
 """nnpipe.Loader without torch: shapes, values, views, the position. python_loader.sh runs it with NumPy."""
+import ast
 import ctypes
 import gc
 import json
@@ -337,5 +338,20 @@ with test("python: what the functions of a dealt order raise ends the call"):
     loader = _nnpipe.open_pixels("loader: {batch: 4}", None, [], pixels, labels)
     raises(ValueError, "order=dealt", lambda: loader.deal_epoch(labels))
     loader.close()
+
+with test("python: the stubs name what the extension has, and everything is documented"):
+    with open(os.path.join(os.path.dirname(_nnpipe.__file__), "_nnpipe.pyi")) as file:
+        stubs = ast.parse(file.read())
+    for kind in [node for node in stubs.body if isinstance(node, ast.ClassDef) and "Error" not in node.name]:
+        named = {node.name for node in kind.body if isinstance(node, ast.FunctionDef)}
+        there = {name for name in vars(getattr(_nnpipe, kind.name)) if not name.startswith("__") or "dlpack" in name}
+        equal({name for name in named if name not in ("__len__", "__buffer__")}, there, kind.name)
+        for name in there:
+            expect(getattr(getattr(_nnpipe, kind.name), name).__doc__, "%s.%s has no text" % (kind.name, name))
+    named = {node.name for node in stubs.body if isinstance(node, ast.FunctionDef)}
+    equal(named, {name for name in vars(_nnpipe) if name.startswith("open")}, "functions")
+    for name, value in vars(nnpipe.Loader).items():
+        if not name.startswith("_"):
+            expect(value.__doc__, "Loader.%s has no text" % name)
 
 sys.exit(api.failed > 0)

@@ -168,7 +168,7 @@ class Loader:
 
     A loader belongs to its process: after os.fork() the child opens its own. It can be pickled: the copy opens the
     same data, at the same position. Any thread may use it; a thread that waits for a batch holds no lock of
-    Python, and Ctrl-C ends the wait.
+    Python, and Ctrl-C ends the wait. It does not end Loader() itself, which may list a set or unpack an archive.
 
     Errors of Loader(): ValueError: an argument, or the config (a line for each mistake); OSError: the data cannot be
     read; MemoryError. Errors of the iteration: HeldError: `held` batches are held; DataError: too many bad
