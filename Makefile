@@ -267,7 +267,7 @@ bench: all
 
 dist: all
 	@sh scripts/dist.sh
-wheel: $(SHARED)
+wheel: $(SHARED) $(if $(NVCC),$(if $(SAN),,libnnpipe-cuda-rows.so))
 	@sh scripts/wheel.sh
 
 docs/CONFIG.md: REFERENCE = config-reference

@@ -24,7 +24,7 @@ t "its name has the version, the stable ABI, and glibc 2.34" test -f "$wheel"
 epoch=$(git log -1 --format=%ct)
 same() {
     mkdir -p "$TMP/copy/build" "$TMP/copy/loader/base" &&
-        cp -r scripts libnnpipe.so.1 LICENSE "$TMP/copy" && cp -r loader/python loader/nnpipe.h "$TMP/copy/loader" &&
+        cp -r scripts libnnpipe*.so* LICENSE "$TMP/copy" && cp -r loader/python loader/nnpipe.h "$TMP/copy/loader" &&
         cp loader/base/version.h "$TMP/copy/loader/base" && ln -s "$ROOT/build/wheel-tools" "$TMP/copy/build" &&
         (umask 077 && export SOURCE_DATE_EPOCH="$epoch" &&
             sh "$TMP/copy/scripts/wheel.sh" --folder "$TMP/again") &&
@@ -100,11 +100,17 @@ installs() { # installs PYTHON VENV
 }
 lines() { grep -q 'nnpipe.Loader' "$TMP/lines.py" && says "images (" bare "$1" "$TMP/lines.py"; }
 manual() { says "class Loader" bare "$1" -m pydoc nnpipe && grep -q 'images' "$TMP/says.txt"; }
+on_gpu() { # the program's own message, of the plugin in the wheel: there is no driver, or no GPU, or it opens
+    bare "$1" -c 'import nnpipe; nnpipe.Loader("my.yaml", device="cuda:0")' >"$TMP/gpu.txt" 2>&1
+    tail -n 1 "$TMP/gpu.txt"
+    ! grep -e "no plugin" -e "another build" -e "does not load" -e "cuda-rows.so is not" "$TMP/gpu.txt"
+}
 while read -r version path; do
     venv=$TMP/venv-$version
     t "Python $version: pip installs it without a compiler or a network" installs "$path" "$venv"
     t "Python $version: README's lines run without NumPy" lines "$venv"
     t "Python $version: pydoc nnpipe prints a manual" manual "$venv"
+    [ ! -e "$files/nnpipe/libnnpipe-cuda-rows.so" ] || t "Python $version: the plugin for GPUs is found in it" on_gpu "$venv"
     first=${first:-$venv}
 done < <(pythons)
 [ -n "${first:-}" ] || skip "pip installs it" "there is no Python of 3.11 or later that makes venvs"
