@@ -59,8 +59,8 @@ PY       = $(B)/python/nnpipe
 PY_H     = $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)
 PY_FILES := $(patsubst loader/python/%,$(B)/python/%,$(wildcard loader/python/nnpipe/*.py loader/python/nnpipe/*.pyi loader/python/nnpipe/py.typed))
 python: $(SHARED) $(PY_FILES)
-	@test -e "$(PY_H)/Python.h" && $(MAKE) -s $(PY)/_nnpipe.abi3.so || \
-	    echo "no Python package: Python.h of $(PYTHON) not found (Debian: python3-dev)"
+	@if [ -e "$(PY_H)/Python.h" ]; then $(MAKE) -s $(PY)/_nnpipe.abi3.so; else \
+	    echo "no Python package: Python.h of $(PYTHON) not found (Debian: python3-dev)"; fi
 $(PY)/_nnpipe.abi3.so: $(wildcard loader/python/*.[ch]) loader/nnpipe.h $(SHARED) $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -I%,$(CFLAGS)) -I. -isystem $(PY_H) -fPIC -fvisibility=hidden -shared -Wl,-z,relro,-z,now \
