@@ -285,7 +285,7 @@ static void loop(int i)
 int main(int argc, char **argv)
 {
     const int nr_loops = argc > 2 ? atoi(argv[2]) : 0, warm = nr_loops / 3;
-    const int alone = nr_threads(); /* a sanitizer may have one of its own */
+    int alone = 0;
     int threads = 0, files = 0;
     long before = 0;
     size_t used = 0;
@@ -296,7 +296,9 @@ int main(int argc, char **argv)
     list_files();
     for (int i = 0; i < nr_loops; i++) {
         loop(i);
-        if (i == warm) { /* caches of the libraries are made */
+        if (i == 0)
+            alone = nr_threads(); /* a sanitizer has one of its own */
+        if (i == warm) {          /* caches of the libraries are made */
             before = rss_kib();
             used = mallinfo2().uordblks;
             threads = nr_threads();
