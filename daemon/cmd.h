@@ -35,8 +35,8 @@ void np_config_reference(FILE *out);
 void np_config_keys(FILE *out);
 void np_service_reference(FILE *out);
 
-/* As `maybe` of a flag that may be repeated: text is then an array of NP_MAX_REPEATS + 1, which gets
- * all its values, in order; NULL ends them. */
+/* As `maybe` of a flag that may be repeated: text is then an array of NP_MAX_REPEATS + 1, which
+ * gets all its values, in order; NULL ends them. */
 #define NP_MAX_REPEATS 16
 bool np_flag_repeats(const char *word);
 

@@ -38,9 +38,9 @@ const char *nnp_version(void); /* of nnpipe: "1.2.3" */
 struct nnp_data *nnp_data_files(const char *root, const char *const *paths, const int64_t *labels,
     uint64_t nr_samples, const char *const *classes, int nr_classes, char *error,
     size_t error_bytes);
-/* Parts of files, such as the members of tar archives: sample i has extents[i]: file (its place in
- * paths), offset and bytes. Everything is copied; the files must stay as they are. The classes are the
- * labels. NULL: error has the text. */
+/* Parts of files, such as the members of tar archives: sample i has extents[i]: file (its
+ * place in paths), offset and bytes. Everything is copied; the files must stay as they are. The
+ * classes are the labels. NULL: error has the text. */
 struct nnp_extent {
     uint64_t file, offset, bytes;
 };

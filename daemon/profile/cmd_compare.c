@@ -139,7 +139,8 @@ static int add_number(struct request *request, const char *id, struct np_err *er
     return code;
 }
 
-/* A number; else a folder, or the beginning of its name below `runs`; else a name in the service. */
+/* A number; else a folder, or the beginning of its name below `runs`; else a name in the
+ * service. */
 static int add_word(struct request *request, const char *word, struct np_err *err)
 {
     struct np_err why = {0};

@@ -45,8 +45,8 @@ const struct np_node *np_node_get(const struct np_node *map, const char *key);
 bool np_node_is(const struct np_node *node, const char *text);
 /* The scalar under key; "": map is NULL or no mapping, or the key is missing or has JSON's null. */
 const char *np_node_text(const struct np_node *map, const char *key);
-/* Calls each with every scalar below node, and every empty list or mapping ("[]", "{}"), with its path
- * as "optimizer.sgd.lr" or "model.0.conv.out"; both borrowed for the call. */
+/* Calls each with every scalar below node, and every empty list or mapping ("[]", "{}"), with its
+ * path as "optimizer.sgd.lr" or "model.0.conv.out"; both borrowed for the call. */
 void np_node_leaves(const struct np_node *node,
     void (*each)(void *context, const char *path, const char *text), void *context);
 bool np_node_is_empty(const struct np_node *node); /* `key:` without a value */

@@ -78,7 +78,8 @@ def make_archive(path, numbers, bad=None):
             label = str(n * 7 % 50).encode()
             if n == bad:
                 data = data[:20]
-            for kind, data in [("cls", label), (kind, data)] if n % 2 else [(kind, data), ("txt", b"x"), ("cls", label)]:
+            members = [("cls", label), (kind, data)] if n % 2 else [(kind, data), ("txt", b"x"), ("cls", label)]
+            for kind, data in members:
                 add("part/%05d.%s" % (n, kind), data)
     return path
 
@@ -185,7 +186,8 @@ STAGES = {
     "batched": (lambda: load(data().batched(4), batch=None), "batch"),
     "handler": (lambda: tail(web(handler=wds.warn_and_continue)), "handler"),
     "a handler of decode": (
-        lambda: load(web().decode("pil", handler=wds.ignore_and_continue).to_tuple("jpg;png", "cls")), "map", "handler"),
+        lambda: load(web().decode("pil", handler=wds.ignore_and_continue).to_tuple("jpg;png", "cls")),
+        "map", "handler"),
     "select_files": (lambda: tail(web(select_files=bool)), "select_files"),
     "nodesplitter": (lambda: tail(web(nodesplitter=wds.split_by_node)), "split_by_node"),
     "a cache": (lambda: tail(web(cache_dir=work)), "FileCache"),

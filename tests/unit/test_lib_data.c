@@ -100,7 +100,7 @@ Test(
     nnp_data_free(NULL);
 }
 
-/* Copies the pictures into two files, odd samples into the second, each behind three other bytes. */
+/* Copies the pictures into two files, odd samples into the second, each behind three bytes. */
 static void make_archives(const char *const archives[2], struct nnp_extent extents[N])
 {
     FILE *out[2] = {fopen(archives[0], "w"), fopen(archives[1], "w")};

@@ -140,8 +140,8 @@ class _Stages:
         images = self.keys[0]
         if self.transform is not None or len(mapped) != 1 or len(images) != 1 or images[0] not in mapped:
             raise Unsupported(
-                "nnpipe.like(): the WebDataset's map_dict: expected the transforms of the one picture of to_tuple(), and "
-                "no other key"
+                "nnpipe.like(): the WebDataset's map_dict: expected the transforms of the one picture of to_tuple(), "
+                "and no other key"
             )
         self.transform = mapped[images[0]]
 
