@@ -174,9 +174,12 @@ def unfinished():
     command("release", "--all")
     command("wait", waiting)
     going = daemon.submit(daemon.net("going"))
-    daemon.works_on(going)
-    run = next(run for run in lines("compare", going, waiting) if run["id"] == going)
-    expect(run["state"] == "running" and run["step"] > 20 and run["train_loss"] > 0, run)
+
+    def its_line():
+        run = next(run for run in lines("compare", going, waiting) if run["id"] == going)
+        return run if run["state"] == "running" and (run["step"] or 0) > 20 and run["train_loss"] else None
+
+    run = settles(its_line, "compare does not show the steps of a running run")
     expect(run["values"]["train.eval_every"] == "never", run)
     daemon.ends(going)
 
