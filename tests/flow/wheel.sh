@@ -89,7 +89,7 @@ data:
   train: {source: tar, path: "$TMP/shapes/train-*.tar.zst"}
   test: {source: tar, path: "$TMP/shapes/test-*.tar.zst"}
 Y
-sed -n '/^## In Python/,/^## /p' README.md | sed -n '/^```python/,/^```$/p' | grep -v '^```' >"$TMP/lines.py"
+sed -n "/^\`\`\`python/,/^\`\`\`$/p" README.md | grep -v "^\`\`\`" >"$TMP/lines.py"
 echo 'import sys; assert not {"numpy", "torch"} & set(sys.modules); memoryview(images); print("images", images.shape)' \
     >>"$TMP/lines.py"
 bare() { # bare VENV ARGUMENTS...: its Python, without the rest of this machine's programs and variables
