@@ -81,7 +81,8 @@ static int read_config(
     return code;
 }
 
-/* A run of the service. Before its first start it has no folder, but a config. */
+/* A run of the service. Until its process has begun it has no folder, or an empty one, but a
+ * config. */
 static int add_served(struct request *request, const struct np_node *run, struct np_err *err)
 {
     struct np_compared_runs *c = &request->compared;
@@ -91,14 +92,15 @@ static int add_served(struct request *request, const struct np_node *run, struct
 
     if (is_there(c, dir))
         return 0;
+    const int first = c->found.nr_runs;
     int code = np_runs_find(dir, false, &c->found, &why);
-    if (code == -ENOENT) {
+    if (code == -ENOENT || (code == 0 && c->found.nr_runs == first)) {
         code = read_config(request, id, &config, &why);
         np_runs_add_unstarted(&c->found, dir, config);
     }
     if (code < 0)
         return np_err_set(err, code, "run %s, %s: %s", id, np_node_text(run, "name"), why.text);
-    add(c, c->found.nr_runs - 1, run);
+    add(c, first, run);
     return 0;
 }
 

@@ -171,6 +171,10 @@ def unfinished():
     equal((run["state"], run["step"], run["best_accuracy"]), ("queued", None, None), "a queued run")
     equal(run["values"]["seed"], "9", "its config")
     equal(set(run["values"]), {"seed", "optimizer.sgd.lr"}, "its keys")
+    os.mkdir(run["run_dir"])  # as it is for a moment when the run starts
+    run = next(run for run in lines("compare", "--sweep", "eval", waiting) if run["id"] == waiting)
+    equal((run["state"], run["values"]["seed"]), ("queued", "9"), "a run whose folder is empty")
+    os.rmdir(run["run_dir"])
     command("release", "--all")
     command("wait", waiting)
     going = daemon.submit(daemon.net("going"))
