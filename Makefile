@@ -108,14 +108,17 @@ ROWS_MAP    = trainer/cuda/rows/plugin.map
 ifneq ($(NVCC),)
 plugin: $(if $(SAN),,libnnpipe-cuda-rows.so)
 libnnpipe-cuda-rows.so: $(addprefix build/cuda/,rows/rows_cuda.o rows/buffers_cuda.o rows/kernels_format.cu.o gpu_cuda.o) $(ROWS_BASE) $(ROWS_MAP)
-	$(PLUGIN_LINK) -Wl,--version-script=$(ROWS_MAP) -o $@ $(filter %.o,$^) $(CUDA_LIBS)
+	$(PLUGIN_LINK) -Wl,-z,defs -Wl,--version-script=$(ROWS_MAP) -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 build/cuda/%.o: trainer/cuda/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) -fPIC -MMD -MP -c -o $@ $<
 build/cuda/kernels_rows.cu.o: NVFLAGS = -fmad=false # its bytes are the host's
+# A launch keeps the kernel's handle in a static variable, whose guard would need libstdc++: two threads that launch
+# it first at the same time store the same handle.
+build/cuda/rows/%.cu.o: NVHOST = ,-fno-threadsafe-statics
 build/cuda/%.cu.o: trainer/cuda/%.cu build/cuda/archs
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions,-Wall,-Wextra,-Wno-unused-parameter -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
+	$(NVCC) -std=c++17 -O3 $(NVFLAGS) -lineinfo --threads 2 -Xfatbin -compress-all -I. $(CUDA_FLAGS) $(GENCODE) -Xcompiler -fPIC,-fno-exceptions$(NVHOST),-Wall,-Wextra,-Wno-unused-parameter -Xptxas -v -MMD -MP -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas; exit 1; }
 	@grep -v ptxas $@.ptxas | grep -v 'bytes stack frame' || true
 endif
 ifneq ($(and $(NVCC),$(CUDNN)),)

@@ -67,8 +67,8 @@ void nnp_data_free(struct nnp_data *data); /* NULL: nothing */
  *   drop_last=yes|no         an epoch's last batch, if it is not full: left out, or short (no)
  *   held=N                   the number of batches that the program may hold at a time (32)
  *   device=cpu|cuda:N        where the images are (cpu); labels are always in host memory. cuda:N
- *                            needs libnnpipe-cuda-rows.so: beside libnnpipe.so, in nnpipe/ or
- *                            ../lib/nnpipe/ from there, on the library path, or the file that the
+ *                            needs libnnpipe-cuda-rows.so: beside libnnpipe.so, in nnpipe/,
+ *                            ../nnpipe/ or ../lib/nnpipe/ from there, on the library path, or the file that the
  *                            environment's NNPIPE_CUDA_PLUGIN names. Memory of cpu is never
  *                            registered with CUDA
  *   order=own|dealt          dealt: nnp_deal() names each sample (own)

@@ -46,6 +46,14 @@ ldd libnnpipe.so.1 | awk '$2 == "=>" { print $3 }' | grep -vE '/(libc|libm|libz|
         cp -L "/usr/share/doc/$package/copyright" "$tree/loader/python/libraries/$package"
     done
 
+# The plugin for device="cuda:N", where nvcc has built it: CUDA's runtime is in it, with a licence of its own.
+if [ -e libnnpipe-cuda-rows.so ]; then
+    cp libnnpipe-cuda-rows.so "$tree/loader/python/nnpipe/"
+    find /usr/local/cuda*/ -path '*nvidia_cuda_runtime*License.txt' 2>/dev/null | head -n 1 | while read -r path; do
+        cp "$path" "$tree/loader/python/libraries/cuda-runtime"
+    done
+fi
+
 run() { # prints what a tool said only if it fails
     "$@" >"$tree/log" 2>&1 || { cat "$tree/log" >&2; exit 1; }
 }

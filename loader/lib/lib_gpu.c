@@ -66,7 +66,7 @@ static void own_folder(char *folder, size_t folder_bytes)
  * hide. */
 static int find(const struct np_rows_plugin **ret_plugin, struct np_err *err)
 {
-    static const char *const places[] = {"", "nnpipe/", "../lib/nnpipe/"};
+    static const char *const places[] = {"", "nnpipe/", "../nnpipe/", "../lib/nnpipe/"};
     const char *named = getenv("NNPIPE_CUDA_PLUGIN");
     char folder[PATH_MAX], path[PATH_MAX + 64];
     int code = -ENOENT;
@@ -76,7 +76,7 @@ static int find(const struct np_rows_plugin **ret_plugin, struct np_err *err)
         code = load(named, ret_plugin, err);
     if (code == -ENOENT && named && *named)
         return np_err_set(err, -ENODEV, "NNPIPE_CUDA_PLUGIN: there is no %s", named);
-    for (int i = 0; i < 3 && code == -ENOENT; i++) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places) && code == -ENOENT; i++) {
         snprintf(path, sizeof(path), "%s%s" PLUGIN_FILE, folder, places[i]);
         code = load(path, ret_plugin, err);
     }

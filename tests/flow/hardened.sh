@@ -13,10 +13,11 @@ t "the program is a position-independent executable" has -h 'DYN (Position-Indep
 t "the program's relocations are read-only and bound at start" hardened "$NNPIPE"
 t "the program checks its stack" has --dyn-syms __stack_chk_fail "$NNPIPE"
 t "the program checks the sizes it gives to libc" has --dyn-syms __memcpy_chk "$NNPIPE"
-plugin=$(dirname "$NNPIPE")/libnnpipe-cuda.so
-if [ -e "$plugin" ]; then
-    t "the plugin's relocations are read-only and bound at start" hardened "$plugin"
-else
-    skip "the plugin's relocations are read-only" "it was not built"
-fi
+for plugin in libnnpipe-cuda.so libnnpipe-cuda-rows.so; do
+    if [ -e "$(dirname "$NNPIPE")/$plugin" ]; then
+        t "the relocations of $plugin are read-only and bound at start" hardened "$(dirname "$NNPIPE")/$plugin"
+    else
+        skip "the relocations of $plugin are read-only" "it was not built"
+    fi
+done
 [ "$failed" -eq 0 ]

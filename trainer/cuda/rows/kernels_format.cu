@@ -12,9 +12,9 @@
 #define NP_FORMAT_BLOCK 256  /* threads */
 #define NP_MAX_BLOCKS   2048 /* some for each multiprocessor; each reads the table once */
 
-/* One row's part of a tile: `n` pixels from pixel `first` on. */
+/* What a block does next: `n` pixels of a row, from pixel `first` on. */
 struct np_tile {
-    uint64_t row;
+    uint64_t row, pixels_per_row;
     int first, n;
 };
 
@@ -22,7 +22,8 @@ static __device__ inline struct np_tile np_tile_of(uint64_t number, int tiles, i
 {
     const int at = (int)(number % (uint64_t)tiles) * NP_TILE, left = pixels_per_row - at;
 
-    return {number / (uint64_t)tiles, at, left < NP_TILE ? left : NP_TILE};
+    return {
+        number / (uint64_t)tiles, (uint64_t)pixels_per_row, at, left < NP_TILE ? left : NP_TILE};
 }
 
 /* 16 bytes of elements, the first of them in the lowest bits. */
@@ -55,15 +56,15 @@ static __device__ inline void np_write(T *to, int n, bool whole, const F &elemen
         to[i] = (T)element(i);
 }
 
-/* C: channels. bytes: (NP_TILE, C), shared. */
+/* C: channels. bytes: (NP_TILE, C); words: (C, 256); both shared. */
 template <typename T, int C>
 static __device__ inline void np_write_tile(
-    const np_cuda_format &format, const np_tile &tile, const uint8_t *bytes, const uint32_t *words)
+    T *out, bool planar, const np_tile &tile, const uint8_t *bytes, const uint32_t *words)
 {
-    const uint64_t all = (uint64_t)format.pixels_per_row;
-    T *row = (T *)format.out + tile.row * all * C;
+    const uint64_t all = tile.pixels_per_row;
+    T *row = out + tile.row * all * C;
 
-    if (!format.planar) {
+    if (!planar) {
         np_write(row + (uint64_t)tile.first * C, tile.n * C, all * C * sizeof(T) % 16 == 0,
             [&](int i) { return words[i % C * 256 + bytes[i]]; });
         return;
@@ -75,20 +76,22 @@ static __device__ inline void np_write_tile(
 }
 
 template <typename T, int C>
-static __global__ void __launch_bounds__(NP_FORMAT_BLOCK)
-    format_rows(np_cuda_format format, int tiles, uint64_t nr_tiles)
+static __global__ void __launch_bounds__(NP_FORMAT_BLOCK) format_rows(
+    const uint8_t *pixels, T *out, const uint32_t *table, int rows, int pixels_per_row, bool planar)
 {
     NP_SHARED(uint4, bytes, [NP_TILE * C / 16]);
     NP_SHARED(uint32_t, words, [C * 256]);
+    const int tiles = (pixels_per_row + NP_TILE - 1) / NP_TILE;
+    const uint64_t nr_tiles = (uint64_t)tiles * (uint64_t)rows;
 
     NP_UNROLL(1)
     for (int i = (int)threadIdx.x; i < C * 256; i += NP_FORMAT_BLOCK)
-        words[i] = format.words[i];
+        words[i] = table[i];
     NP_UNROLL(1)
     for (uint64_t number = blockIdx.x; number < nr_tiles; number += gridDim.x) {
-        const struct np_tile tile = np_tile_of(number, tiles, format.pixels_per_row);
-        const uint64_t row_bytes = (uint64_t)format.pixels_per_row * C;
-        const uint8_t *from = format.pixels + tile.row * row_bytes + (uint64_t)tile.first * C;
+        const struct np_tile tile = np_tile_of(number, tiles, pixels_per_row);
+        const uint64_t row_bytes = (uint64_t)pixels_per_row * C;
+        const uint8_t *from = pixels + tile.row * row_bytes + (uint64_t)tile.first * C;
         const int n = tile.n * C, packs = row_bytes % 16 == 0 ? n / 16 : 0;
 
         NP_UNROLL(1)
@@ -98,29 +101,32 @@ static __global__ void __launch_bounds__(NP_FORMAT_BLOCK)
         for (int i = packs * 16 + (int)threadIdx.x; i < n; i += NP_FORMAT_BLOCK)
             ((uint8_t *)bytes)[i] = from[i];
         __syncthreads();
-        np_write_tile<T, C>(format, tile, (const uint8_t *)bytes, words);
+        np_write_tile<T, C>(out, planar, tile, (const uint8_t *)bytes, words);
         __syncthreads(); /* before the next tile's bytes */
     }
 }
 
-template <typename T> static void np_format_as(void *stream, const np_cuda_format &format)
+template <typename T> static void np_format_as(void *stream, const struct np_cuda_format *format)
 {
-    const int tiles = (format.pixels_per_row + NP_TILE - 1) / NP_TILE;
-    const uint64_t all = (uint64_t)tiles * (uint64_t)format.rows;
+    const uint64_t tiles = (uint64_t)(format->pixels_per_row + NP_TILE - 1) / NP_TILE;
+    const uint64_t all = tiles * (uint64_t)format->rows;
     const unsigned blocks = (unsigned)(all < NP_MAX_BLOCKS ? all : NP_MAX_BLOCKS);
+    T *out = (T *)format->out;
 
-    if (format.channels == 1)
-        NP_LAUNCH((format_rows<T, 1>), blocks, NP_FORMAT_BLOCK, 0, stream, format, tiles, all);
+    if (format->channels == 1)
+        NP_LAUNCH((format_rows<T, 1>), blocks, NP_FORMAT_BLOCK, 0, stream, format->pixels, out,
+            format->words, format->rows, format->pixels_per_row, format->planar);
     else
-        NP_LAUNCH((format_rows<T, 3>), blocks, NP_FORMAT_BLOCK, 0, stream, format, tiles, all);
+        NP_LAUNCH((format_rows<T, 3>), blocks, NP_FORMAT_BLOCK, 0, stream, format->pixels, out,
+            format->words, format->rows, format->pixels_per_row, format->planar);
 }
 
 extern "C" void np_cuda_format_rows(void *stream, const struct np_cuda_format *format)
 {
     if (format->type_bytes == 1)
-        np_format_as<uint8_t>(stream, *format);
+        np_format_as<uint8_t>(stream, format);
     else if (format->type_bytes == 2)
-        np_format_as<uint16_t>(stream, *format);
+        np_format_as<uint16_t>(stream, format);
     else
-        np_format_as<uint32_t>(stream, *format);
+        np_format_as<uint32_t>(stream, format);
 }
