@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,15 @@ static size_t all_bytes(const struct np_shelf_shape *shape)
 
 /* --- one's own ------------------------------------------------------------------------------ */
 
+/* The limit of a file's size (ulimit -f) holds for memfds, too, and a process that passes it gets
+ * SIGXFSZ. */
+static bool may_have(size_t bytes)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) < 0 || bytes <= limit.rlim_cur;
+}
+
 static int set_up(struct np_shelf *shelf, struct np_err *err)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
@@ -72,13 +82,12 @@ static int set_up(struct np_shelf *shelf, struct np_err *err)
     shelf->fd = memfd_create("nnpipe-share", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (shelf->fd < 0)
         return np_err_set(err, -errno, "memfd_create: %s", strerror(errno));
-    if (ftruncate(shelf->fd, (off_t)shelf->bytes) < 0)
-        return np_err_set(
-            err, -ENOMEM, "no %zu bytes of shared memory: %s", shelf->bytes, strerror(errno));
+    if (!may_have(shelf->bytes) || ftruncate(shelf->fd, (off_t)shelf->bytes) < 0)
+        return np_err_set(err, -EFBIG, "a memfd of %zu bytes is not allowed", shelf->bytes);
     memory = mmap(NULL, shelf->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shelf->fd, 0);
     if (memory == MAP_FAILED)
         return np_err_set(
-            err, -ENOMEM, "no %zu bytes of shared memory: %s", shelf->bytes, strerror(errno));
+            err, -EFBIG, "no %zu bytes of address space: %s", shelf->bytes, strerror(errno));
     shelf->head = memory;
     if (fcntl(shelf->fd, F_ADD_SEALS, seals) < 0)
         return np_err_set(err, -errno, "a memfd cannot be sealed: %s", strerror(errno));

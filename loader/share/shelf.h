@@ -25,7 +25,7 @@ struct np_shelf_shape {
 
 struct np_shelf;
 /* Pages take no memory before they are written. -ENOSYS, -EPERM: the kernel has no memfds that
- * others cannot write; -ENOMEM. */
+ * others cannot write; -EFBIG: a limit of this process forbids so much; -ENOMEM. */
 int np_shelf_new(
     const struct np_shelf_shape *shape, struct np_shelf **ret_shelf, struct np_err *err);
 void np_shelf_free(struct np_shelf *shelf);

@@ -36,8 +36,7 @@ sample() {
         for precision in bf16 f16 f32; do
             nets | while read -r sizes; do
                 [ -n "${ALL:-}" ] || [ $precision = bf16 ] || case $sizes in
-                    cifar10* | resnet50*)
-                
+                    cifar10*)
                     ;;
                     *)
                         continue

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -65,6 +66,20 @@ static bool copies(const struct np_shelf_view *view, uint64_t seq)
     for (size_t i = 0; i < sizeof(to); i++)
         cr_assert_eq(bytes[i], (uint8_t)(seq + 1), "byte %zu of batch %d", i, (int)seq);
     return true;
+}
+
+Test(share, a_limit_of_file_sizes_is_an_error_and_no_signal)
+{
+    struct rlimit before, limit;
+    struct np_shelf *shelf = NULL;
+
+    cr_assert_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 4096;
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    cr_expect_eq(np_shelf_new(&small, &shelf, NULL), -EFBIG);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    cr_expect_null(shelf);
 }
 
 Test(share, a_shelf_offers_its_newest_batches)
