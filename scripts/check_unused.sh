@@ -35,7 +35,8 @@ np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
 np_entries_nr: the decoder uses it next
 '
-objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' | sed "s|^|$build/|; s|c\$|o|")
+objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' |
+    sed "s|^|$build/|; s|c\$|o|")
 for object in $objects; do
     [ -e "$object" ] || { echo "check_unused: $object is not built"; exit 1; }
 done

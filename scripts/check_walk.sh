@@ -27,7 +27,8 @@ faults=$(grep -nE "$named" README.md docs/*.md | while IFS=: read -r doc line te
         in=$files
         [ -z "$own" ] || in=$(matching "$own")
         # shellcheck disable=SC2086 # words are files
-        grep -qE "^[A-Za-z].*[ *]$name\(" ${in:-$sources} /dev/null || echo "$doc:$line: $name() is not in ${in:-any file}"
+        grep -qE "^[A-Za-z].*[ *]$name\(" ${in:-$sources} /dev/null ||
+            echo "$doc:$line: $name() is not in ${in:-any file}"
     done
 done)
 [ -z "$faults" ] || { echo "$faults" && exit 1; }

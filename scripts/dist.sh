@@ -69,7 +69,8 @@ for file in "$out/nnpipe" "$out"/*.so "$out"/lib/*; do
         exit 1
     fi
 done
-outside=$(ldd "$out/nnpipe" "$out/lib/libnnpipe.so.1" | grep -v ':$' | grep -vF "$(cd "$out" && pwd)/lib/" | awk '{ print $1 }' | sed 's|.*/||' |
+outside=$(ldd "$out/nnpipe" "$out/lib/libnnpipe.so.1" | grep -v ':$' | grep -vF "$(cd "$out" && pwd)/lib/" |
+    awk '{ print $1 }' | sed 's|.*/||' |
     grep -vE "$system" || true)
 [ -z "$outside" ] || { echo "not in the folder: $outside" >&2; exit 1; }
 if [ -e "$out/libnnpipe-cuda.so" ]; then

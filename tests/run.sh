@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files, the Python package,
-# one real run, kills and bad inputs. all: every script of golden, flow, fault, cuda and fuzz
+# run.sh BUILD quick|all: the tests, side by side. quick: layers, unit and kernel tests, golden files, the Python
+# package, one real run, kills and bad inputs. all: every script of golden, flow, fault, cuda and fuzz
 # besides. A line for each script as it ends and for each failure; then what was skipped, counted, with
 # its reason; the last line is `N passed, N failed`. Campaigns (*_campaign.sh) run whole in run_long.sh.
 #   JOBS          scripts at a time (default: three times the cores: most of them wait most of their time)

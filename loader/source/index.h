@@ -45,10 +45,10 @@ static inline struct np_index_stamp np_index_stamp_of(const struct stat *st)
 struct np_index {
     char **paths, **classes; /* (nr_files), absolute; (nr_classes) */
     int nr_files, nr_classes;
-    char *root;   /* the folder of a set with a file for each sample; NULL: other sets */
+    char *root;            /* the folder of a set with a file for each sample; NULL: other sets */
     const uint8_t *memory; /* the samples' bytes, if they are in memory; borrowed */
-    char *key;    /* np_index_set_key(); NULL: none */
-    char *cached; /* its file in the cache folder, of np_source_open(); NULL: none */
+    char *key;             /* np_index_set_key(); NULL: none */
+    char *cached;          /* its file in the cache folder, of np_source_open(); NULL: none */
     struct np_raw raw;
     uint32_t max_extent, max_inner; /* bytes of the largest extent and decompressed frame */
     uint64_t nr_new_crcs;           /* set since it was built or opened; atomic */

@@ -22,8 +22,16 @@ readers() {
     done
     for pid in $pids; do wait "$pid"; done
     cat runs/*/metrics.jsonl | awk '
-        function field(name) { return match($0, "\"" name "\": *[0-9.e+-]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
-        /"pipeline"/ { cpu += field("reader_cpu_seconds"); made += field("made_batches"); taken += field("taken_batches") }
+        function field(name) {
+            if (!match($0, "\"" name "\": *[0-9.e+-]+"))
+                return 0
+            return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0
+        }
+        /"pipeline"/ {
+            cpu += field("reader_cpu_seconds")
+            made += field("made_batches")
+            taken += field("taken_batches")
+        }
         END { print cpu, made, taken }'
 }
 readers 1 >/dev/null # the page cache and the entries

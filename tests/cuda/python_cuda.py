@@ -102,7 +102,8 @@ def test_late():
                 kept.append((memory, taken.bytes))
                 wanted.append(memoryview(x).tobytes())
                 taken.delete()
-        wrong = sum(copy_out(memory.value, n, stream) != bytes_ for (memory, n), bytes_ in zip(kept, wanted, strict=True))
+        wrong = sum(copy_out(memory.value, n, stream) != bytes_
+                    for (memory, n), bytes_ in zip(kept, wanted, strict=True))
     for memory, _ in kept:
         check(RUNTIME.cudaFree(memory))
     ok(wrong == 0 and len(kept) == 24, "a view that dies with work queued on its stream is not overwritten",

@@ -55,8 +55,8 @@ def make_data(folder):
     numbers = numpy.random.default_rng(1)
     os.makedirs(f"{folder}/data/made")
     with open(f"{folder}/data/made/data_batch_1", "wb") as out:
-        pickle.dump({"data": numbers.integers(0, 256, (600, 3072), numpy.uint8), "labels": [i % 10 for i in range(600)]},
-                    out)
+        pixels = numbers.integers(0, 256, (600, 3072), numpy.uint8)
+        pickle.dump({"data": pixels, "labels": [i % 10 for i in range(600)]}, out)
     with open(f"{folder}/data/made/batches.meta", "wb") as out:
         pickle.dump({"label_names": [str(i) for i in range(10)]}, out)
     for part, n in (("train", 40), ("val", 16)):

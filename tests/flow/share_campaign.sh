@@ -26,7 +26,8 @@ field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 job() {
     job_name=$1
     shift
-    "$NNPIPE" train "$TMP/share.yaml" --json -o "runs=$TMP/runs-$job_name" "$@" >"$TMP/$job_name" 2>"$TMP/$job_name.err" &
+    "$NNPIPE" train "$TMP/share.yaml" --json -o "runs=$TMP/runs-$job_name" "$@" \
+        >"$TMP/$job_name" 2>"$TMP/$job_name.err" &
 }
 # is_whole NAME: the job's weights and history are those of the lone one
 is_whole() {
@@ -115,7 +116,8 @@ round() {
 number=0 left=$kills calm_taken=0
 while [ "$left" -gt 0 ] && [ $failed -eq 0 ]; do
     n=$((left < 4 ? left : 4)) number=$((number + 1)) left=$((left - n))
-    t "beside $n jobs killed or stopped, and after their stop, jobs have the weights of a lone one ($number)" round $number $n
+    t "beside $n jobs killed or stopped, and after their stop, jobs have the weights of a lone one ($number)" \
+        round $number $n
 done
 
 took() { echo "$calm_taken batches"; [ "$calm_taken" -gt 0 ]; }

@@ -110,7 +110,8 @@ while read -r version path; do
     t "Python $version: pip installs it without a compiler or a network" installs "$path" "$venv"
     t "Python $version: README's lines run without NumPy" lines "$venv"
     t "Python $version: pydoc nnpipe prints a manual" manual "$venv"
-    [ ! -e "$files/nnpipe/libnnpipe-cuda-rows.so" ] || t "Python $version: the plugin for GPUs is found in it" on_gpu "$venv"
+    [ ! -e "$files/nnpipe/libnnpipe-cuda-rows.so" ] ||
+        t "Python $version: the plugin for GPUs is found in it" on_gpu "$venv"
     first=${first:-$venv}
 done < <(pythons)
 [ -n "${first:-}" ] || skip "pip installs it" "there is no Python of 3.11 or later that makes venvs"
@@ -148,7 +149,8 @@ def as_in_torch(dataloader: object) -> int:
     with nnpipe.like(dataloader, loader={"readers": 4}) as loader:
         return sum(len(labels) for images, labels in loader) // len(loader)
 P
-sed 's/drop_last=True/drop_list=True/; s/set_epoch(1)/set_epoch("one")/; s/{"readers": 4}/4/' "$TMP/user.py" >"$TMP/wrong.py"
+sed 's/drop_last=True/drop_list=True/; s/set_epoch(1)/set_epoch("one")/; s/{"readers": 4}/4/' "$TMP/user.py" \
+    >"$TMP/wrong.py"
 typed_lines() {
     cd "$TMP" && "$first/bin/mypy" --strict user.py && ! "$first/bin/mypy" --strict wrong.py >wrong.txt &&
         grep -q drop_list wrong.txt && grep -q set_epoch wrong.txt && grep -q '"like"' wrong.txt

@@ -203,8 +203,8 @@ Test(queue, a_queue_of_the_first_release_is_read, .init = set_up, .fini = tear_d
     cr_assert(seen.last.state == NP_ENTRY_PAUSED && seen.last.priority == 7 &&
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
     cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
-              !seen.last.overrides && !seen.last.on_end && !*seen.last.process && !*seen.last.kind &&
-              !*seen.last.sweep);
+              !seen.last.overrides && !seen.last.on_end && !*seen.last.process &&
+              !*seen.last.kind && !*seen.last.sweep);
     np_entry_fini(&seen.last);
 }
 
