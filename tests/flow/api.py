@@ -364,7 +364,12 @@ class Daemon:
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        subprocess.run(["pkill", "-9", "-f", "worker.*" + self.dir], check=False)
+        for process in os.listdir("/proc"):  # workers of a daemon that was killed; each works in its run's folder
+            try:
+                if process.isdigit() and os.readlink("/proc/%s/cwd" % process).startswith(self.dir):
+                    os.kill(int(process), signal.SIGKILL)
+            except OSError:
+                pass
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
