@@ -26,6 +26,8 @@ ldd ./nnpipe ./libnnpipe.so.1 | awk '$2 == "=>" { print $1, $3 }' | while read -
         cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package"
     fi
 done
+# libnnpipe finds its plugin beside it.
+[ ! -e libnnpipe-cuda-rows.so ] || cp libnnpipe-cuda-rows.so "$out/lib/"
 if [ -e libnnpipe-cuda.so ]; then
     cp libnnpipe-cuda.so "$out/"
 else
@@ -73,14 +75,15 @@ outside=$(ldd "$out/nnpipe" "$out/lib/libnnpipe.so.1" | grep -v ':$' | grep -vF 
     awk '{ print $1 }' | sed 's|.*/||' |
     grep -vE "$system" || true)
 [ -z "$outside" ] || { echo "not in the folder: $outside" >&2; exit 1; }
-if [ -e "$out/libnnpipe-cuda.so" ]; then
-    outside=$(objdump -p "$out/libnnpipe-cuda.so" | awk '$1 == "NEEDED" { print $2 }' | grep -vE "$system" |
+for plugin in "$out/libnnpipe-cuda.so" "$out/lib/libnnpipe-cuda-rows.so"; do
+    [ -e "$plugin" ] || continue
+    outside=$(objdump -p "$plugin" | awk '$1 == "NEEDED" { print $2 }' | grep -vE "$system" |
         grep -vE '^lib(stdc\+\+|gcc_s)\.so' || true)
     if [ -n "$outside" ]; then
-        echo "libnnpipe-cuda.so needs $outside, which a machine without a driver lacks" >&2
+        echo "${plugin##*/} needs $outside, which a machine without a driver lacks" >&2
         exit 1
     fi
-fi
+done
 [ "${1:-}" != --folder ] || exit 0
 
 tar -C dist --owner=0 --group=0 --numeric-owner --sort=name -cf - "$name" | xz -9 -T0 >"$out.tar.xz"
