@@ -16,6 +16,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/share/peers.h"
+#include "loader/share/shelf.h"
 
 #define MAX_BAD  8           /* bad samples of a batch that is offered */
 #define POLL_NS  10000000u   /* between two looks for newcomers, while there is work */
@@ -108,6 +109,30 @@ static uint64_t hash_of(const struct np_exchange *exchange)
     return XXH3_64bits_withSeed(facts, sizeof(facts), XXH3_64bits(&period, sizeof(period)));
 }
 
+static void *new_view(int fd, const void *context)
+{
+    const struct np_exchange *exchange = context;
+    struct np_shelf_view *view = NULL;
+
+    return np_shelf_view_new(fd, &exchange->shape, &view, NULL) ? NULL : view;
+}
+
+static void free_view(void *view)
+{
+    np_shelf_view_free(view);
+}
+
+static int open_peers(struct np_exchange *exchange, struct np_err *err)
+{
+    const struct np_peers_options options = {.hash = hash_of(exchange),
+        .fd = np_shelf_fd(exchange->shelf),
+        .view_new = new_view,
+        .view_free = free_view,
+        .context = exchange};
+
+    return np_peers_open(&options, &exchange->peers, err);
+}
+
 int np_exchange_new(const struct np_exchange_options *options, struct np_exchange **ret_exchange,
     struct np_err *err)
 {
@@ -130,8 +155,7 @@ int np_exchange_new(const struct np_exchange_options *options, struct np_exchang
     if (exchange->places)
         code = np_shelf_new(&exchange->shape, &exchange->shelf, err);
     if (!code)
-        code = np_peers_open(
-            hash_of(exchange), &exchange->shape, exchange->shelf, &exchange->peers, err);
+        code = open_peers(exchange, err);
     if (code) {
         np_exchange_free(exchange);
         return code;

@@ -19,22 +19,20 @@
 #include "loader/base/mem.h"
 #include "loader/source/source.h"
 
-#define MAX_PEERS 63
-#define VERSION   1 /* of what is shared: a change makes other programs strangers */
-#define MAGIC     0x6572616873706e6eull
+#define VERSION 1 /* of what is shared: a change makes other programs strangers */
+#define MAGIC   0x6572616873706e6eull
 
-/* What two processes tell each other, with the shelf's descriptor. */
+/* What two processes tell each other, with the descriptor of what they offer. */
 struct hello {
     uint64_t magic, version, hash, id;
 };
 
 struct np_peers {
     struct hello hello; /* set once, as all up to peers */
-    struct np_shelf_shape shape;
-    const struct np_shelf *shelf;
+    struct np_peers_options options;
     int dir, listener;
-    char name[48], new_name[48];      /* of the socket: while it listens, before that */
-    struct np_peer *peers[MAX_PEERS]; /* (nr_peers) */
+    char name[48], new_name[48];         /* of the socket: while it listens, before that */
+    struct np_peer *peers[NP_PEERS_MAX]; /* (nr_peers) */
     int nr_peers;
     _Atomic int nr_met;
 };
@@ -114,9 +112,9 @@ static int listen_here(struct np_peers *peers, struct np_err *err)
     peers->listener = new_socket();
     if (peers->listener < 0 ||
         bind(peers->listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        listen(peers->listener, MAX_PEERS) < 0 ||
+        listen(peers->listener, NP_PEERS_MAX) < 0 ||
         renameat(peers->dir, peers->new_name, peers->dir, peers->name) < 0)
-        return np_err_set(err, -errno, "no socket to share batches: %s", strerror(errno));
+        return np_err_set(err, -errno, "no socket to share data: %s", strerror(errno));
     return 0;
 }
 
@@ -134,7 +132,7 @@ static int send_hello(const struct np_peers *peers, int to)
         .msg_iovlen = 1,
         .msg_control = control.space,
         .msg_controllen = sizeof(control.space)};
-    const int fd = np_shelf_fd(peers->shelf);
+    const int fd = peers->options.fd;
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
 
     rights->cmsg_level = SOL_SOCKET;
@@ -184,7 +182,7 @@ static void add(struct np_peers *peers, int fd)
 {
     struct np_peer *peer = NULL;
 
-    if (peers->nr_peers < MAX_PEERS && is_own_user(fd) && send_hello(peers, fd) == 0)
+    if (peers->nr_peers < NP_PEERS_MAX && is_own_user(fd) && send_hello(peers, fd) == 0)
         peer = np_try_alloc(sizeof(*peer), NULL);
     if (!peer) {
         close(fd);
@@ -232,17 +230,16 @@ static void visit_all(struct np_peers *peers)
 
 /* --- open and close ------------------------------------------------------------------------- */
 
-int np_peers_open(uint64_t hash, const struct np_shelf_shape *shape, const struct np_shelf *shelf,
-    struct np_peers **ret_peers, struct np_err *err)
+int np_peers_open(
+    const struct np_peers_options *options, struct np_peers **ret_peers, struct np_err *err)
 {
     struct np_peers *peers = np_try_alloc(sizeof(*peers), err);
     int code = 0;
 
     if (!peers)
         return -ENOMEM;
-    peers->hello = (struct hello){.magic = MAGIC, .version = VERSION, .hash = hash};
-    peers->shape = *shape;
-    peers->shelf = shelf;
+    peers->hello = (struct hello){.magic = MAGIC, .version = VERSION, .hash = options->hash};
+    peers->options = *options;
     peers->listener = -1;
     peers->dir = open_folder(err);
     if (peers->dir < 0)
@@ -260,12 +257,13 @@ int np_peers_open(uint64_t hash, const struct np_shelf_shape *shape, const struc
     return 0;
 }
 
-static void free_peer(struct np_peer *peer)
+static void free_peer(const struct np_peers *peers, struct np_peer *peer)
 {
     assert(peer->nr_users == 0);
     if (peer->fd >= 0)
         close(peer->fd);
-    np_shelf_view_free(peer->view);
+    if (peer->view)
+        peers->options.view_free(peer->view);
     np_free(peer);
 }
 
@@ -274,7 +272,7 @@ void np_peers_close(struct np_peers *peers)
     if (!peers)
         return;
     for (int i = 0; i < peers->nr_peers; i++)
-        free_peer(peers->peers[i]);
+        free_peer(peers, peers->peers[i]);
     if (peers->dir >= 0 && *peers->name) {
         unlinkat(peers->dir, peers->name, 0);
         unlinkat(peers->dir, peers->new_name, 0);
@@ -317,7 +315,9 @@ static void listen_to(struct np_peers *peers, struct np_peer *peer)
         hello.version == VERSION && hello.hash == peers->hello.hash) {
         peer->id = hello.id;
         peer->twin = is_known(peers, hello.id);
-        code = peer->twin ? 0 : np_shelf_view_new(fd, &peers->shape, &peer->view, NULL);
+        if (!peer->twin)
+            peer->view = peers->options.view_new(fd, peers->options.context);
+        code = peer->twin || peer->view ? 0 : -EPROTO;
         atomic_fetch_add(&peers->nr_met, peer->view != NULL);
     } else {
         code = -EPROTO;
@@ -341,7 +341,7 @@ static void accept_all(struct np_peers *peers)
 
 void np_peers_poll(struct np_peers *peers)
 {
-    struct pollfd polls[MAX_PEERS + 1];
+    struct pollfd polls[NP_PEERS_MAX + 1];
     const int nr_peers = peers->nr_peers;
     int nr_left = 0;
 
@@ -361,7 +361,7 @@ void np_peers_poll(struct np_peers *peers)
         struct np_peer *peer = peers->peers[i];
 
         if (peer->fd < 0 && peer->nr_users == 0)
-            free_peer(peer);
+            free_peer(peers, peer);
         else
             peers->peers[nr_left++] = peer;
     }

@@ -1,30 +1,47 @@
-/* The other processes of this user that want the same batches. They meet in a folder that only the
- * user can enter: each listens on a socket of its own there, and a newcomer connects to those that
- * it finds. Both sides then pass their shelf (shelf.h). The socket's end is the peer's end. Nothing
- * here waits: what has not come is looked for at the next poll. The caller holds one lock around
- * all calls, except where a line says otherwise. */
+/* The other processes of this user that want the same batches, or the same pictures. They meet in a
+ * folder that only the user can enter: each listens on a socket of its own there, and a newcomer
+ * connects to those that it finds. Both sides then pass a descriptor of the memory that they offer
+ * (memfd.h). The socket's end is the peer's end. Nothing here waits: what has not come is looked
+ * for at the next poll. The caller holds one lock around all calls, except where a line says
+ * otherwise. */
 #ifndef NP_PEERS_H
 #define NP_PEERS_H
 
-#include "loader/share/shelf.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+
+#define NP_PEERS_MAX 63
 
 struct np_peer {
     uint64_t id;
-    struct np_shelf_view *view; /* NULL: not met yet; stays while nr_users > 0 */
-    int nr_users;               /* threads that copy from it; the caller counts them */
-    uint64_t shunned_ns;        /* for the caller */
+    void *view;          /* NULL: not met yet; stays while nr_users > 0 */
+    int nr_users;        /* threads that read it; the caller counts them */
+    uint64_t shunned_ns; /* for the caller */
 
     /* for peers.c */
     int fd;    /* -1: it has ended */
     bool twin; /* the second connection of two processes that met each other */
 };
 
+/* What this process offers, and how it reads what others offer. */
+struct np_peers_options {
+    /* Of all that the offers are a function of, and of their form; processes with another one are
+     * strangers. */
+    uint64_t hash;
+    int fd; /* of the offer; borrowed */
+    /* Makes a peer's view of its fd, which stays the caller's. NULL: it is no such memory, or ours
+     * is out. */
+    void *(*view_new)(int fd, const void *context);
+    void (*view_free)(void *view);
+    const void *context; /* borrowed */
+};
+
 struct np_peers;
-/* hash: of all that batches are a function of, and of the shape; processes with another one are
- * strangers. The shelf is borrowed. Errors: there is no folder that only this user can enter, or no
- * socket in it; -ENOMEM. */
-int np_peers_open(uint64_t hash, const struct np_shelf_shape *shape, const struct np_shelf *shelf,
-    struct np_peers **ret_peers, struct np_err *err);
+/* Errors: there is no folder that only this user can enter, or no socket in it; -ENOMEM. */
+int np_peers_open(
+    const struct np_peers_options *options, struct np_peers **ret_peers, struct np_err *err);
 void np_peers_close(struct np_peers *peers); /* when no thread uses a view */
 uint64_t np_peers_id(const struct np_peers *peers);
 /* Meets newcomers, and lets go of peers that have ended. One system call if nothing happened. */

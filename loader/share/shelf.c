@@ -3,15 +3,13 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/share/memfd.h"
 
 #define PAGE 4096u
 
@@ -65,39 +63,11 @@ static size_t all_bytes(const struct np_shelf_shape *shape)
 
 /* --- one's own ------------------------------------------------------------------------------ */
 
-/* The limit of a file's size (ulimit -f) holds for memfds, too, and a process that passes it gets
- * SIGXFSZ. */
-static bool may_have(size_t bytes)
-{
-    struct rlimit limit;
-
-    return getrlimit(RLIMIT_FSIZE, &limit) < 0 || bytes <= limit.rlim_cur;
-}
-
-static int set_up(struct np_shelf *shelf, struct np_err *err)
-{
-    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-    void *memory;
-
-    shelf->fd = memfd_create("nnpipe-share", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (shelf->fd < 0)
-        return np_err_set(err, -errno, "memfd_create: %s", strerror(errno));
-    if (!may_have(shelf->bytes) || ftruncate(shelf->fd, (off_t)shelf->bytes) < 0)
-        return np_err_set(err, -EFBIG, "a memfd of %zu bytes is not allowed", shelf->bytes);
-    memory = mmap(NULL, shelf->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shelf->fd, 0);
-    if (memory == MAP_FAILED)
-        return np_err_set(
-            err, -EFBIG, "no %zu bytes of address space: %s", shelf->bytes, strerror(errno));
-    shelf->head = memory;
-    if (fcntl(shelf->fd, F_ADD_SEALS, seals) < 0)
-        return np_err_set(err, -errno, "a memfd cannot be sealed: %s", strerror(errno));
-    return 0;
-}
-
 int np_shelf_new(
     const struct np_shelf_shape *shape, struct np_shelf **ret_shelf, struct np_err *err)
 {
     struct np_shelf *shelf = np_try_alloc(sizeof(*shelf), err);
+    void *memory;
     int code;
 
     assert(shape->nr_slots >= 1 && shape->nr_slots <= NP_SHELF_MAX);
@@ -105,11 +75,12 @@ int np_shelf_new(
         return -ENOMEM;
     shelf->shape = *shape;
     shelf->bytes = all_bytes(shape);
-    code = set_up(shelf, err);
+    code = np_memfd_new(shelf->bytes, &shelf->fd, &memory, err);
     if (code) {
-        np_shelf_free(shelf);
+        np_free(shelf);
         return code;
     }
+    shelf->head = memory;
     *ret_shelf = shelf;
     return 0;
 }
@@ -118,10 +89,8 @@ void np_shelf_free(struct np_shelf *shelf)
 {
     if (!shelf)
         return;
-    if (shelf->head)
-        munmap(shelf->head, shelf->bytes);
-    if (shelf->fd >= 0)
-        close(shelf->fd);
+    munmap(shelf->head, shelf->bytes);
+    close(shelf->fd);
     np_free(shelf);
 }
 
@@ -177,36 +146,24 @@ bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, const void *const parts[
 
 /* --- another process's ---------------------------------------------------------------------- */
 
-static bool is_sealed(int fd, size_t bytes)
-{
-    const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
-    const int seals = fcntl(fd, F_GET_SEALS);
-    struct stat st;
-
-    return seals >= 0 && (seals & wanted) == wanted && fstat(fd, &st) == 0 &&
-           st.st_size == (off_t)bytes;
-}
-
 int np_shelf_view_new(
     int fd, const struct np_shelf_shape *shape, struct np_shelf_view **ret_view, struct np_err *err)
 {
     struct np_shelf_view *view;
-    void *memory;
+    const void *memory;
+    size_t bytes;
+    int code = np_memfd_view(fd, &bytes, &memory, err);
 
-    /* A file that could shrink would kill this process at its next read. */
-    if (!is_sealed(fd, all_bytes(shape)))
-        return np_err_set(err, -EBADMSG, "the memory of another process is not a shelf");
-    view = np_try_alloc(sizeof(*view), err);
-    if (!view)
-        return -ENOMEM;
-    view->shape = *shape;
-    view->bytes = all_bytes(shape);
-    memory = mmap(NULL, view->bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) {
-        np_free(view);
-        return np_err_set(err, -ENOMEM, "a shelf cannot be mapped: %s", strerror(errno));
+    if (code < 0)
+        return code;
+    if (bytes != all_bytes(shape))
+        code = np_err_set(err, -EBADMSG, "the memory of another process is not a shelf");
+    view = code ? NULL : np_try_alloc(sizeof(*view), err);
+    if (!view) {
+        munmap((void *)(uintptr_t)memory, bytes);
+        return code ? code : -ENOMEM;
     }
-    view->head = memory;
+    *view = (struct np_shelf_view){*shape, memory, bytes};
     *ret_view = view;
     return 0;
 }

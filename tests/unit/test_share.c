@@ -15,6 +15,7 @@
 #include "loader/base/clock.h"
 #include "loader/exchange.h"
 #include "loader/share/peers.h"
+#include "loader/share/shelf.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
 #include "tests/unit/made_memory.h"
@@ -185,13 +186,37 @@ struct met {
     struct np_peers *peers;
 };
 
+static void *new_view(int fd, const void *context)
+{
+    struct np_shelf_view *view = NULL;
+
+    return np_shelf_view_new(fd, context, &view, NULL) ? NULL : view;
+}
+
+static void free_view(void *view)
+{
+    np_shelf_view_free(view);
+}
+
+static int open_peers(
+    uint64_t hash, const struct np_shelf *shelf, struct np_peers **ret_peers, struct np_err *err)
+{
+    const struct np_peers_options options = {.hash = hash,
+        .fd = np_shelf_fd(shelf),
+        .view_new = new_view,
+        .view_free = free_view,
+        .context = &small};
+
+    return np_peers_open(&options, ret_peers, err);
+}
+
 static struct met meet(uint64_t hash)
 {
     struct met met;
     struct np_err err = {0};
 
     cr_assert_eq(np_shelf_new(&small, &met.shelf, NULL), 0);
-    cr_assert_eq(np_peers_open(hash, &small, met.shelf, &met.peers, &err), 0, "%s", err.text);
+    cr_assert_eq(open_peers(hash, met.shelf, &met.peers, &err), 0, "%s", err.text);
     return met;
 }
 
@@ -281,7 +306,7 @@ Test(share, a_folder_that_others_can_enter_is_not_used)
     setenv("XDG_CACHE_HOME", "/dev/null", 1); /* nor can the other be made */
     cr_assert_eq(np_shelf_new(&small, &shelf, NULL), 0);
     if (access("/run/user/0", W_OK) != 0)
-        cr_expect(np_peers_open(1, &small, shelf, &peers, &(struct np_err){0}) < 0);
+        cr_expect(open_peers(1, shelf, &peers, &(struct np_err){0}) < 0);
     np_shelf_free(shelf);
     remove_folder();
 }
