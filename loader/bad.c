@@ -26,6 +26,7 @@ struct np_bad {
     struct np_bad_options options; /* set once */
 
     pthread_mutex_t lock;
+    uint64_t nr_judged; /* the thread that takes batches */
     /* under lock */
     struct count counts[2];      /* by enum np_batch_kind: judged, in the newest period */
     struct entry *unjudged;      /* by batch, row, attempt */
@@ -167,6 +168,7 @@ int np_bad_judge(void *context, uint64_t seq, struct np_err *err)
         struct entry *entry = bad->unjudged;
         const uint64_t nr_bad = count(bad, &entry->sample);
 
+        bad->nr_judged++;
         bad->unjudged = entry->next;
         entry->next = NULL;
         *bad->last = entry;
@@ -176,6 +178,11 @@ int np_bad_judge(void *context, uint64_t seq, struct np_err *err)
     }
     pthread_mutex_unlock(&bad->lock);
     return code;
+}
+
+uint64_t np_bad_judged(const struct np_bad *bad)
+{
+    return bad->nr_judged;
 }
 
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample)

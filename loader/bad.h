@@ -42,6 +42,8 @@ int np_bad_of(struct np_bad *bad, uint64_t seq, struct np_bad_sample *ret_sample
  * np_bad as context. After it np_bad_next() returns the bad samples of the batch. -EBADMSG: the
  * policy is fail, the budget is spent, or all replacements of a row were bad. */
 int np_bad_judge(void *context, uint64_t seq, struct np_err *err);
+/* Samples that were judged so far. The thread that takes batches. */
+uint64_t np_bad_judged(const struct np_bad *bad);
 /* The next judged sample, in order of batch, row and attempt; false: none. Any thread. */
 bool np_bad_next(struct np_bad *bad, struct np_bad_sample *ret_sample);
 

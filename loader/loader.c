@@ -448,6 +448,11 @@ const char *np_loader_flush(struct np_loader *loader)
     return note;
 }
 
+uint64_t np_loader_nr_bad(const struct np_loader *loader)
+{
+    return np_bad_judged(loader->config.bad);
+}
+
 bool np_loader_next_bad(struct np_loader *loader, struct np_bad_sample *ret_bad)
 {
     return np_bad_next(loader->config.bad, ret_bad);

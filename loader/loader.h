@@ -76,6 +76,8 @@ struct np_entered np_loader_entered(const struct np_loader *loader);
 const char *np_loader_flush(struct np_loader *loader);
 /* Zeros: batches are not shared. Any thread. */
 struct np_exchanged np_loader_exchanged(const struct np_loader *loader);
+/* The number of bad samples of the batches taken. The thread that takes them. */
+uint64_t np_loader_nr_bad(const struct np_loader *loader);
 /* The next bad sample of the batches taken, in the order of batches and rows; false: none. If the
  * policy ended the run, np_ring_take() has failed with -EBADMSG, and the bad samples of that batch
  * come too. Any thread. */

@@ -65,7 +65,8 @@ void nnp_data_free(struct nnp_data *data); /* NULL: nothing */
  *                            loader.normalize: (x / 255 - mean) / std, each operation in float32
  *   layout=nhwc|nchw         (nhwc)
  *   drop_last=yes|no         an epoch's last batch, if it is not full: left out, or short (no)
- *   held=N                   the number of batches that the program may hold at a time (32)
+ *   held=N                   the number of batches that the program may hold at a time (32); those
+ *                            from before nnp_seek() do not count
  *   device=cpu|cuda:N        where the images are (cpu); labels are always in host memory. cuda:N
  *                            needs libnnpipe-cuda-rows.so: beside libnnpipe.so, in nnpipe/,
  *                            ../nnpipe/ or ../lib/nnpipe/ from there, on the library path, or the file that the
@@ -111,8 +112,8 @@ void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_
 /* Sets the position; at once if it is the present one, else the readers start again there. */
 int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
 /* Writes the counters as one JSON object; returns its length, or -ENOSPC. Fields: batches, images,
- * bytes_read, bad_samples, ready (batches waiting), held, wait_seconds (of nnp_next()), readers, io,
- * cache, and `<stage>_seconds` of all readers. bytes_read and the readers' seconds count from the
+ * bytes_read, bad_samples, ready (batches waiting), held (all batches that the program has),
+ * wait_seconds (of nnp_next()), readers, io, cache, and `<stage>_seconds` of all readers. bytes_read and the readers' seconds count from the
  * last start of the readers: nnp_open(), or an nnp_seek() to another place. */
 int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes);
 /* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length. */

@@ -75,6 +75,7 @@ struct nnp_loader {
     uint64_t length; /* batches of an epoch; of dealt ones: the present epoch's */
     uint64_t fingerprint;
     uint64_t share_key; /* as np_loader_config */
+    struct np_tally *tally;
 
     pthread_mutex_t lock; /* over everything below */
     struct np_loader *running;
@@ -84,6 +85,7 @@ struct nnp_loader {
     struct np_dealer *dealer; /* NULL: the order is our own */
     struct np_ahead ahead;    /* with a plugin */
     uint64_t epoch, taken;    /* the position */
+    uint64_t nr_judged;       /* bad samples of batches taken from the ring, since the start */
     bool failed;              /* until nnp_seek() */
 
     /* Over error and the counts, and the changes of running, store and stat: what nnp_error(),
@@ -108,7 +110,9 @@ int np_lib_open_gpu(
 /* The ring's next batch (lib_next.c), which may be void. -ETIMEDOUT. */
 int np_lib_take_ring(
     struct nnp_loader *loader, uint64_t until_ns, struct np_batch **ret_batch, struct np_err *err);
-int np_lib_rows(const struct nnp_loader *loader, uint64_t seq); /* rows of a batch of the ring */
+/* The facts of a batch that was just taken from the ring: rows, labels, nr_bad. */
+void np_lib_describe(
+    struct nnp_loader *loader, const struct np_batch *from, struct nnp_batch *batch);
 /* The next batch, on the GPU: 1, or an error. */
 int np_ahead_take(
     struct nnp_loader *loader, uint64_t until_ns, struct nnp_batch **ret_batch, struct np_err *err);

@@ -1,6 +1,7 @@
 /* What a loader and its batches are: getters, counters, errors. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -104,7 +105,7 @@ static int write_counters(
         ", \"readers\": %d, \"io\": \"%s\", \"cache\": \"%s\"",
         loader->nr_batches, loader->nr_images, sum->stages[NP_STAGE_READ].bytes, loader->nr_bad,
         loader->running ? np_ring_full(loader->running->ring) : 0,
-        loader->store ? np_store_held(loader->store) - loader->ahead.nr_queued : 0,
+        atomic_load(&loader->tally->nr_taken) - loader->ahead.nr_queued,
         (double)loader->wait_ns * 1e-9, loader->running ? loader->running->nr_readers : 0,
         loader->running ? loader->running->io : "", loader->running ? loader->running->cache : "");
 

@@ -81,9 +81,7 @@ static int queue_copy(struct nnp_loader *loader, struct np_batch *from, struct n
     const int n = nr_queued(ahead);
     int code;
 
-    batch->rows = np_lib_rows(loader, from->seq);
-    for (int r = 0; r < batch->rows; r++)
-        batch->labels[r] = from->labels[r];
+    np_lib_describe(loader, from, batch);
     memcpy(batch->memory.about, from->about, (size_t)batch->rows * sizeof(*from->about));
     code = buffers->fill(batch->buffer,
         &(struct np_batch_memory){from->images, from->labels, from->about}, batch->rows,

@@ -8,23 +8,16 @@
 
 /* --- one batch ---------------------------------------------------------------------------------- */
 
-/* Bad samples of a batch: those that were replaced, and masked rows. */
-static uint64_t count_bad(const struct nnp_batch *batch)
-{
-    uint64_t n = 0;
-
-    for (int r = 0; r < batch->rows; r++)
-        n += batch->memory.about[r].attempts + (batch->memory.about[r].sample == UINT64_MAX);
-    return n;
-}
-
-int np_lib_rows(const struct nnp_loader *loader, uint64_t seq)
+/* Rows of a batch of the ring. */
+static int count_rows(const struct nnp_loader *loader, uint64_t seq)
 {
     struct np_ticket ticket;
     int rows = loader->shape.rows;
 
     if (loader->dealer)
         return np_dealer_rows(loader->dealer, seq);
+    if ((seq + 1) % loader->length != 0) /* only an epoch's last batch may be short */
+        return rows;
     for (; rows > 1; rows--) {
         np_sampler_ticket(loader->running->sampler, seq, rows - 1, &ticket);
         if (!ticket.masked)
@@ -33,13 +26,18 @@ int np_lib_rows(const struct nnp_loader *loader, uint64_t seq)
     return rows;
 }
 
-/* Gives the program the content of the ring's batch, and the ring the memory of `batch`. */
-static void hand_over(struct nnp_loader *loader, struct np_batch *from, struct nnp_batch *batch)
+/* The rows' own facts are not read here: a reader has just written them, and each would be a miss of
+ * this core's cache. */
+void np_lib_describe(
+    struct nnp_loader *loader, const struct np_batch *from, struct nnp_batch *batch)
 {
-    np_ring_swap(from, &batch->memory);
-    batch->rows = np_lib_rows(loader, from->seq);
+    const uint64_t nr_judged = np_loader_nr_bad(loader->running);
+
+    batch->rows = count_rows(loader, from->seq);
     for (int r = 0; r < batch->rows; r++)
-        batch->labels[r] = batch->memory.labels[r];
+        batch->labels[r] = from->labels[r];
+    batch->nr_bad = nr_judged - loader->nr_judged;
+    loader->nr_judged = nr_judged;
 }
 
 int np_lib_take_ring(
@@ -69,6 +67,7 @@ static int take_ready(
 
         if (code || !loader->dealer || np_dealer_took(loader->dealer, (*ret_batch)->seq))
             return code;
+        loader->nr_judged = np_loader_nr_bad(loader->running);
         np_ring_release(loader->running->ring, *ret_batch);
     }
 }
@@ -87,7 +86,9 @@ static int take(
         nnp_batch_release(batch);
         return code;
     }
-    hand_over(loader, from, batch);
+    np_lib_describe(loader, from, batch);
+    /* The program gets the memory of the ring's slot, and the slot that of the batch. */
+    np_ring_swap(from, &batch->memory);
     np_ring_release(loader->running->ring, from);
     *ret_batch = batch;
     return 1;
@@ -100,7 +101,7 @@ static void count(struct nnp_loader *loader, const struct nnp_batch *batch, uint
     if (batch) {
         loader->nr_batches++;
         loader->nr_images += (uint64_t)batch->rows;
-        loader->nr_bad += count_bad(batch);
+        loader->nr_bad += batch->nr_bad;
     }
     pthread_mutex_unlock(&loader->error_lock);
 }

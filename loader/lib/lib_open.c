@@ -329,7 +329,7 @@ int np_lib_start(struct nnp_loader *loader, struct np_err *err)
     struct np_loader *running = NULL;
     int code = block ? np_lib_open_gpu(loader, &gpu, err) : -ENOMEM;
 
-    if (!code && !(store = np_store_new(&shape, held, &gpu, err)))
+    if (!code && !(store = np_store_new(&shape, held, &gpu, loader->tally, err)))
         code = -ENOMEM;
     if (store) {
         const struct np_allocator allocator = np_store_allocator(store);
@@ -352,6 +352,7 @@ int np_lib_start(struct nnp_loader *loader, struct np_err *err)
     loader->store = store;
     pthread_mutex_unlock(&loader->error_lock);
     loader->block = block;
+    loader->nr_judged = 0;
     return 0;
 }
 
@@ -462,7 +463,8 @@ int nnp_open(const char *config, const char *folder, struct nnp_data *data,
     loader->pid = getpid();
     pthread_mutex_init(&loader->lock, NULL);
     pthread_mutex_init(&loader->error_lock, NULL);
-    code = np_recover(open_guarded, &opening);
+    loader->tally = np_tally_new(&err);
+    code = loader->tally ? np_recover(open_guarded, &opening) : -ENOMEM;
     if (code && data) { /* still the program's */
         loader->sets.train = NULL;
         loader->sets.train_labels = NULL;
@@ -499,6 +501,7 @@ void nnp_close(struct nnp_loader *loader)
     np_loader_options_fini(&loader->loader_options);
     np_data_options_fini(&loader->data_options);
     np_config_file_fini(&loader->file);
+    np_tally_drop(loader->tally);
     pthread_mutex_destroy(&loader->lock);
     pthread_mutex_destroy(&loader->error_lock);
     np_free(loader);

@@ -15,6 +15,7 @@ struct nnp_store {
     size_t row_bytes;
     int rows, held;
     struct np_store_gpu gpu; /* plugin NULL: none */
+    struct np_tally *tally;
     struct np_err pin_error;
     struct ring_block {
         void *memory;
@@ -24,6 +25,21 @@ struct nnp_store {
     struct nnp_batch *batches; /* (held) */
     void **memories;           /* (held): what each batch was given at first */
 };
+
+struct np_tally *np_tally_new(struct np_err *err)
+{
+    struct np_tally *tally = np_try_alloc(sizeof(*tally), err);
+
+    if (tally)
+        atomic_init(&tally->nr_users, 1);
+    return tally;
+}
+
+void np_tally_drop(struct np_tally *tally)
+{
+    if (tally && atomic_fetch_sub_explicit(&tally->nr_users, 1, memory_order_acq_rel) == 1)
+        np_free(tally);
+}
 
 static size_t round_up(size_t n, size_t to)
 {
@@ -51,7 +67,7 @@ static void close_gpu(const struct np_store_gpu *gpu)
 }
 
 struct nnp_store *np_store_new(const struct np_batch_shape *shape, int held,
-    const struct np_store_gpu *gpu, struct np_err *err)
+    const struct np_store_gpu *gpu, struct np_tally *tally, struct np_err *err)
 {
     struct nnp_store *store = np_try_alloc(sizeof(*store), err);
 
@@ -60,6 +76,8 @@ struct nnp_store *np_store_new(const struct np_batch_shape *shape, int held,
         return NULL;
     }
     store->gpu = *gpu;
+    store->tally = tally;
+    atomic_fetch_add_explicit(&tally->nr_users, 1, memory_order_relaxed);
     store->row_bytes = np_batch_row_bytes(shape);
     store->rows = shape->rows;
     store->held = held;
@@ -91,6 +109,7 @@ static void free_store(struct nnp_store *store)
         np_page_allocator.free(NULL, store->memories[i], memory_bytes(store));
     np_page_allocator.free(NULL, store->ring.memory, store->ring.bytes);
     np_page_allocator.free(NULL, store->spares.memory, store->spares.bytes);
+    np_tally_drop(store->tally);
     np_free(store->memories);
     np_free(store->batches);
     np_free(store);
@@ -209,6 +228,7 @@ struct nnp_batch *np_store_take(struct nnp_store *store, struct np_err *err)
         atomic_store_explicit(&batch->nr_owners, 1, memory_order_relaxed);
         atomic_store_explicit(&batch->taken, true, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->nr_users, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&store->tally->nr_taken, 1, memory_order_relaxed);
         return batch;
     }
     np_store_busy(store->held, err);
@@ -237,6 +257,7 @@ void nnp_batch_release(struct nnp_batch *batch)
         return;
     if (batch->buffer)
         store->gpu.plugin->buffers->release(batch->buffer);
+    atomic_fetch_sub_explicit(&store->tally->nr_taken, 1, memory_order_relaxed);
     atomic_store_explicit(&batch->taken, false, memory_order_release);
     np_store_drop(store);
 }

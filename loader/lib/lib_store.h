@@ -15,6 +15,7 @@ struct nnp_batch {
     _Atomic int nr_owners;
     _Atomic bool taken; /* false: free; later than the last owner, who may have work to do */
     int rows;
+    uint64_t nr_bad; /* samples of its rows: those that were replaced, and masked ones */
     uint64_t epoch, number;
     struct np_batch_memory memory; /* NULL: none yet */
     int64_t *labels;               /* (rows), beside the memory */
@@ -22,6 +23,14 @@ struct nnp_batch {
     pthread_mutex_t lock;          /* over use_error */
     struct np_err use_error;       /* of nnp_batch_use() */
 };
+
+/* The number of batches that are taken, now, of all stores of a loader. Each of them owns it, and the
+ * loader, since batches outlive both. */
+struct np_tally {
+    _Atomic int nr_users, nr_taken;
+};
+struct np_tally *np_tally_new(struct np_err *err); /* NULL: out of memory */
+void np_tally_drop(struct np_tally *tally);        /* NULL: nothing */
 
 /* The memory of all batches between two starts of the readers. It lives until the readers have
  * stopped and the last batch is released. */
@@ -34,7 +43,7 @@ struct np_store_gpu {
 /* shape: of the ring's batches. held: batches that the program may hold. gpu: taken over, also on an
  * error: the images are there. NULL: out of memory. */
 struct nnp_store *np_store_new(const struct np_batch_shape *shape, int held,
-    const struct np_store_gpu *gpu, struct np_err *err);
+    const struct np_store_gpu *gpu, struct np_tally *tally, struct np_err *err);
 const struct np_store_gpu *np_store_gpu(const struct nnp_store *store);
 /* The store's owner lets go of it. */
 void np_store_drop(struct nnp_store *store);
@@ -47,7 +56,7 @@ int np_store_spares(
     struct nnp_store *store, int n, struct np_batch_memory *ret_spares, struct np_err *err);
 /* A free batch with memory and one owner. NULL: -EBUSY: all are held; -ENOMEM. */
 struct nnp_batch *np_store_take(struct nnp_store *store, struct np_err *err);
-int np_store_held(const struct nnp_store *store); /* batches that are taken, now */
+int np_store_held(const struct nnp_store *store); /* its batches that are taken, now */
 int np_store_busy(int held, struct np_err *err);  /* -EBUSY: the program holds so many batches */
 
 #endif

@@ -379,6 +379,35 @@ Test(lib, counters_are_one_json_object, .init = make, .fini = clear, .timeout = 
     nnp_close(loader);
 }
 
+static int nr_held(struct nnp_loader *loader)
+{
+    char text[2048];
+    int n = -1;
+
+    cr_assert(nnp_counters(loader, text, sizeof(text)) > 0);
+    cr_assert_eq(sscanf(strstr(text, "\"held\""), "\"held\": %d", &n), 1);
+    return n;
+}
+
+Test(lib, batches_from_before_a_seek_count_as_held, .init = make, .fini = clear, .timeout = 60)
+{
+    struct nnp_loader *loader = opened(NULL);
+    struct nnp_batch *old[] = {made_next(loader), made_next(loader)}, *new;
+
+    cr_expect_eq(nr_held(loader), 2);
+    cr_assert_eq(nnp_seek(loader, 3, 1), 0);
+    cr_expect_eq(nr_held(loader), 2);
+    new = made_next(loader);
+    cr_expect_eq(nr_held(loader), 3);
+    nnp_batch_release(old[0]);
+    nnp_batch_release(new);
+    cr_expect_eq(nr_held(loader), 1);
+    cr_assert_eq(nnp_seek(loader, 0, 0), 0);
+    cr_expect_eq(nr_held(loader), 1);
+    nnp_close(loader);
+    nnp_batch_release(old[1]);
+}
+
 Test(lib, val_and_test_sets_come_in_order_with_the_test_chain, .init = make, .fini = clear,
     .timeout = 60)
 {
