@@ -96,25 +96,36 @@ uint64_t nnp_fingerprint(const struct nnp_loader *loader)
     return loader->fingerprint;
 }
 
+/* Adds a field behind the n bytes. Without a floating-point format, since the program's locale may
+ * have a comma there. */
+static size_t add_seconds(char *json, size_t json_bytes, size_t n, const char *name, uint64_t ns)
+{
+    if (n >= json_bytes)
+        return n;
+    return n + (size_t)snprintf(json + n, json_bytes - n,
+                   ", \"%s_seconds\": %" PRIu64 ".%06" PRIu64, name, ns / 1000000000,
+                   ns / 1000 % 1000000);
+}
+
 static int write_counters(
     struct nnp_loader *loader, const struct np_stat_sum *sum, char *json, size_t json_bytes)
 {
-    int n = snprintf(json, json_bytes,
+    size_t n = (size_t)snprintf(json, json_bytes,
         "{\"batches\": %" PRIu64 ", \"images\": %" PRIu64 ", \"bytes_read\": %" PRIu64
-        ", \"bad_samples\": %" PRIu64 ", \"ready\": %d, \"held\": %d, \"wait_seconds\": %.6f"
+        ", \"bad_samples\": %" PRIu64 ", \"ready\": %d, \"held\": %d"
         ", \"readers\": %d, \"io\": \"%s\", \"cache\": \"%s\"",
         loader->nr_batches, loader->nr_images, sum->stages[NP_STAGE_READ].bytes, loader->nr_bad,
         loader->running ? np_ring_full(loader->running->ring) : 0,
         atomic_load(&loader->tally->nr_taken) - loader->ahead.nr_queued,
-        (double)loader->wait_ns * 1e-9, loader->running ? loader->running->nr_readers : 0,
+        loader->running ? loader->running->nr_readers : 0,
         loader->running ? loader->running->io : "", loader->running ? loader->running->cache : "");
 
-    for (int s = NP_STAGE_READ; s <= NP_STAGE_BATCH && n < (int)json_bytes; s++)
-        n += snprintf(json + n, json_bytes - (size_t)n, ", \"%s_seconds\": %.6f", np_stage_names[s],
-            (double)sum->stages[s].work_ns * 1e-9);
-    if (n < (int)json_bytes)
-        n += snprintf(json + n, json_bytes - (size_t)n, "}");
-    return n < (int)json_bytes ? n : -ENOSPC;
+    n = add_seconds(json, json_bytes, n, "wait", loader->wait_ns);
+    for (int s = NP_STAGE_READ; s <= NP_STAGE_BATCH; s++)
+        n = add_seconds(json, json_bytes, n, np_stage_names[s], sum->stages[s].work_ns);
+    if (n < json_bytes)
+        n += (size_t)snprintf(json + n, json_bytes - n, "}");
+    return n < json_bytes ? (int)n : -ENOSPC;
 }
 
 int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes)

@@ -1,7 +1,10 @@
 """nnpipe.Loader in the hands of a careless program: iterators that threads and signal handlers share, numbers that do
 not fit, strange arguments of DLPack. python_loader.sh runs it."""
+import json
+import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 
@@ -102,5 +105,26 @@ with test("python: a closed loader says so, and may be pickled: the copy begins 
     expect("closed" in repr(loader) and len(loader) == 12, repr(loader))
     with pickle.loads(pickle.dumps(loader)) as copy:
         equal(sum(1 for _ in copy), 12, "batches")
+
+WHAT = "python: in a locale whose numbers have a comma, configs mean the same, and counters are JSON"
+PLACE = sys.argv[1] + "/locales"
+os.mkdir(PLACE)
+made = subprocess.run(["sh", "-c", "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8" % PLACE], capture_output=True, text=True)
+if made.returncode:
+    api.skip(WHAT, "localedef cannot make de_DE: " + (made.stderr.strip().split("\n") or [""])[-1])
+else:
+    with test(WHAT):
+        program = ("import locale, sys, json, nnpipe\n"
+                   "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+                   "assert locale.localeconv()['decimal_point'] == ','\n"
+                   "with nnpipe.Loader(json.loads(sys.argv[1]), as_='dlpack', dtype='float32') as loader:\n"
+                   "    images, _ = next(iter(loader))\n"
+                   "    print(json.dumps([loader.counters()['images'], bytes(images).hex()]))\n")
+        done = subprocess.run([sys.executable, "-c", program, json.dumps(config(SET, 2))], text=True,
+                              capture_output=True, env=dict(os.environ, LOCPATH=PLACE), timeout=60)
+        equal((done.returncode, done.stderr), (0, ""), "exit code and stderr")
+        with opened(dtype="float32") as loader:
+            images, _ = next(iter(loader))
+            equal(json.loads(done.stdout), [2, bytes(images).hex()], "the first batch")
 
 sys.exit(api.failed > 0)
