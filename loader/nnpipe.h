@@ -10,8 +10,8 @@
  * Threads: a loader may be used by any thread; calls on one loader run one after the other, except
  * nnp_counters() and nnp_error(), which do not wait for nnp_next(). Functions of batches may be
  * called by any thread at any time, also after nnp_close(). After fork() a loader belongs to the
- * parent: in the child nnp_close() releases only what the child has, and the other functions return
- * -ECHILD. */
+ * parent: in the child nnp_close() does nothing, functions that return a code return -ECHILD, and
+ * what was known when the loader was opened (nnp_shape(), ...) can still be asked. */
 #ifndef NNPIPE_H
 #define NNPIPE_H
 
@@ -103,11 +103,11 @@ uint64_t nnp_fingerprint(const struct nnp_loader *loader);
 /* Waits for the next batch, at most timeout_ms (-1: without limit). 1: *ret_batch is one, to be
  * released; 0: the epoch has ended, and the next call begins the next one. Errors: -ETIMEDOUT: not
  * ready yet, call again; -EBUSY: the program holds as many batches as the option `held` allows;
- * -EINTR: nnp_close(); -ECHILD; -EINVAL: no epoch was dealt; -EBADMSG: the bad-sample policy ended
- * the run; -EIO and others: storage failed; -ENOMEM. After the last three nnp_seek(), or
- * nnp_deal_epoch(), starts again. */
+ * -EINTR: nnp_close(); -ECHILD; -EINVAL: no epoch was dealt; -ECANCELED: as struct nnp_deal says;
+ * -EBADMSG: the bad-sample policy ended the run; -EIO and others: storage failed; -ENOMEM. After the
+ * last three nnp_seek(), or nnp_deal_epoch(), starts again. */
 int nnp_next(struct nnp_loader *loader, int timeout_ms, struct nnp_batch **ret_batch);
-/* The position: nr_batches of `epoch` were returned by nnp_next(). */
+/* The position: nr_batches of `epoch` were returned by nnp_next(). In a child of fork(): 0, 0. */
 void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_nr_batches);
 /* Sets the position; at once if it is the present one, else the readers start again there. */
 int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
@@ -157,7 +157,8 @@ struct nnp_deal {
     int transforms_version;
     /* torch.exp() and torch.log() of a float32. Called within nnp_next() and nnp_deal_epoch(),
      * rarely: where the last bits of our exp() would decide a crop, and once a logarithm. They may
-     * call no function of this loader, nor wait for a thread that does. */
+     * call no function of this loader, nor wait for a thread that does. NaN: it failed (raised an
+     * exception); the call returns -ECANCELED, and when it is repeated it asks again. */
     float (*exp)(void *context, float x);
     float (*log)(void *context, float x);
     void *context;

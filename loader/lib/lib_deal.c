@@ -8,6 +8,7 @@
 #include "loader/lib/lib_deal.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -37,6 +38,7 @@ struct np_dealer {
         float x, log;
     } logs[MAX_LOGS]; /* of torch, by the argument */
     int nr_logs;
+    bool unanswered; /* the program's exp() or log() failed since a batch was begun */
 
     /* the epoch */
     int64_t *samples;
@@ -120,11 +122,16 @@ void np_dealer_end_epoch(struct np_dealer *dealer)
 
 /* --- torch's functions -------------------------------------------------------------------------- */
 
+/* After one has failed, the batch is not dealt: until its end any number will do. */
 static float torch_exp(void *context, float x)
 {
-    const struct np_dealer *dealer = context;
+    struct np_dealer *dealer = context;
+    const float exp = dealer->deal.exp(dealer->deal.context, x);
 
-    return dealer->deal.exp(dealer->deal.context, x);
+    if (isfinite(exp))
+        return exp;
+    dealer->unanswered = true;
+    return 1;
 }
 
 static float torch_log(void *context, float x)
@@ -136,6 +143,10 @@ static float torch_log(void *context, float x)
         if (dealer->logs[i].x == x)
             return dealer->logs[i].log;
     log = dealer->deal.log(dealer->deal.context, x);
+    if (!isfinite(log)) {
+        dealer->unanswered = true;
+        return 0;
+    }
     if (dealer->nr_logs < MAX_LOGS)
         dealer->logs[dealer->nr_logs++] = (struct logarithm){x, log};
     return log;
@@ -185,24 +196,43 @@ static int rows_of(const struct np_dealer *dealer, uint64_t k)
     return left < (uint64_t)batch_rows(dealer) ? (int)left : batch_rows(dealer);
 }
 
-static void deal_batch(struct np_dealer *dealer)
+/* Draws the rows of the epoch's next batch: row r into rows[r]; rows NULL: into none. *ret_before: the
+ * generator's state before. -ECANCELED: the program's exp() or log() failed, and nothing was drawn. */
+static int draw_batch(struct np_dealer *dealer, struct np_dealt *rows,
+    struct np_torch_rng *ret_before, struct np_err *err)
 {
-    const uint64_t k = dealer->nr_dealt, seq = dealer->next_seq;
+    const uint64_t k = dealer->nr_dealt;
     struct np_torch_rng *rng = &dealer->rngs[k % (uint64_t)nr_rngs(dealer)];
+    struct np_dealt none;
+
+    *ret_before = *rng;
+    dealer->unanswered = false;
+    for (int r = 0; r < rows_of(dealer, k); r++)
+        deal_row(
+            dealer, rng, k * (uint64_t)batch_rows(dealer) + (uint64_t)r, rows ? &rows[r] : &none);
+    if (dealer->unanswered) {
+        *rng = *ret_before;
+        return np_err_set(err, -ECANCELED, "the program's exp() or log() failed");
+    }
+    dealer->nr_dealt++;
+    return 0;
+}
+
+static int deal_batch(struct np_dealer *dealer, struct np_err *err)
+{
+    const uint64_t seq = dealer->next_seq;
     struct dealt_batch *batch = at(dealer, seq);
     struct np_dealt *rows =
         &dealer->rows[seq % (uint64_t)dealer->nr_batches * (uint64_t)batch_rows(dealer)];
 
-    batch->before = *rng;
     batch->is_void = false;
-    batch->rows = rows_of(dealer, k);
-    for (int r = 0; r < batch_rows(dealer); r++)
-        if (r < batch->rows)
-            deal_row(dealer, rng, k * (uint64_t)batch_rows(dealer) + (uint64_t)r, &rows[r]);
-        else
-            rows[r] = (struct np_dealt){.sample = UINT64_MAX};
-    dealer->nr_dealt++;
+    batch->rows = rows_of(dealer, dealer->nr_dealt);
+    for (int r = batch->rows; r < batch_rows(dealer); r++)
+        rows[r] = (struct np_dealt){.sample = UINT64_MAX};
+    if (draw_batch(dealer, rows, &batch->before, err) < 0)
+        return err->code;
     dealer->next_seq++;
+    return 0;
 }
 
 int np_dealer_deal(struct np_dealer *dealer, struct np_ring *ring, struct np_err *err)
@@ -213,7 +243,8 @@ int np_dealer_deal(struct np_dealer *dealer, struct np_ring *ring, struct np_err
         return np_err_set(err, -EINVAL, "nnp_deal_state() must be called first");
     while (dealer->nr_dealt < length && dealer->nr_dealt < taken + (uint64_t)dealer->ahead &&
            dealer->next_seq < dealer->first_ready + (uint64_t)dealer->nr_batches) {
-        deal_batch(dealer);
+        if (deal_batch(dealer, err) < 0)
+            return err->code;
         np_ring_open(ring, dealer->next_seq - 1);
     }
     return 0;
@@ -230,47 +261,52 @@ bool np_dealer_took(struct np_dealer *dealer, uint64_t seq)
     return !at(dealer, seq)->is_void;
 }
 
-/* Drops all batches in the ring, and sets the generators as they were before batch `taken` of the
- * epoch, or moves them to `skipped` if that is later. */
-static void drop(struct np_dealer *dealer, uint64_t taken, uint64_t skipped)
+/* Drops all batches in the ring, and sets the generators as they were before batch `end` of the
+ * epoch, if that was dealt. */
+static void drop(struct np_dealer *dealer, uint64_t end)
 {
-    const uint64_t length = dealer->loader->length, end = skipped < length ? skipped : length;
-    const uint64_t from = end > taken ? end : taken;
-    struct np_dealt row;
-
     for (uint64_t seq = dealer->first_ready; seq < dealer->next_seq; seq++)
         at(dealer, seq)->is_void = true;
-    for (uint64_t seq = dealer->next_seq; dealer->nr_dealt > from; dealer->nr_dealt--)
+    for (uint64_t seq = dealer->next_seq; dealer->nr_dealt > end; dealer->nr_dealt--)
         dealer->rngs[(dealer->nr_dealt - 1) % (uint64_t)nr_rngs(dealer)] =
             at(dealer, --seq)->before;
-    for (; dealer->nr_dealt < from; dealer->nr_dealt++)
-        for (int r = 0; r < rows_of(dealer, dealer->nr_dealt); r++)
-            deal_row(dealer, &dealer->rngs[dealer->nr_dealt % (uint64_t)nr_rngs(dealer)],
-                dealer->nr_dealt * (uint64_t)batch_rows(dealer) + (uint64_t)r, &row);
+}
+
+/* Ends the epoch with the generators behind its batches before `skipped`, or behind those that the
+ * program has taken. -ECANCELED: a further call goes on. */
+static int end_epoch(struct np_dealer *dealer, uint64_t skipped, struct np_err *err)
+{
+    const uint64_t length = dealer->loader->length, taken = nr_taken(dealer);
+    const uint64_t end = skipped < length ? skipped : length;
+    struct np_torch_rng before;
+    int code = 0;
+
+    drop(dealer, end > taken ? end : taken);
+    dealer->has_epoch = false;
+    while (!code && dealer->nr_dealt < end)
+        code = draw_batch(dealer, NULL, &before, err);
+    return code;
 }
 
 /* --- what the program says ---------------------------------------------------------------------- */
 
-/* Under the lock, with the present taken and length. */
-static int set_epoch(
-    struct np_dealer *dealer, const int64_t *samples, uint64_t nr_samples, struct np_err *err)
+/* NULL: -EINVAL: there is no such sample; -ENOMEM. */
+static int64_t *copy_samples(
+    const struct np_dealer *dealer, const int64_t *samples, uint64_t nr_samples, struct np_err *err)
 {
     const uint64_t n = np_index_samples(dealer->loader->index);
-    int64_t *copy;
+    int64_t *copy = np_try_array(nr_samples, sizeof(*copy), err);
 
-    for (uint64_t i = 0; i < nr_samples; i++)
-        if (samples[i] < 0 || (uint64_t)samples[i] >= n)
-            return np_err_set(err, -EINVAL, "there is no sample %lld: the set has %llu",
-                (long long)samples[i], (unsigned long long)n);
-    copy = np_try_array(nr_samples + 1, sizeof(*copy), err);
-    if (!copy)
-        return -ENOMEM;
-    memcpy(copy, samples, nr_samples * sizeof(*copy));
-    np_free(dealer->samples);
-    dealer->samples = copy;
-    dealer->nr_samples = nr_samples;
-    dealer->nr_dealt = 0;
-    return 0;
+    for (uint64_t i = 0; copy && i < nr_samples; i++) {
+        copy[i] = samples[i];
+        if (copy[i] >= 0 && (uint64_t)copy[i] < n)
+            continue;
+        np_err_set(err, -EINVAL, "there is no sample %lld: the set has %llu", (long long)copy[i],
+            (unsigned long long)n);
+        np_free(copy);
+        return NULL;
+    }
+    return copy;
 }
 
 static int deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t nr_samples,
@@ -279,16 +315,26 @@ static int deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_
     struct np_dealer *dealer = loader->dealer;
     const uint64_t rows = (uint64_t)loader->shape.rows;
     const uint64_t length = (nr_samples + (loader->options.drop_last ? 0 : rows - 1)) / rows;
+    int64_t *copy;
     int code;
 
     if (!dealer || !dealer->rngs)
         return np_err_set(err, -EINVAL, "nnp_deal() must be called first, with order=dealt");
+    copy = copy_samples(dealer, samples, nr_samples, err);
+    if (!copy)
+        return err->code;
     if (loader->failed)
         np_lib_stop(loader);
     loader->failed = false;
-    drop(dealer, nr_taken(dealer), continues && dealer->deal.workers ? nr_skipped : 0);
-    if ((code = set_epoch(dealer, samples, nr_samples, err)) < 0)
+    code = end_epoch(dealer, continues && dealer->deal.workers ? nr_skipped : 0, err);
+    if (code) {
+        np_free(copy);
         return code;
+    }
+    np_free(dealer->samples);
+    dealer->samples = copy;
+    dealer->nr_samples = nr_samples;
+    dealer->nr_dealt = 0;
     if (dealer->deal.workers && !(continues && dealer->seeded))
         for (int w = 0; w < dealer->deal.workers; w++)
             np_torch_seed(&dealer->rngs[w], base_seed + (uint64_t)w);
@@ -344,6 +390,11 @@ int nnp_deal_epoch(struct nnp_loader *loader, const int64_t *samples, uint64_t n
 
 /* --- the program's own generator ---------------------------------------------------------------- */
 
+static bool has_programs_rng(const struct np_dealer *dealer)
+{
+    return dealer && dealer->rngs && dealer->deal.workers == 0;
+}
+
 static bool same(const struct np_torch_rng *a, const struct np_torch_rng *b)
 {
     return a->next == b->next && memcmp(a->words, b->words, sizeof(a->words)) == 0;
@@ -357,16 +408,20 @@ static const struct np_torch_rng *state_at(const struct np_dealer *dealer, uint6
                : &dealer->rngs[0];
 }
 
+static int wrong_state(size_t bytes, struct np_err *err)
+{
+    return np_err_set(err, -EINVAL,
+        "the state of the generator has %zu bytes, or another form than torch 1.8 to 2.15 give it",
+        bytes);
+}
+
 static int take_state(struct np_dealer *dealer, const void *state, size_t bytes, struct np_err *err)
 {
     const uint64_t taken = nr_taken(dealer);
     struct np_torch_rng now;
 
     if (!np_torch_read(&now, state, bytes))
-        return np_err_set(err, -EINVAL,
-            "the state of the generator has %zu bytes, or another form than torch 1.8 to 2.15 give "
-            "it",
-            bytes);
+        return wrong_state(bytes, err);
     if (dealer->seeded && same(&now, state_at(dealer, taken))) {
         if (++dealer->nr_agreed >= AGREE && dealer->ahead < dealer->nr_batches) {
             dealer->ahead =
@@ -376,7 +431,7 @@ static int take_state(struct np_dealer *dealer, const void *state, size_t bytes,
         return 0;
     }
     if (dealer->nr_dealt > taken) { /* a guess was wrong: the program draws, too */
-        drop(dealer, taken, 0);
+        drop(dealer, taken);
         dealer->ahead = 1;
         dealer->nr_agreed = 0;
     }
@@ -394,7 +449,7 @@ int nnp_deal_state(struct nnp_loader *loader, const void *state, size_t bytes)
     if (np_lib_is_foreign(loader))
         return -ECHILD;
     pthread_mutex_lock(&loader->lock);
-    if (!dealer || !dealer->rngs || dealer->deal.workers)
+    if (!has_programs_rng(dealer))
         code = np_err_set(&err, -EINVAL, "nnp_deal_state() is for a dealt order without workers");
     else
         code = take_state(dealer, state, bytes, &err);
@@ -406,13 +461,18 @@ int nnp_deal_after(struct nnp_loader *loader, void *state, size_t bytes)
 {
     struct np_dealer *dealer = loader->dealer;
     struct np_torch_rng form;
+    struct np_err err = {0};
+    int code = 0;
 
     if (np_lib_is_foreign(loader))
         return -ECHILD;
-    if (!dealer || !dealer->rngs || dealer->deal.workers || !np_torch_read(&form, state, bytes))
-        return -EINVAL;
     pthread_mutex_lock(&loader->lock);
-    np_torch_write(state_at(dealer, nr_taken(dealer)), state);
+    if (!has_programs_rng(dealer) || !dealer->seeded)
+        code = np_err_set(&err, -EINVAL, "nnp_deal_after() follows nnp_deal_state()");
+    else if (!np_torch_read(&form, state, bytes))
+        code = wrong_state(bytes, &err);
+    else
+        np_torch_write(state_at(dealer, nr_taken(dealer)), state);
     pthread_mutex_unlock(&loader->lock);
-    return 0;
+    return code < 0 ? np_lib_fail(loader, &err) : 0;
 }

@@ -41,6 +41,7 @@ int np_lib_format(struct nnp_loader *loader, const float *values, struct np_err 
     const struct np_row_format *format = &loader->shape.format;
     const struct np_format_table *used = NULL;
     struct np_format_table table;
+    struct np_formatter *formatter;
 
     if (format->type == NP_ROW_U8 && !format->planar)
         return 0;
@@ -52,7 +53,10 @@ int np_lib_format(struct nnp_loader *loader, const float *values, struct np_err 
         used = &table;
     if (loader->plugin)
         return make_words(loader, used, err);
+    formatter = np_formatter_new(&loader->shape, used, err);
+    if (!formatter)
+        return -ENOMEM;
     np_formatter_free(loader->formatter);
-    loader->formatter = np_formatter_new(&loader->shape, used, err);
-    return loader->formatter ? 0 : -ENOMEM;
+    loader->formatter = formatter;
+    return 0;
 }

@@ -225,6 +225,7 @@ struct nnp_batch *np_store_take(struct nnp_store *store, struct np_err *err)
             continue;
         if (!batch->memory.images && new_memory(store, i, err) < 0)
             return NULL;
+        batch->use_error.text[0] = '\0';
         atomic_store_explicit(&batch->nr_owners, 1, memory_order_relaxed);
         atomic_store_explicit(&batch->taken, true, memory_order_relaxed);
         atomic_fetch_add_explicit(&store->nr_users, 1, memory_order_relaxed);

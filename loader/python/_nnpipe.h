@@ -63,8 +63,7 @@ struct np_py_loader {
     bool has_pixels, channels_last;
     Py_buffer pixels; /* has_pixels: the set, until the loader is closed */
     int device, device_id;
-    PyObject *exp, *log;                         /* of nnp_deal() */
-    PyObject *raised, *raised_value, *raised_at; /* by one of them; NULL: nothing */
+    PyObject *exp, *log; /* of nnp_deal() */
 };
 /* Begins a call: the library's loader, which stays until np_py_leave(). */
 struct nnp_loader *np_py_enter(struct np_py_loader *self);
@@ -83,7 +82,7 @@ PyObject *np_py_open_pixels(PyObject *module, PyObject *args, PyObject *kwargs);
 /* Around a call that may ask the program for exp and log: releases the GIL, and takes it again.
  * np_py_ask_end() returns -1 if one of them raised. */
 void np_py_ask_begin(void);
-int np_py_ask_end(struct np_py_loader *self);
+int np_py_ask_end(void);
 /* Methods of the loader. */
 PyObject *np_py_deal(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *np_py_deal_epoch(PyObject *self, PyObject *args, PyObject *kwargs);

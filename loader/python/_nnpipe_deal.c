@@ -1,53 +1,58 @@
 /* Dealt order: the calls that give nnpipe.like() the rows of a torch DataLoader. */
 #include "loader/python/_nnpipe.h"
 
-#include <errno.h>
+#include <math.h>
 
-/* The thread's state while it is in the library without the GIL; the library calls back in the thread
- * that called it. */
-static _Thread_local PyThreadState *waiting;
+/* The thread's call in the library, where it has no GIL; the library calls back in the same thread. */
+static _Thread_local struct {
+    PyThreadState *waiting;
+    PyObject *raised, *value, *at; /* by exp or log; NULL: nothing */
+} call;
 
 void np_py_ask_begin(void)
 {
-    waiting = PyEval_SaveThread();
+    call.waiting = PyEval_SaveThread();
 }
 
-int np_py_ask_end(struct np_py_loader *self)
+int np_py_ask_end(void)
 {
-    PyEval_RestoreThread(waiting);
-    if (!self->raised)
+    PyEval_RestoreThread(call.waiting);
+    if (!call.raised)
         return 0;
-    PyErr_Restore(self->raised, self->raised_value, self->raised_at);
-    self->raised = self->raised_value = self->raised_at = NULL;
+    PyErr_Restore(call.raised, call.value, call.at);
+    call.raised = call.value = call.at = NULL;
     return -1;
 }
 
-/* After one of them has raised, the result does not matter: the call ends with the exception. */
-static float ask(struct np_py_loader *self, PyObject *function, float x)
+/* Not a number: the function has raised, and the library ends the call. */
+static float ask(PyObject *function, float x)
 {
-    double value = 0;
+    double value = NAN;
     PyObject *result;
 
-    PyEval_RestoreThread(waiting);
-    if (!self->raised) {
-        result = PyObject_CallFunction(function, "d", (double)x);
-        value = result ? PyFloat_AsDouble(result) : 0;
-        Py_XDECREF(result);
-        if (PyErr_Occurred())
-            PyErr_Fetch(&self->raised, &self->raised_value, &self->raised_at);
+    if (call.raised)
+        return NAN;
+    PyEval_RestoreThread(call.waiting);
+    result = PyObject_CallFunction(function, "d", (double)x);
+    if (result)
+        value = PyFloat_AsDouble(result);
+    Py_XDECREF(result);
+    if (PyErr_Occurred()) {
+        PyErr_Fetch(&call.raised, &call.value, &call.at);
+        value = NAN;
     }
-    waiting = PyEval_SaveThread();
+    call.waiting = PyEval_SaveThread();
     return (float)value;
 }
 
 static float ask_exp(void *context, float x)
 {
-    return ask(context, ((struct np_py_loader *)context)->exp, x);
+    return ask(((struct np_py_loader *)context)->exp, x);
 }
 
 static float ask_log(void *context, float x)
 {
-    return ask(context, ((struct np_py_loader *)context)->log, x);
+    return ask(((struct np_py_loader *)context)->log, x);
 }
 
 /* The result of a call that has ended with `code`. */
@@ -127,6 +132,7 @@ PyObject *np_py_deal_epoch(PyObject *object, PyObject *args, PyObject *kwargs)
     struct nnp_loader *loader;
     Py_buffer samples;
     int continues = 0, code;
+    bool raised;
 
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*|KpK:deal_epoch", names, &samples, &base_seed,
             &continues, &nr_skipped))
@@ -143,14 +149,15 @@ PyObject *np_py_deal_epoch(PyObject *object, PyObject *args, PyObject *kwargs)
     np_py_ask_begin();
     code = nnp_deal_epoch(
         loader, samples.buf, (uint64_t)samples.len / 8, base_seed, continues, nr_skipped);
-    if (np_py_ask_end(self) < 0) {
-        np_py_leave(self);
-        PyBuffer_Release(&samples);
-        return NULL;
-    }
+    raised = np_py_ask_end() < 0;
     PyBuffer_Release(&samples);
-    return left(self, code);
+    if (!raised)
+        return left(self, code);
+    np_py_leave(self);
+    return NULL;
 }
+
+/* --- the program's generator -------------------------------------------------------------------- */
 
 PyObject *np_py_deal_state(PyObject *object, PyObject *state)
 {
@@ -166,13 +173,9 @@ PyObject *np_py_deal_state(PyObject *object, PyObject *state)
         PyBuffer_Release(&buffer);
         return NULL;
     }
-    np_py_ask_begin(); /* a guess that is taken back may draw again */
+    Py_BEGIN_ALLOW_THREADS;
     code = nnp_deal_state(loader, buffer.buf, (size_t)buffer.len);
-    if (np_py_ask_end(self) < 0) {
-        np_py_leave(self);
-        PyBuffer_Release(&buffer);
-        return NULL;
-    }
+    Py_END_ALLOW_THREADS;
     PyBuffer_Release(&buffer);
     return left(self, code);
 }
@@ -195,9 +198,5 @@ PyObject *np_py_deal_after(PyObject *object, PyObject *state)
     code = nnp_deal_after(loader, buffer.buf, (size_t)buffer.len);
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&buffer);
-    if (code < 0) {
-        np_py_leave(self);
-        return np_py_raise(object, code, "deal_after(): expected a state of torch's generator");
-    }
     return left(self, code);
 }

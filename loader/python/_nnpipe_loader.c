@@ -110,9 +110,6 @@ static int traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->exp);
     Py_VISIT(self->log);
-    Py_VISIT(self->raised);
-    Py_VISIT(self->raised_value);
-    Py_VISIT(self->raised_at);
     return 0;
 }
 
@@ -122,9 +119,6 @@ static int clear(PyObject *object)
 
     Py_CLEAR(self->exp);
     Py_CLEAR(self->log);
-    Py_CLEAR(self->raised);
-    Py_CLEAR(self->raised_value);
-    Py_CLEAR(self->raised_at);
     return 0;
 }
 
@@ -166,7 +160,7 @@ static int next_slice(struct np_py_loader *self, int timeout_ms, PyObject **ret_
         return -1;
     np_py_ask_begin();
     code = nnp_next(loader, timeout_ms, &batch);
-    if (np_py_ask_end(self) < 0 || self->closing) {
+    if (np_py_ask_end() < 0 || self->closing) {
         if (code > 0)
             nnp_batch_release(batch);
         if (!PyErr_Occurred())
@@ -188,13 +182,15 @@ static PyObject *next(PyObject *object, PyObject *args)
     struct np_py_loader *self = loader_of(object);
     PyObject *batch = NULL;
     double timeout = -1;
+    bool ends;
     int64_t until_ms;
 
     if (!PyArg_ParseTuple(args, "|d:next", &timeout))
         return NULL;
-    until_ms = timeout < 0 || timeout > 1e9 ? INT64_MAX : now_ms() + (int64_t)(timeout * 1e3);
+    ends = timeout >= 0 && timeout <= 1e9;
+    until_ms = ends ? now_ms() + (int64_t)(timeout * 1e3) : 0;
     for (;;) {
-        const int64_t left_ms = timeout < 0 ? SLICE_MS : until_ms - now_ms();
+        const int64_t left_ms = ends ? until_ms - now_ms() : SLICE_MS;
         const int wait_ms = left_ms > SLICE_MS ? SLICE_MS : left_ms > 0 ? (int)left_ms : 0;
         const int code = next_slice(self, wait_ms, &batch);
 
@@ -204,7 +200,7 @@ static PyObject *next(PyObject *object, PyObject *args)
             return batch;
         if (PyErr_CheckSignals() < 0)
             return NULL;
-        if (timeout >= 0 && left_ms <= SLICE_MS) {
+        if (ends && left_ms <= SLICE_MS) {
             PyErr_SetString(PyExc_TimeoutError, "no batch was ready within the timeout");
             return NULL;
         }

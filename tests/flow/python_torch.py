@@ -116,32 +116,45 @@ with test("python: threads that share an iterator of like() get each batch once,
             equal((errors, sorted(got)), ([], list(range(23))), "errors, and labels")
         like.close()
 
-with test("python: an exception of torch's exp() or log() in a dealt order ends the call, and the next one goes on"):
+with test("python: an exception of torch's exp() or log() in a dealt order ends the call, and no batch differs"):
     pixels = bytes(range(256)) * 12 * 4
     pixels = torch.frombuffer(bytearray(pixels), dtype=torch.uint8).view(4, 32, 32, 3).numpy()
     generator = torch.Generator()
     generator.manual_seed(1)
     probes = array.array("f", [torch.empty(1).uniform_(0.08, 1.0, generator=generator).item() for _ in range(256)])
-    fails = [True]
 
     def log(x):
-        if fails[0]:
-            raise ArithmeticError("mine")
         return torch.log(torch.tensor([x, x]))[0].item()
 
-    text = "loader: {batch: 2, augment: [{random_resized_crop: 8}]}"
-    loader = _nnpipe.open_pixels(text, None, ["order=dealt"], pixels, array.array("q", range(4)))
-    loader.deal(1, 2, lambda x: torch.exp(torch.tensor([x])).item(), log, probes)
-    loader.deal_epoch(array.array("q", range(4)), 1)
-    try:
-        loader.next()
-        expect(False, "nothing was raised")
-    except ArithmeticError as error:
-        equal(str(error), "mine", "the exception")
-    fails[0] = False
-    loader.deal_epoch(array.array("q", range(4)), 1)
-    equal([batch.rows for batch in iter(loader.next, None)], [2, 2], "batches of the next epoch")
-    del loader
+    def run(log):
+        """The bytes of two epochs, and the exceptions between them."""
+        text = "loader: {batch: 2, augment: [{random_resized_crop: 8}]}"
+        loader = _nnpipe.open_pixels(text, None, ["order=dealt"], pixels, array.array("q", range(4)))
+        loader.deal(1, 2, lambda x: torch.exp(torch.tensor([x])).item(), log, probes)
+        batches, errors = [], []
+        for epoch in range(2):
+            loader.deal_epoch(array.array("q", [0, 1, 2, 3, 3, 2, 1, 0]), epoch)
+            batch = 0
+            while batch is not None:
+                try:
+                    batch = loader.next()
+                    batches.append(batch and bytes(batch.images))
+                except ArithmeticError as error:
+                    errors.append(str(error))
+        return batches, errors
+
+    calls = []
+
+    def fails(x):
+        calls.append(x)
+        if len(calls) % 2:
+            raise ArithmeticError("mine")
+        return log(x)
+
+    wanted, errors = run(log)
+    equal((len(wanted), errors), (10, []), "batches, without an exception")
+    equal(run(fails), (wanted, ["mine"] * (len(calls) // 2)), "batches and exceptions")
+    expect(len(calls) > 2, calls)
     gc.collect()
 
 sys.exit(api.failed > 0)

@@ -211,6 +211,70 @@ Test(lib_deal, a_broken_epoch_skips_what_workers_had_drawn, .init = make, .fini 
     nnp_close(whole);
 }
 
+/* Functions of the program that fail at every other call. */
+struct moody {
+    int nr_logs, nr_exps;
+};
+
+static float moody_exp(void *context, float x)
+{
+    return ((struct moody *)context)->nr_exps++ % 2 ? expf(x) : NAN;
+}
+
+static float moody_log(void *context, float x)
+{
+    return ((struct moody *)context)->nr_logs++ % 2 ? logf(x) : NAN;
+}
+
+/* Takes a batch; each failure of the two must be an error that changes nothing. */
+static uint64_t take_moody(struct nnp_loader *loader, const struct moody *moody)
+{
+    struct nnp_batch *batch = NULL;
+    uint64_t epoch, number, before;
+    int code;
+
+    nnp_position(loader, &epoch, &before);
+    for (;;) {
+        const int nr_asked = moody->nr_logs + moody->nr_exps;
+
+        code = nnp_next(loader, -1, &batch);
+        if (code != -ECANCELED)
+            break;
+        cr_expect_str_eq(made_error(loader), "the program's exp() or log() failed");
+        cr_expect(moody->nr_logs + moody->nr_exps > nr_asked);
+        nnp_position(loader, &epoch, &number);
+        cr_expect_eq(number, before);
+    }
+    cr_assert_eq(code, 1, "%d: %s", code, made_error(loader));
+    const uint64_t sum = made_digest(loader, batch);
+    nnp_batch_release(batch);
+    return sum;
+}
+
+Test(lib_deal, where_exp_or_log_of_the_program_fails_the_call_can_be_repeated, .init = make,
+    .fini = clear, .timeout = 60)
+{
+    struct nnp_loader *loader = undealt(NULL), *other = dealt(2);
+    float probes[NNP_DEAL_PROBES];
+    struct nnp_deal deal = deal_of(2, probes);
+    struct moody moody = {0};
+
+    deal.exp = moody_exp;
+    deal.log = moody_log;
+    deal.context = &moody;
+    cr_assert_eq(nnp_deal(loader, &deal), 0);
+    for (int i = 0; i < 200 && moody.nr_exps < 2; i++) {
+        begin(loader, i, 3 * N, (uint64_t)i, false, 0);
+        begin(other, i, 3 * N, (uint64_t)i, false, 0);
+        for (int k = 0; k < 3 * N / ROWS; k++)
+            cr_expect_eq(
+                take_moody(loader, &moody), made_next_digest(other), "epoch %d, batch %d", i, k);
+    }
+    cr_expect(moody.nr_logs >= 2 && moody.nr_exps >= 2, "%d, %d", moody.nr_logs, moody.nr_exps);
+    nnp_close(loader);
+    nnp_close(other);
+}
+
 /* --- the program's own generator ------------------------------------------------------------------- */
 
 static void state_of(uint64_t seed, uint8_t state[NP_TORCH_STATE_BYTES])
@@ -287,6 +351,8 @@ Test(lib_deal, without_workers_a_state_must_be_given_first, .init = make, .fini 
     cr_expect_eq(nnp_next(loader, -1, &batch), -EINVAL);
     cr_expect_str_eq(made_error(loader), "nnp_deal_state() must be called first");
     state_of(4, state);
+    cr_expect_eq(nnp_deal_after(loader, state, sizeof(state)), -EINVAL);
+    cr_expect_str_eq(made_error(loader), "nnp_deal_after() follows nnp_deal_state()");
     cr_expect_eq(nnp_deal_state(loader, state, 10), -EINVAL);
     memset(state + 8, 0xff, 4);
     cr_expect_eq(nnp_deal_state(loader, state, sizeof(state)), -EINVAL);
@@ -315,6 +381,24 @@ Test(
     cr_expect_eq(nnp_next(loader, -1, &batch), -EINVAL);
     cr_expect_eq(nnp_seek(loader, 0, 0), -EINVAL);
     nnp_close(loader);
+}
+
+/* Persistent workers that had drawn the whole epoch: a refused one must not use up what is left of it. */
+Test(lib_deal, an_epoch_that_is_refused_leaves_the_present_one_as_it_is, .init = make,
+    .fini = clear, .timeout = 60)
+{
+    struct nnp_loader *loader = dealt(2), *other = dealt(2);
+    static const int64_t wrong[1] = {N};
+
+    begin(loader, 0, 2 * N, 5, false, 0);
+    begin(other, 0, 2 * N, 5, false, 0);
+    cr_expect_eq(made_next_digest(loader), made_next_digest(other));
+    cr_expect_eq(nnp_deal_epoch(loader, wrong, 1, 0, 1, 100), -EINVAL);
+    for (int k = 1; k < 2 * N / ROWS; k++)
+        cr_expect_eq(made_next_digest(loader), made_next_digest(other), "batch %d", k);
+    end(loader);
+    nnp_close(loader);
+    nnp_close(other);
 }
 
 Test(lib_deal, wrong_calls_are_refused, .init = make, .fini = clear, .timeout = 60)
