@@ -64,6 +64,14 @@ static PyObject *add_exception(PyObject *module, const char *name, const char *d
     return type;
 }
 
+/* No call of Python's while an exception is set. */
+static bool add_types(PyObject *module, struct np_py_state *state)
+{
+    return (state->loader_type = add_type(module, &np_py_loader_spec)) &&
+           (state->batch_type = add_type(module, &np_py_batch_spec)) &&
+           (state->array_type = add_type(module, &np_py_array_spec));
+}
+
 static int begin(PyObject *module)
 {
     struct np_py_state *state = PyModule_GetState(module);
@@ -74,14 +82,12 @@ static int begin(PyObject *module)
         "torch\n"
         "images.clone(), in NumPy images.copy()), or open the loader with a larger `held`.",
         PyExc_BufferError);
+    if (!state->held_error)
+        return -1;
     state->data_error = add_exception(module, "nnpipe.DataError",
         "More samples are bad than the config's policy (loader.bad_samples) allows.",
         PyExc_RuntimeError);
-    state->loader_type = add_type(module, &np_py_loader_spec);
-    state->batch_type = add_type(module, &np_py_batch_spec);
-    state->array_type = add_type(module, &np_py_array_spec);
-    if (!state->held_error || !state->data_error || !state->loader_type || !state->batch_type ||
-        !state->array_type)
+    if (!state->data_error || !add_types(module, state))
         return -1;
     return PyModule_AddStringConstant(module, "version", nnp_version());
 }

@@ -193,7 +193,7 @@ PyObject *np_py_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
     struct np_py_array *self = (struct np_py_array *)(void *)object;
     PyObject *stream = Py_None, *max_version = Py_None, *device = Py_None, *copy = Py_None;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, copies;
 
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "|$OOOO:__dlpack__", names, &stream, &max_version, &device, &copy) ||
@@ -202,7 +202,10 @@ PyObject *np_py_array_dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
     if (max_version != Py_None &&
         parse_pair(max_version, "max_version: expected (major, minor)", &major, &minor) < 0)
         return NULL;
-    if (copy == Py_True) {
+    copies = PyObject_IsTrue(copy); /* None: where it must be */
+    if (copies < 0)
+        return NULL;
+    if (copies) {
         PyErr_SetString(PyExc_BufferError, "nnpipe gives its memory without a copy: copy=True");
         return NULL;
     }

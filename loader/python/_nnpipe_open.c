@@ -64,14 +64,14 @@ static struct np_py_loader *new_loader(PyObject *module, const struct opening *o
     return self;
 }
 
-/* The device of the images, as the options say. */
+/* The device of the images, as the last such option says. */
 static void set_device(struct np_py_loader *self, const struct texts *options)
 {
     for (Py_ssize_t i = 0; i < options->nr_items; i++)
-        if (strncmp(options->items[i], "device=cuda", strlen("device=cuda")) == 0) {
+        if (strncmp(options->items[i], "device=", strlen("device=")) == 0) {
             const char *colon = strchr(options->items[i], ':');
 
-            self->device = NP_PY_CUDA;
+            self->device = strstr(options->items[i], "=cuda") ? NP_PY_CUDA : NP_PY_CPU;
             self->device_id = colon ? atoi(colon + 1) : 0;
         }
 }
