@@ -10,7 +10,9 @@ ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 NNPIPE=${NNPIPE:-$ROOT/nnpipe}
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/nnpipe-test.XXXXXX")
 trap 'unmount_faulty; rm -rf "$TMP"' EXIT
-export XDG_CACHE_HOME="$TMP/cache"
+# No test writes into the folders of the user who runs it, or meets the user's own runs there.
+export XDG_CACHE_HOME="$TMP/cache" XDG_RUNTIME_DIR="$TMP/user"
+mkdir -m 700 "$XDG_RUNTIME_DIR"
 export NNPIPE_PROFILE_STRICT=1 # a profile whose figures contradict each other ends the program
 OUT=$TMP/out.txt
 T_STEPS=$TMP/steps.txt

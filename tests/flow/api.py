@@ -23,6 +23,16 @@ METHODS = ("get", "post", "patch", "delete", "put", "head", "options")
 failed = 0
 
 
+def own_folders():
+    """Gives the programs of this test a cache and a folder for sockets of their own, as tests/lib.sh does."""
+    folder, owner = tempfile.mkdtemp(prefix="nnpipe-own.", dir=os.environ.get("TMPDIR", "/tmp")), os.getpid()
+    os.environ.update(XDG_CACHE_HOME=folder + "/cache", XDG_RUNTIME_DIR=folder)
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+
+
+own_folders()
+
+
 def ok(what):
     print("ok - " + what, flush=True)
 
