@@ -29,7 +29,7 @@ struct disk {
     int nr_files;
     struct content now[MAX_FILES];
     struct call *calls;
-    int nr_calls, room, nr_syncs, skip_sync;
+    int nr_calls, room, nr_syncs, skip_sync, skipped_at;
     bool keeps; /* calls */
 };
 static struct disk disk;
@@ -236,6 +236,8 @@ static int f_sync(sqlite3_file *file, int flags)
     (void)flags;
     if (disk.keeps && ++disk.nr_syncs != disk.skip_sync)
         keep((struct call){.kind = SYNC, .file = ((struct file *)file)->index}, NULL);
+    else if (disk.keeps)
+        disk.skipped_at = disk.nr_calls;
     return SQLITE_OK;
 }
 
@@ -404,4 +406,9 @@ int made_disk_calls(void)
 int made_disk_syncs(void)
 {
     return disk.nr_syncs;
+}
+
+int made_disk_skipped_at(void)
+{
+    return disk.skipped_at;
 }

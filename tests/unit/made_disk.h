@@ -20,6 +20,7 @@ enum made_cut {
 void made_disk_new(int skip_sync);
 int made_disk_calls(void); /* writes, truncations, deletions, syncs so far */
 int made_disk_syncs(void);
+int made_disk_skipped_at(void); /* the calls before the sync that did nothing; 0: there was none */
 /* Sets the disk to its state after a power cut that follows so many calls; later changes are not
  * recorded. */
 void made_disk_cut(int nr_calls, enum made_cut cut, uint64_t seed);
