@@ -95,10 +95,12 @@ def _kind(as_: str | None, dtype: str, device: str) -> str:
     return "numpy"
 
 
-def _converter(kind: str) -> Callable[[Any], Any]:
+def _converter(kind: str, device: str) -> Callable[[Any], Any]:
     """What makes a tensor or an array of one of ours, without a copy."""
     if kind == "torch":
         import torch
+        if device == "cpu":  # no stream to agree on: half the time
+            return lambda array: torch.from_dlpack(array.__dlpack__())
         return torch.from_dlpack
     if kind == "numpy":
         import numpy
@@ -131,13 +133,18 @@ class _Epoch(Iterator[tuple[Any, Any]]):
         return self
 
     def __next__(self) -> tuple[Any, Any]:
-        self._loader._own()  # a child of fork() may have the lock of a thread that it lacks
+        loader = self._loader
+        core = loader._own()  # a child of fork() may have the lock of a thread that it lacks
         with self._lock:
-            pair = None if self._done else self._loader._next(self._number)
-            if pair is None:
+            batch = None
+            if not self._done:
+                loader._check(self._number)
+                batch = core.next()
+            if batch is None:
                 self._done = True
                 raise StopIteration
-            return pair
+            convert = loader._converted
+            return convert(batch.images), convert(batch.labels)
 
 
 class Loader:
@@ -195,7 +202,7 @@ class Loader:
         options["layout"] = "nchw" if arguments["layout"] == "nchw" else "nhwc"
         options["drop_last"] = "yes" if arguments["drop_last"] else "no"
         self._config, self._folder, self._arguments = text, folder, arguments
-        self._converted = _converter(arguments["as_"])
+        self._converted = _converter(arguments["as_"], arguments["device"])
         self._pid = os.getpid()
         self._number = 0  # of the present iteration
         self._stays = False  # the next iteration begins at the position
@@ -231,13 +238,10 @@ class Loader:
         self._number += 1
         return _Epoch(self, self._number)
 
-    def _next(self, number: int) -> tuple[Any, Any] | None:
-        core = self._own()
+    def _check(self, number: int) -> None:
         if number != self._number:
             raise RuntimeError("another iteration of this loader has begun, or its position was set: open one Loader "
                                "for each of two loops that run side by side")
-        batch = core.next()
-        return None if batch is None else (self._converted(batch.images), self._converted(batch.labels))
 
     def __len__(self) -> int:
         """Batches of an epoch of this rank."""
