@@ -1,5 +1,5 @@
 /* One arena, filled from its start, and a word for each sample: its offset in the arena. Any reader
- * thread writes; storing the word publishes the sample. */
+ * thread writes; storing the word publishes the sample, also to other processes. */
 #include "loader/cache.h"
 
 #include <assert.h>
@@ -7,31 +7,32 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/cache_memory.h"
+#include "loader/cache_peers.h"
+#include "loader/share/memfd.h"
 
-#define ENTRY_ALIGN 16
-#define EXPECTED    1024 /* bytes to prefetch: the rest of an entry is read in order */
+#define EXPECTED 1024 /* bytes to prefetch: the rest of an entry is read in order */
 
-/* A sample's word: EMPTY: not cached; TAKEN: a thread is writing it, or the arena was full; else
- * its entry's offset in the arena plus FIRST. */
-enum { EMPTY = 0, TAKEN = 1, FIRST = 16 };
-
-struct entry {
-    uint32_t bytes;
-    int32_t width, height;
-    int16_t channels;
-    bool mirrored; /* only the thread of np_cache_mirror() */
-    _Alignas(ENTRY_ALIGN) uint8_t data[];
-};
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 struct np_cache {
-    uint8_t *arena; /* set once */
+    uint8_t *arena; /* set once, as all up to spare_bytes */
     uint64_t cap_bytes;
     int nr_sets;
     uint64_t nr_samples[2];
-    uint64_t *words[2]; /* atomic: (nr_samples) */
-    uint64_t used;      /* atomic */
+    uint64_t *words[2];           /* atomic: (nr_samples) */
+    struct np_cache_head *shared; /* the memfd, with words and arena; NULL: it is not shared */
+    int fd;
+    struct np_cache_peers *peers;
+    uint64_t spare_bytes; /* with so little memory left, nothing is claimed */
+
+    uint64_t used;    /* atomic, as the next */
+    uint64_t decoded; /* only if shared */
 };
 
 int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
@@ -62,28 +63,121 @@ int np_cache_new(uint64_t cap_bytes, int nr_sets, const uint64_t *nr_samples,
     return 0;
 }
 
-void np_cache_free(struct np_cache *cache)
+static uint64_t shared_bytes(const struct np_cache *cache)
 {
-    if (!cache)
-        return;
+    return np_cache_arena_at(cache->nr_samples, cache->nr_sets) + cache->cap_bytes;
+}
+
+static void free_private(struct np_cache *cache)
+{
     if (cache->arena)
         munmap(cache->arena, cache->cap_bytes ? cache->cap_bytes : 1);
     for (int s = 0; s < cache->nr_sets; s++)
         np_free(cache->words[s]);
+}
+
+void np_cache_free(struct np_cache *cache)
+{
+    if (!cache)
+        return;
+    np_cache_peers_close(cache->peers);
+    if (cache->shared) {
+        munmap(cache->shared, shared_bytes(cache));
+        close(cache->fd);
+    } else {
+        free_private(cache);
+    }
     np_free(cache);
 }
+
+/* --- sharing -------------------------------------------------------------------------------- */
+
+/* Gives these bytes their pages: together they take a fraction of the time of one fault each, and
+ * where no memory is left this is an error, and no signal at the first use. */
+static int populate(uint8_t *at, uint64_t bytes, struct np_err *err)
+{
+    const uintptr_t page = (uintptr_t)at & (NP_CACHE_PAGE - 1);
+
+    if (madvise(at - page, bytes + page, MADV_POPULATE_WRITE) == 0)
+        return 0;
+    return np_err_set(err, -errno, "no memory that can be shared: %s", strerror(errno));
+}
+
+int np_cache_share(
+    struct np_cache *cache, const struct np_cache_sharing *sharing, struct np_err *err)
+{
+    const uint64_t arena_at = np_cache_arena_at(cache->nr_samples, cache->nr_sets);
+    struct np_cache_peers *peers = NULL;
+    void *memory;
+    int fd, code;
+
+    assert(!cache->shared && cache->used == 0);
+    code = np_memfd_new(shared_bytes(cache), &fd, &memory, err);
+    if (code)
+        return code;
+    code = populate(memory, arena_at, err); /* the words */
+    if (!code)
+        code = np_cache_peers_open(sharing, fd, cache->nr_sets, cache->nr_samples, &peers, err);
+    if (code) {
+        munmap(memory, shared_bytes(cache));
+        close(fd);
+        return code;
+    }
+    free_private(cache);
+    cache->shared = memory;
+    cache->fd = fd;
+    cache->peers = peers;
+    cache->spare_bytes = np_cache_entry_bytes(sharing->picture_bytes);
+    cache->arena = (uint8_t *)memory + arena_at;
+    for (int s = 0; s < cache->nr_sets; s++)
+        cache->words[s] = (void *)((uint8_t *)memory + np_cache_words_at(cache->nr_samples, s));
+    madvise(cache->arena, cache->cap_bytes, MADV_HUGEPAGE); /* few systems have them here */
+    return 0;
+}
+
+void np_cache_meet(struct np_cache *cache)
+{
+    if (cache->peers)
+        np_cache_peers_meet(cache->peers);
+}
+
+int np_cache_met(const struct np_cache *cache)
+{
+    return cache->peers ? np_cache_peers_met(cache->peers) : 0;
+}
+
+bool np_cache_awaits(
+    const struct np_cache *cache, int set, uint64_t sample, uint64_t since_ns, uint64_t now_ns)
+{
+    return cache->peers &&
+           __atomic_load_n(&cache->words[set][sample], __ATOMIC_RELAXED) < NP_CACHE_FIRST &&
+           np_cache_peers_await(cache->peers, set, sample, since_ns, now_ns);
+}
+
+struct np_cache_shared np_cache_shared(const struct np_cache *cache)
+{
+    struct np_cache_shared shared = {0};
+
+    if (cache->peers) {
+        shared.decoded = __atomic_load_n(&cache->decoded, __ATOMIC_RELAXED);
+        shared.found = np_cache_peers_found(cache->peers);
+    }
+    return shared;
+}
+
+/* --- samples -------------------------------------------------------------------------------- */
 
 bool np_cache_find(
     const struct np_cache *cache, int set, uint64_t sample, struct np_cached *ret_cached)
 {
     /* Acquire: pairs with the release store of np_cache_put(); the entry is whole. */
     const uint64_t word = __atomic_load_n(&cache->words[set][sample], __ATOMIC_ACQUIRE);
-    const struct entry *entry;
+    const struct np_cache_entry *entry;
 
     assert(sample < cache->nr_samples[set]);
-    if (word < FIRST)
-        return false;
-    entry = (const void *)(cache->arena + (word - FIRST));
+    if (word < NP_CACHE_FIRST)
+        return cache->peers && np_cache_peers_find(cache->peers, set, sample, ret_cached);
+    entry = (const void *)(cache->arena + (word - NP_CACHE_FIRST));
     *ret_cached = (struct np_cached){
         .data = entry->data,
         .bytes = entry->bytes,
@@ -97,19 +191,20 @@ bool np_cache_find(
 void np_cache_expect(const struct np_cache *cache, int set, uint64_t sample)
 {
     const uint64_t word = __atomic_load_n(&cache->words[set][sample], __ATOMIC_RELAXED);
-    const uint8_t *entry = cache->arena + word - FIRST;
+    const uint8_t *entry = cache->arena + word - NP_CACHE_FIRST;
 
-    for (int i = 0; word >= FIRST && i < EXPECTED; i += NP_ALIGN)
+    for (int i = 0; word >= NP_CACHE_FIRST && i < EXPECTED; i += NP_ALIGN)
         __builtin_prefetch(entry + i);
 }
 
 uint64_t np_cache_entry_bytes(uint64_t bytes)
 {
-    return (bytes + sizeof(struct entry) + ENTRY_ALIGN - 1) / ENTRY_ALIGN * ENTRY_ALIGN;
+    return (bytes + sizeof(struct np_cache_entry) + NP_CACHE_ALIGN - 1) / NP_CACHE_ALIGN *
+           NP_CACHE_ALIGN;
 }
 
 /* NULL: the arena is full. */
-static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
+static struct np_cache_entry *take_room(struct np_cache *cache, uint64_t bytes)
 {
     uint64_t used = __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
 
@@ -118,39 +213,62 @@ static struct entry *take_room(struct np_cache *cache, uint64_t bytes)
             return NULL;
     } while (!__atomic_compare_exchange_n(
         &cache->used, &used, used + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    if (cache->shared && populate(cache->arena + used, bytes, NULL) < 0)
+        return NULL;
     return (void *)(cache->arena + used);
 }
 
-bool np_cache_wants(const struct np_cache *cache, int set, uint64_t sample, uint64_t bytes)
+static uint64_t left(const struct np_cache *cache)
 {
+    return cache->cap_bytes - __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
+}
+
+bool np_cache_fits(const struct np_cache *cache, uint64_t bytes)
+{
+    return bytes <= UINT32_MAX && np_cache_entry_bytes(bytes) <= left(cache);
+}
+
+bool np_cache_claim(struct np_cache *cache, int set, uint64_t sample)
+{
+    uint64_t expected = NP_CACHE_EMPTY;
+
     assert(sample < cache->nr_samples[set]);
-    return __atomic_load_n(&cache->words[set][sample], __ATOMIC_RELAXED) == EMPTY &&
-           bytes <= UINT32_MAX &&
-           bytes + sizeof(struct entry) + ENTRY_ALIGN <=
-               cache->cap_bytes - __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
+    if (cache->peers)
+        __atomic_fetch_add(&cache->decoded, 1, __ATOMIC_RELAXED);
+    /* Two readers may have the same sample (one as a replacement): only one of them writes it. */
+    return left(cache) > cache->spare_bytes &&
+           __atomic_compare_exchange_n(&cache->words[set][sample], &expected, NP_CACHE_TAKEN, false,
+               __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+static void end_claim(struct np_cache *cache, int set, uint64_t sample, uint64_t word)
+{
+    /* Release: pairs with the acquire load of np_cache_find(). */
+    __atomic_store_n(&cache->words[set][sample], word, __ATOMIC_RELEASE);
+    if (cache->shared)
+        __atomic_fetch_add(&cache->shared->beats, 1, __ATOMIC_RELAXED);
+}
+
+void np_cache_withdraw(struct np_cache *cache, int set, uint64_t sample)
+{
+    end_claim(cache, set, sample, NP_CACHE_EMPTY);
 }
 
 void np_cache_put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached)
 {
-    uint64_t *word = &cache->words[set][sample], expected = EMPTY;
-    struct entry *entry;
+    struct np_cache_entry *entry = take_room(cache, np_cache_entry_bytes(cached->bytes));
 
-    assert(sample < cache->nr_samples[set]);
-    /* Two readers may have the same sample (one as a replacement): only one of them writes it. */
-    if (!__atomic_compare_exchange_n(
-            word, &expected, TAKEN, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (!entry) {
+        np_cache_withdraw(cache, set, sample);
         return;
-    entry = take_room(cache, np_cache_entry_bytes(cached->bytes));
-    if (!entry)
-        return;
+    }
     entry->bytes = cached->bytes;
     entry->width = cached->width;
     entry->height = cached->height;
     entry->channels = (int16_t)cached->channels;
     entry->mirrored = false;
     memcpy(entry->data, cached->data, cached->bytes);
-    /* Release: pairs with the acquire load of np_cache_find(). */
-    __atomic_store_n(word, (uint64_t)((uint8_t *)entry - cache->arena) + FIRST, __ATOMIC_RELEASE);
+    end_claim(cache, set, sample, (uint64_t)((uint8_t *)entry - cache->arena) + NP_CACHE_FIRST);
 }
 
 const uint8_t *np_cache_arena(const struct np_cache *cache)
@@ -165,9 +283,10 @@ uint64_t np_cache_cap(const struct np_cache *cache)
 
 bool np_cache_mirror(struct np_cache *cache, uint64_t offset)
 {
-    struct entry *entry = (void *)(cache->arena + offset - offsetof(struct entry, data));
+    struct np_cache_entry *entry =
+        (void *)(cache->arena + offset - offsetof(struct np_cache_entry, data));
 
-    assert(offset >= offsetof(struct entry, data) &&
+    assert(offset >= offsetof(struct np_cache_entry, data) &&
            offset < __atomic_load_n(&cache->used, __ATOMIC_RELAXED));
     if (entry->mirrored)
         return false;

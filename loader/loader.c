@@ -222,6 +222,27 @@ static int device_bytes(const struct np_loader_config *config, uint64_t memory_b
     return 0;
 }
 
+/* `share: auto` is off where it cannot be; a name must be met. */
+static int settle_sharing(
+    const struct np_loader_config *config, int code, const struct np_err *why, struct np_err *err)
+{
+    if (code == 0 || (code != -ENOMEM && strcmp(config->options->share_name, "auto") == 0))
+        return 0;
+    return np_err_set(err, code, "loader.share: %s", why->text);
+}
+
+static int share_cache(
+    struct np_cache *cache, const struct np_loader_config *config, struct np_err *err)
+{
+    const struct np_cache_sharing sharing = {.hash = config->pictures_key,
+        .wait_ns = (uint64_t)config->options->share_wait_ms * 1000000,
+        .picture_bytes = config->picture_bytes,
+        .channels = config->shape.channels};
+    struct np_err why = {0};
+
+    return settle_sharing(config, np_cache_share(cache, &sharing, &why), &why, err);
+}
+
 static int open_cache(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -252,6 +273,8 @@ static int open_cache(
     nr_samples[1] = one_set ? 0 : np_index_samples(config->eval);
     code = np_cache_new(bytes, one_set ? 1 : 2, nr_samples, &row->cache, err);
     loader->resident = row->resident ? row->cache : NULL;
+    if (!code && kind == NP_CACHE_DECODED && config->pictures_key)
+        code = share_cache(row->cache, config, err);
     return code;
 }
 
@@ -336,7 +359,6 @@ static int open_shared(
     return code;
 }
 
-/* `share: auto` is off where it cannot be; a name must be met. */
 static int start_exchange(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -352,7 +374,6 @@ static int start_exchange(
     };
     struct np_err why = {0};
     struct np_box box;
-    int code;
 
     if (config->share_key == 0 || !options->share || options->stubs || config->sampler.dealt ||
         loader->resident)
@@ -361,10 +382,7 @@ static int start_exchange(
     exchange.memory_bytes = (uint64_t)options->share_bytes < box.memory_bytes / SHARE_OF_MEMORY
                                 ? (uint64_t)options->share_bytes
                                 : box.memory_bytes / SHARE_OF_MEMORY;
-    code = np_exchange_new(&exchange, &shared->exchange, &why);
-    if (code == 0 || (code != -ENOMEM && strcmp(options->share_name, "auto") == 0))
-        return 0;
-    return np_err_set(err, code, "loader.share: %s", why.text);
+    return settle_sharing(config, np_exchange_new(&exchange, &shared->exchange, &why), &why, err);
 }
 
 struct np_exchanged np_loader_exchanged(const struct np_loader *loader)
@@ -374,6 +392,13 @@ struct np_exchanged np_loader_exchanged(const struct np_loader *loader)
     if (loader->config.exchange)
         np_exchange_read(loader->config.exchange, &exchanged);
     return exchanged;
+}
+
+struct np_cache_shared np_loader_cache_shared(const struct np_loader *loader)
+{
+    const struct np_cache *cache = loader->config.row.cache;
+
+    return cache ? np_cache_shared(cache) : (struct np_cache_shared){0};
 }
 
 static int start_readers(struct np_loader *loader, int nr_readers, struct np_err *err)

@@ -25,6 +25,7 @@ struct np_loader_config {
     const struct np_formatter *formatter; /* as np_row_options; borrowed */
     /* np_share_key(): batches are shared as options->share says. 0: they are not. */
     uint64_t share_key;
+    uint64_t pictures_key; /* np_share_pictures_key(): the same for a decoded cache */
 };
 
 /* A running loader. np_loader_start() fills in the values that it chose for `auto`. */
@@ -49,6 +50,9 @@ struct np_loader {
  * (eval may be NULL), the keys of `loader:` that change a row, the name under which jobs share, and
  * `more` of the caller. Takes time for each sample of the sets. 0: the batches cannot be shared. */
 uint64_t np_share_key(const struct np_loader_config *config, uint64_t more);
+/* A hash of all that decoded pictures are a function of; not of how rows are made from them. Takes
+ * time for each sample of the sets. 0: there is no decoded cache that is worth sharing. */
+uint64_t np_share_pictures_key(const struct np_loader_config *config);
 /* Opens the files, allocates the ring and the cache, and starts the readers. */
 int np_loader_start(
     const struct np_loader_config *config, struct np_loader **ret_loader, struct np_err *err);
@@ -78,6 +82,8 @@ const char *np_loader_flush(struct np_loader *loader);
 struct np_exchanged np_loader_exchanged(const struct np_loader *loader);
 /* The number of bad samples of the batches taken. The thread that takes them. */
 uint64_t np_loader_nr_bad(const struct np_loader *loader);
+/* Zeros: the cache is not shared. Any thread. */
+struct np_cache_shared np_loader_cache_shared(const struct np_loader *loader);
 /* The next bad sample of the batches taken, in the order of batches and rows; false: none. If the
  * policy ended the run, np_ring_take() has failed with -EBADMSG, and the bad samples of that batch
  * come too. Any thread. */

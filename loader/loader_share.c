@@ -1,4 +1,4 @@
-/* What jobs must have in common to share batches. One thread. */
+/* What jobs must have in common to share batches, or decoded pictures. One thread. */
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -8,6 +8,10 @@
 #include "loader/base/version.h"
 #include "loader/base/yaml.h"
 #include "loader/loader.h"
+
+/* Below this mean size of a picture's pixels the cache is not shared: shared memory has no huge pages
+ * on most systems, and looking up its small pages would take more time than sharing saves. */
+#define MIN_PICTURE_BYTES (32u << 10)
 
 /* The keys of `loader:` that change no row; the sampler's options and the shape have the rest of
  * what is not in the text. */
@@ -75,5 +79,24 @@ uint64_t np_share_key(const struct np_loader_config *config, uint64_t more)
     hash = keys_hash(options, text_hash(options->share_name, hash));
     hash = set_hash(config->train, config->train_labels, hash);
     hash = set_hash(config->eval, config->eval_labels, hash);
+    return hash ? hash : 1;
+}
+
+uint64_t np_share_pictures_key(const struct np_loader_config *config)
+{
+    const struct np_loader_options *options = config->options;
+    const struct np_index *sets[] = {config->train, config->eval};
+    const int64_t pixels[] = {options->channels, options->pixels, options->max_pixels};
+    uint64_t hash = text_hash(options->share_name, text_hash(NP_VERSION, 0));
+
+    if (!options->share || options->stubs || config->picture_bytes < MIN_PICTURE_BYTES ||
+        (options->cache != NP_CACHE_DECODED && options->cache != NP_CACHE_AUTO))
+        return 0;
+    for (int s = 0; s < 2; s++) {
+        if (sets[s] && (sets[s]->memory || sets[s]->raw.kind != NP_RAW_NONE))
+            return 0;
+        hash = set_hash(sets[s], NULL, hash);
+    }
+    hash = XXH3_64bits_withSeed(pixels, sizeof(pixels), hash);
     return hash ? hash : 1;
 }

@@ -120,6 +120,7 @@ static int settle(struct np_reader *reader, struct np_job *job, int outcome)
 {
     int code;
 
+    np_row_end(reader->maker, &job->making);
     if (outcome == 0)
         commit(reader, job, true);
     if (outcome != -EBADMSG)
@@ -182,66 +183,17 @@ static int finish(struct np_reader *reader, struct np_job *job)
 
 /* --- the loop ------------------------------------------------------------------------------- */
 
-static int nr_begun(const struct np_reader *reader)
-{
-    return reader->config->depth - reader->nr_free;
-}
-
-/* Takes tickets ahead. Returns their number; 0: the run ends; -EAGAIN: there are none now, and
- * reads are in flight. */
-static int take_tickets(struct np_reader *reader)
-{
-    const struct np_reader_config *config = reader->config;
-
-    if (config->exchange)
-        return np_exchange_next(
-            config->exchange, reader->ahead, config->ahead, nr_begun(reader) == 0, reader->block);
-    return np_sampler_next(config->sampler, reader->ahead, config->ahead);
-}
-
-/* The next ticket; NULL: the run ends, or take_tickets() has none now. */
-static const struct np_ticket *next_ticket(struct np_reader *reader)
-{
-    if (reader->next_ahead == reader->nr_ahead) {
-        const int n = take_tickets(reader);
-
-        reader->ended |= n == 0;
-        reader->next_ahead = 0;
-        reader->nr_ahead = n > 0 ? n : 0;
-        for (int i = 0; i < reader->nr_ahead; i++)
-            np_row_expect(reader->maker, &reader->ahead[i]);
-    }
-    return reader->nr_ahead > 0 ? &reader->ahead[reader->next_ahead] : NULL;
-}
-
-/* The slot of the ticket. NULL: the ring was stopped, or (with reads in flight) the slot is not
- * free yet. */
-static struct np_batch *claim(struct np_reader *reader, const struct np_ticket *ticket)
-{
-    struct np_batch *batch = np_ring_try_claim(reader->config->ring, ticket->seq);
-
-    if (batch || nr_begun(reader) > 0)
-        return batch;
-    np_stat_about(reader->block, ticket->seq, ticket->row);
-    batch = np_ring_claim(reader->config->ring, ticket->seq, reader->block);
-    reader->ended |= !batch;
-    return batch;
-}
-
-/* The next ticket with its slot. NULL: the run ends or stops, or (with reads in flight) there is no
- * free slot. */
+/* The next job. NULL: the run ends or stops, or (with reads in flight) there is none now. */
 static struct np_job *next_job(struct np_reader *reader)
 {
-    const struct np_ticket *ticket = reader->ended ? NULL : next_ticket(reader);
-    struct np_batch *batch = ticket ? claim(reader, ticket) : NULL;
+    struct np_batch *batch;
+    const struct np_ticket *ticket = np_reader_ticket(reader, &batch);
     struct np_job *job;
 
-    if (!batch)
+    if (!ticket)
         return NULL;
-    reader->next_ahead++;
     job = reader->free_jobs[--reader->nr_free];
     job->ticket = *ticket;
-    np_sampler_deal(reader->config->sampler, &job->ticket);
     job->batch = batch;
     job->making.sample = job->ticket.sample;
     np_stat_about(reader->block, job->ticket.seq, (int)job->ticket.row);
@@ -306,7 +258,7 @@ static int read_run(struct np_reader *reader)
 
     while (!code && !np_ring_stopped(reader->config->ring)) {
         code = fill(reader);
-        if (code || nr_begun(reader) == 0)
+        if (code || np_reader_begun(reader) == 0)
             break;
         code = finish(reader, reap(reader));
     }

@@ -58,6 +58,15 @@ static inline const struct np_set *np_reader_set(
     return &reader->config->row.sets[job->ticket.kind];
 }
 
+static inline int np_reader_begun(const struct np_reader *reader)
+{
+    return reader->config->depth - reader->nr_free;
+}
+
+/* The ticket to work on next, and its slot; valid until the next call. Waits only while no job is
+ * begun. NULL: the run ends or stops, or (with jobs begun) there is none now. reader_tickets.c */
+const struct np_ticket *np_reader_ticket(struct np_reader *reader, struct np_batch **ret_batch);
+
 /* Begins to read the sample of job->making. 1: its read is in flight; 0: it needs none; else
  * reader->why has the cause: -EBADMSG: the sample is bad; -EIO; -ENOMEM. */
 int np_reading_start(struct np_reader *reader, struct np_job *job);

@@ -170,7 +170,25 @@ bool np_row_find(struct np_row_maker *maker, struct np_making *making)
     making->cached = (struct np_cached){0};
     making->extent = making->bytes = NULL;
     making->checked = making->has_crc = making->is_part = making->is_loaded = false;
-    return maker->stages->find(maker->context, making);
+    const bool found = maker->stages->find(maker->context, making);
+    making->claimed =
+        maker->options.cache && !making->cached.data &&
+        np_cache_claim(maker->options.cache, set_of(maker, making)->cache_set, making->sample);
+    return found;
+}
+
+void np_row_end(const struct np_row_maker *maker, struct np_making *making)
+{
+    if (making->claimed)
+        np_cache_withdraw(maker->options.cache, set_of(maker, making)->cache_set, making->sample);
+    making->claimed = false;
+}
+
+static void put(
+    const struct np_row_maker *maker, struct np_making *making, const struct np_cached *cached)
+{
+    np_cache_put(maker->options.cache, set_of(maker, making)->cache_set, making->sample, cached);
+    making->claimed = false;
 }
 
 /* --- decompress ----------------------------------------------------------------------------- */
@@ -269,8 +287,7 @@ static bool wants_whole(const struct np_row_maker *maker, const struct np_making
     const uint64_t bytes = (uint64_t)making->about->source_w * (uint64_t)making->about->source_h *
                            (uint64_t)options->shape.channels;
 
-    return options->cache && options->cache_decoded &&
-           np_cache_wants(options->cache, set_of(maker, making)->cache_set, making->sample, bytes);
+    return making->claimed && options->cache_decoded && np_cache_fits(options->cache, bytes);
 }
 
 static struct np_row_picture picture_of(
@@ -413,8 +430,7 @@ int np_row_plan(
 }
 
 /* Puts a picture into the cache if it was decoded whole. */
-static int keep_pixels(
-    struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
+static int keep_pixels(struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
     const struct np_pixels *pixels = &making->pixels;
     const int width = making->about->source_w, height = making->about->source_h;
@@ -432,22 +448,21 @@ static int keep_pixels(
                 maker->dense + (size_t)y * row_bytes, pixels->data + y * pixels->stride, row_bytes);
         cached.data = maker->dense;
     }
-    np_cache_put(maker->options.cache, set_of(maker, making)->cache_set, making->sample, &cached);
+    put(maker, making, &cached);
     return 0;
 }
 
 /* After a sample was decoded: stores its CRC in the index and the sample in the cache. */
-static int keep(struct np_row_maker *maker, const struct np_making *making, struct np_err *err)
+static int keep(struct np_row_maker *maker, struct np_making *making, struct np_err *err)
 {
-    const struct np_set *set = set_of(maker, making);
     const struct np_cached cached = {.data = making->bytes, .bytes = making->nr_bytes};
 
     if (making->has_crc && !making->record->has_crc)
-        np_index_set_crc(set->index, making->source, making->crc);
+        np_index_set_crc(set_of(maker, making)->index, making->source, making->crc);
     if (maker->options.cache_decoded)
         return keep_pixels(maker, making, err);
-    if (maker->options.cache)
-        np_cache_put(maker->options.cache, set->cache_set, making->sample, &cached);
+    if (making->claimed)
+        put(maker, making, &cached);
     return 0;
 }
 

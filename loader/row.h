@@ -57,6 +57,7 @@ struct np_making {
 
     uint64_t source;         /* by find: the sample whose record and extent these are */
     struct np_cached cached; /* by find: the cache's entry; data NULL: none */
+    bool claimed;            /* by np_row_find(): this job may put the sample into the cache */
     uint32_t from, to;       /* by np_row_plan(): the bytes of the record to read */
     bool is_part;            /* from..to is not all of it */
     bool is_loaded;          /* entries are of this picture */
@@ -94,7 +95,8 @@ void np_row_wrap(struct np_row_maker *maker, const struct np_row_stages *stages,
  * into the processor's caches. */
 void np_row_expect(const struct np_row_maker *maker, const struct np_ticket *ticket);
 /* Runs the first stage. If it returns false, the caller plans and reads the extent of the record,
- * and sets making->extent. */
+ * and sets making->extent. Claims what is not in the cache: the caller calls np_row_end() when the
+ * row is made or has failed. */
 bool np_row_find(struct np_row_maker *maker, struct np_making *making);
 /* Sets which bytes of the record the caller must read: all, or, with entries, those that the row
  * needs. buffer: of record->bytes; the caller reads each byte to its place in the record, and
@@ -104,5 +106,6 @@ int np_row_plan(
 /* Runs all later stages. Errors: those of the stages; -EAGAIN: a part of the record was not enough,
  * so the caller sets making->whole, and plans and reads it again. */
 int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_err *err);
+void np_row_end(const struct np_row_maker *maker, struct np_making *making);
 
 #endif

@@ -20,6 +20,8 @@ void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snap
         .missed = seen->missed,
         .made = seen->made,
         .taken = seen->taken,
+        .decoded = seen->decoded,
+        .found = seen->found,
         .stall_ns = account->stall_ns,
         .feed = account->times,
         .ring_ready_ns = np_ring_ready_ns(seen->ring),
@@ -80,6 +82,8 @@ void np_observe_between(const struct np_observed *seen, const struct np_snapshot
         .missed = end->missed - start->missed,
         .made = end->made - start->made,
         .taken = end->taken - start->taken,
+        .decoded = end->decoded - start->decoded,
+        .found = end->found - start->found,
         .nr_readers = seen->knobs->readers,
         .stall_s = (double)(end->stall_ns - start->stall_ns) * 1e-9};
     o->images_per_second = (double)o->images / o->seconds;

@@ -8,7 +8,7 @@
 #include "loader/ring.h"
 
 struct np_snapshot {
-    uint64_t ns, images, steps, entered, missed, made, taken;
+    uint64_t ns, images, steps, entered, missed, made, taken, decoded, found;
     struct np_stat_sum readers, trainer;
     struct np_feed_times feed;
     uint64_t stall_ns, ring_ready_ns;
@@ -27,6 +27,7 @@ struct np_observed {
     uint64_t images, steps;       /* trained so far: images by this process, steps by the run */
     uint64_t entered, missed;     /* np_loader_entered() */
     uint64_t made, taken;         /* np_loader_exchanged(): batches */
+    uint64_t decoded, found;      /* np_loader_cache_shared(): pictures */
 };
 
 void np_observe_now(const struct np_observed *seen, struct np_snapshot *ret_snapshot);

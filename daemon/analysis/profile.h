@@ -34,8 +34,9 @@ struct np_observation {
     double images_per_second;
     struct np_observed_stage stages[NP_NR_STAGES];
     uint64_t entered, missed; /* JPEGs decoded from an entry; JPEGs without one yet */
-    /* Batches made here, and taken from other jobs; zeros: batches are not shared. */
-    uint64_t made, taken;
+    /* Batches made here, and taken from other jobs; images decoded here, and found in the caches of
+     * other jobs. Zeros: they are not shared. */
+    uint64_t made, taken, decoded, found;
     /* Sums over the readers. work + starved + blocked + io_wait = nr_readers * seconds, within
      * 0.5 %. */
     int nr_readers;

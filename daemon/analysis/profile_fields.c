@@ -47,6 +47,8 @@ const struct np_field np_fields_observation[] = {
     FIELD(np_observation, U64, "missed_entries", missed),
     FIELD(np_observation, U64, "made_batches", made),
     FIELD(np_observation, U64, "taken_batches", taken),
+    FIELD(np_observation, U64, "decoded_pictures", decoded),
+    FIELD(np_observation, U64, "found_pictures", found),
     FIELD(np_observation, INT, "readers", nr_readers),
     FIELD(np_observation, REALS, "reader_seconds", reader_s, STATES),
     FIELD(np_observation, REAL, "reader_cpu_seconds", reader_cpu_s),

@@ -51,8 +51,10 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
     config.shape = shape_of(run);
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
-    if (!run->options->probe) /* a measurement makes its own */
+    if (!run->options->probe) { /* a measurement makes its own */
         config.share_key = np_share_key(&config, 0);
+        config.pictures_key = np_share_pictures_key(&config);
+    }
     int code = np_loader_start(&config, &run->loader, err);
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */

@@ -70,6 +70,7 @@ struct np_run {
     struct np_loader *loader;
     struct np_feed *feed;
     struct np_exchanged exchanged; /* of this process, when the loader was stopped */
+    struct np_cache_shared pictures;
     struct np_io io;               /* for files that must survive a power cut */
 
     uint64_t nr_train, nr_eval, nr_steps;
@@ -186,7 +187,7 @@ int np_run_open_model(struct np_run *run, struct np_err *err);
 /* --- run_report.c -------------------------------------------------------------------------- */
 
 void np_run_report_start(struct np_run *run);
-/* Reports how many batches other jobs made, if any, and keeps the numbers. */
+/* Reports how many batches and pictures came from other jobs, if any, and keeps the numbers. */
 void np_run_report_shared(struct np_run *run);
 /* Reads the weights from the device and writes result.json. */
 int np_run_report_done(struct np_run *run, struct np_err *err);

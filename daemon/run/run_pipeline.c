@@ -83,7 +83,9 @@ void np_run_observed(struct np_run *run, struct np_observed *ret_seen)
         .entered = np_loader_entered(run->loader).entered,
         .missed = np_loader_entered(run->loader).missed,
         .made = np_loader_exchanged(run->loader).made,
-        .taken = np_loader_exchanged(run->loader).taken};
+        .taken = np_loader_exchanged(run->loader).taken,
+        .decoded = np_loader_cache_shared(run->loader).decoded,
+        .found = np_loader_cache_shared(run->loader).found};
 }
 
 /* Shares of the stall by stage: their sum is 1, or 0 without a stall. */

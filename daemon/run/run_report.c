@@ -82,12 +82,19 @@ void np_run_report_start(struct np_run *run)
 void np_run_report_shared(struct np_run *run)
 {
     const struct np_exchanged exchanged = np_loader_exchanged(run->loader);
+    const struct np_cache_shared pictures = np_loader_cache_shared(run->loader);
 
     run->exchanged = exchanged;
+    run->pictures = pictures;
     if (exchanged.taken > 0)
         np_run_say(run, "shared: %llu of %llu batches were made by other jobs (loader.share)",
             (unsigned long long)exchanged.taken,
             (unsigned long long)(exchanged.taken + exchanged.made));
+    if (pictures.found > 0)
+        np_run_say(run,
+            "shared: %llu images were found in the caches of other jobs, %llu were decoded here "
+            "(loader.share)",
+            (unsigned long long)pictures.found, (unsigned long long)pictures.decoded);
 }
 
 /* "val loss 0.6931, accuracy 97.80%, test loss ..., "; "" if nothing was evaluated. */
@@ -149,6 +156,8 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         run->total.seconds > 0 ? run->total.stall_seconds / run->total.seconds : 0);
     np_json_int(line, "made_batches", (int64_t)run->exchanged.made);
     np_json_int(line, "taken_batches", (int64_t)run->exchanged.taken);
+    np_json_int(line, "decoded_pictures", (int64_t)run->pictures.decoded);
+    np_json_int(line, "found_pictures", (int64_t)run->pictures.found);
     np_run_put_evals(run, &run->eval, &run->test);
     put_facts(run);
     np_json_text(line, "weights_sha256", hex);

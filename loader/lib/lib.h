@@ -75,7 +75,7 @@ struct nnp_loader {
     _Atomic uint64_t
         length; /* batches of an epoch; of dealt ones the present epoch's, under lock */
     uint64_t fingerprint;
-    uint64_t share_key; /* as np_loader_config */
+    uint64_t share_key, pictures_key; /* as np_loader_config */
     struct np_tally *tally;
 
     pthread_mutex_t lock; /* over everything below */

@@ -315,6 +315,7 @@ static struct np_loader_config running_config(struct nnp_loader *loader)
         .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels),
         .formatter = loader->formatter,
         .share_key = loader->share_key,
+        .pictures_key = loader->pictures_key,
     };
 }
 
@@ -413,6 +414,10 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
     if ((code = make_order(loader, err)) < 0 || (code = np_lib_format(loader, NULL, err)) < 0)
         return code;
     make_fingerprint(loader);
+    loader->pictures_key = np_share_pictures_key(
+        &(struct np_loader_config){.options = &loader->loader_options,
+            .train = loader->index,
+            .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels)});
     if (loader->options.dealt) {
         const struct np_batch_shape shape = np_lib_ring_shape(loader);
         const int nr_batches = np_loader_slots(&loader->loader_options, &shape);

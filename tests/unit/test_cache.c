@@ -15,6 +15,12 @@ static void fill(uint8_t *bytes, uint64_t sample, int n)
         bytes[i] = (uint8_t)(sample * 7 + (uint64_t)i);
 }
 
+static void put(struct np_cache *cache, int set, uint64_t sample, const struct np_cached *cached)
+{
+    if (np_cache_claim(cache, set, sample))
+        np_cache_put(cache, set, sample, cached);
+}
+
 static void *put_and_find(void *context)
 {
     struct np_cache *cache = context;
@@ -33,7 +39,7 @@ static void *put_and_find(void *context)
             }
             fill(bytes, sample, n);
             cached = (struct np_cached){.data = bytes, .bytes = (uint32_t)n};
-            np_cache_put(cache, (int)(sample % 2), sample, &cached);
+            put(cache, (int)(sample % 2), sample, &cached);
         }
     return (void *)wrong;
 }
@@ -74,7 +80,7 @@ Test(cache, the_cap_holds_and_cached_samples_stay)
         fill(bytes, sample, 100);
         cached.data = bytes;
         cached.bytes = 100;
-        np_cache_put(cache, 0, sample, &cached);
+        put(cache, 0, sample, &cached);
     }
     for (uint64_t sample = 0; sample < 100; sample++)
         found += np_cache_find(cache, 0, sample, &cached);
@@ -93,7 +99,7 @@ Test(cache, pictures_keep_their_size)
     struct np_cached cached = {bytes, 24, 4, 2, 3};
 
     cr_assert_eq(np_cache_new(1000, 1, nr_samples, &cache, NULL), 0);
-    np_cache_put(cache, 0, 1, &cached);
+    put(cache, 0, 1, &cached);
     memset(&cached, 0, sizeof(cached));
     cr_assert(np_cache_find(cache, 0, 1, &cached));
     cr_assert(cached.width == 4 && cached.height == 2 && cached.channels == 3);
