@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 from torchvision.datasets import CIFAR10, ImageFolder
 from torchvision.transforms import v2
+from torchvision.transforms._presets import ImageClassification
 from torchvision.transforms.functional import InterpolationMode
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -31,6 +32,7 @@ CHAINS = {
     ],
     "v1 test": [v1.Resize(64), v1.CenterCrop(56), *V1_TAIL],
     "v2 test": [v2.Resize(64, interpolation=InterpolationMode.BICUBIC), v2.CenterCrop((48, 56)), *v2_tail()],
+    "a model's weights": [ImageClassification(crop_size=48, resize_size=60)],
     "v1 resize, random crop": [v1.Resize((60, 50)), v1.RandomCrop(48), v1.RandomHorizontalFlip(1.0), v1.ToTensor()],
     "v2 resize, random crop": [v2.Resize((60, 48)), v2.RandomCrop(48), v2.RandomHorizontalFlip(0.0), *v2_tail()],
     "v1 one axis": [v1.Resize((60, 48)), v1.RandomCrop(48), v1.PILToTensor()],

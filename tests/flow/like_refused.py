@@ -85,7 +85,7 @@ class OwnCrop(v1.CenterCrop):
 def chains(root, pixels):
     cases = {
         "a transform of the program's": ([OwnCrop(8), *FLOAT], "OwnCrop"),
-        "a function": ([lambda image: image, *FLOAT], "function"),
+        "a function": ([make_folder, *FLOAT], "like_cases.make_folder()", "each image of a batch"),
         "no tensor": ([v1.RandomCrop(8)], "ToTensor"),
         "a resize behind ToTensor": ([v1.ToTensor(), v1.Resize(8)], "transforms.Resize", "before ToTensor"),
         "a resize behind ToImage": ([v2.ToImage(), v2.RandomResizedCrop(8)], "v2.RandomResizedCrop", "before ToTensor"),

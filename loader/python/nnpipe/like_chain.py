@@ -8,12 +8,14 @@ rounding is as torchvision's, whatever its version does.
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 
 import PIL.Image
 import torch
 from torch.utils.data import default_collate
 from torchvision import transforms as v1
 from torchvision.transforms import v2
+from torchvision.transforms._presets import ImageClassification
 
 from .like_refuse import Unsupported
 
@@ -62,7 +64,8 @@ class _Reader:
             before = ""
         raise Unsupported(
             f"nnpipe.like(): {name}: {why}. {before}{name} could stay in Python: take it out of the dataset's "
-            "transforms, and apply it to the batches in the training loop."
+            "transforms, and apply it to each image of a batch in the training loop (applied to the whole batch, a "
+            "random one draws once for all images): torch.stack([transform(image) for image in images])."
         )
 
     def read(self, transform):
@@ -70,7 +73,7 @@ class _Reader:
         if handler is None:
             self.refuse(transform, "this transform is not one of nnpipe's")
         handler(self, transform)
-        if handler is not _compose:
+        if handler not in (_compose, _preset):
             self.known.append(transform)
 
     def resizes(self, transform):
@@ -101,7 +104,9 @@ class _Reader:
 
 
 def _name(transform):
-    """v1.Resize and so on; the full name of what is not torchvision's."""
+    """transforms.Resize, v2.Resize; the full name of what is not torchvision's."""
+    if isinstance(transform, FunctionType):
+        return f"{transform.__module__}.{transform.__qualname__}()"
     module = type(transform).__module__
     name = getattr(type(transform), "__name__", str(type(transform)))
     if module.startswith("torchvision.transforms.v2"):
@@ -240,10 +245,23 @@ def _compose(reader, t):
         reader.read(part)
 
 
+def _preset(reader, t):
+    """What torchvision.models.ResNet18_Weights.DEFAULT.transforms() and the others give."""
+    for part in (
+        v1.Resize(t.resize_size, t.interpolation, antialias=t.antialias),
+        v1.CenterCrop(t.crop_size),
+        v1.PILToTensor(),
+        v1.ConvertImageDtype(torch.float),
+        v1.Normalize(t.mean, t.std),
+    ):
+        reader.read(part)
+
+
 HANDLERS = {
     v1.Compose: _compose,
     v2.Compose: _compose,
     torch.nn.Sequential: _compose,
+    ImageClassification: _preset,
     v1.Resize: _resize,
     v2.Resize: _resize,
     v1.CenterCrop: _center_crop,

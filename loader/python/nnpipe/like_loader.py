@@ -265,7 +265,8 @@ class _Epoch:
         wrapper = None
         try:
             image, _ = self._engine.samples.base[number]
-        except Exception:
+        except Exception as error:
+            error.add_note(f"sample {number} of the dataset: {self._engine.samples.name(number)}")
             if not self._workers:
                 raise
             wrapper = ExceptionWrapper(where=f"in DataLoader worker process {(self._taken - 1) % self._workers}")
