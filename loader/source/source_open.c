@@ -400,6 +400,17 @@ void np_source_forget(const struct np_source_options *options)
     places_fini(&places);
 }
 
+static int no_samples(const struct np_source_options *options, struct np_err *err)
+{
+    bool by_name = strcmp(options->source, "folder") == 0 || strcmp(options->source, "tar") == 0;
+
+    if (is_set(options->match))
+        return np_err_set(
+            err, -ENODATA, "%s: no samples that match '%s'", options->path, options->match);
+    return np_err_set(err, -ENODATA, "%s: no samples%s", options->path,
+        by_name ? ": no file in it is named .jpg, .png or .ppm" : "");
+}
+
 static int scan(const struct np_source_options *options, const struct np_source_progress *progress,
     struct np_index **ret_index, struct np_err *err)
 {
@@ -421,9 +432,7 @@ static int scan(const struct np_source_options *options, const struct np_source_
     if (!code)
         code = np_index_finish(index, err);
     if (!code && np_index_samples(index) == 0)
-        code = np_err_set(err, -ENODATA, "%s: no samples%s%s%s", options->path,
-            is_set(options->match) ? " that match '" : "", options->match ? options->match : "",
-            is_set(options->match) ? "'" : "");
+        code = no_samples(options, err);
     if (code) {
         np_index_free(index);
         return code;

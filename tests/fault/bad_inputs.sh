@@ -49,7 +49,7 @@ w "a short PPM is replaced and named" 0 "disc/bad.ppm: bad PNM: the file ends to
 w "a JPEG with a damaged scan is replaced and named" 0 "disc/bad.jpg: bad JPEG" on_set wrong_huffman
 w "past the budget the run fails" 1 "more than loader.bad_samples.budget allows" on_set all_bad
 w "policy fail ends at the first bad sample" 1 "disc/bad.jpg" on_set truncated -o 'loader.bad_samples={policy: fail}'
-w "an empty folder is refused" 2 "no samples" on_set empty_dir
+w "an empty folder is refused" 2 "no samples: no file in it is named .jpg" on_set empty_dir
 w "a missing folder is named" 2 "missing: no such file or folder" on_set missing
 w "pictures in no class folder are refused" 2 "are in no class, the first is 'a.jpg'" on_set one_file_no_class
 

@@ -129,6 +129,7 @@ with test("python: every mistake of a config is named, with its line; other erro
         file.write("data: {train: {source: nix}}\nloader: {batch: 0}\n")
     raises(ValueError, TMP + "/bad.yaml:2:", lambda: nnpipe.Loader(TMP + "/bad.yaml"))
     raises(ValueError, TMP + "/bad.yaml:1:", lambda: nnpipe.Loader(TMP + "/bad.yaml"))
+    raises(IsADirectoryError, "'source': 'folder'", lambda: nnpipe.Loader(TMP))
     raises(FileNotFoundError, "/nix.yaml", lambda: nnpipe.Loader(TMP + "/nix.yaml"))
     raises(FileNotFoundError, "/nix", lambda: nnpipe.Loader(config("/nix")))
     raises(ValueError, "dtype", lambda: nnpipe.Loader(synth(), dtype="int8"))

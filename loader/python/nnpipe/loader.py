@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import operator
 import os
@@ -48,6 +49,9 @@ def _read_config(config: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[st
     if isinstance(config, str) and ("\n" in config or re.search(r":(\s|$)|^\s*\{", config)):
         return config, os.getcwd(), None
     path = os.path.abspath(os.fspath(config))
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "a folder, not a config; for pictures in class folders use {'data': "
+                                "{'train': {'source': 'folder', 'path': ...}}, 'loader': ...}", path)
     with open(path, encoding="utf-8") as file:
         return file.read(), os.path.dirname(path), os.fspath(config)
 
