@@ -72,8 +72,7 @@ struct nnp_loader {
     const struct np_rows_plugin *plugin; /* NULL: images are in host memory */
     uint32_t words[4][256];              /* for the plugin */
     struct np_sampler_options order;
-    _Atomic uint64_t
-        length; /* batches of an epoch; of dealt ones the present epoch's, under lock */
+    _Atomic uint64_t length; /* batches of an epoch; of the dealt one */
     uint64_t fingerprint;
     uint64_t share_key, pictures_key; /* as np_loader_config */
     struct np_tally *tally;

@@ -181,7 +181,12 @@ int np_ahead_take(
 
 void np_ahead_drop(struct np_ahead *ahead)
 {
-    for (int i = 0; i < nr_queued(ahead); i++)
+    const int n = nr_queued(ahead);
+
+    /* nnp_counters() may read it. */
+    atomic_store_explicit(&ahead->nr_queued, 0, memory_order_relaxed);
+    for (int i = 0; i < n; i++)
         nnp_batch_release(ahead->queue[i].batch);
-    *ahead = (struct np_ahead){0};
+    memset(ahead->spares, 0, sizeof(ahead->spares));
+    memset(&ahead->error, 0, sizeof(ahead->error));
 }

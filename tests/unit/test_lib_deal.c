@@ -2,6 +2,7 @@
  * itself draws is compared where torch is (tests/flow/like.py). */
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -360,6 +361,50 @@ Test(lib_deal, without_workers_a_state_must_be_given_first, .init = make, .fini 
     state_of(4, state);
     take(loader, state);
     nnp_close(loader);
+}
+
+/* --- threads --------------------------------------------------------------------------------------- */
+
+struct watched {
+    struct nnp_loader *loader;
+    _Atomic int ended;
+};
+
+/* Asks all that does not change the loader. */
+static void *watch(void *context)
+{
+    struct watched *watched = context;
+    uint8_t state[NP_TORCH_STATE_BYTES];
+    uint64_t epoch, number;
+    char text[2048];
+
+    state_of(3, state);
+    while (!watched->ended) {
+        for (int i = 0; i < 1000; i++) /* without a lock */
+            cr_expect(nnp_length(watched->loader) <= 3);
+        nnp_position(watched->loader, &epoch, &number);
+        cr_expect(number <= 3);
+        cr_expect(nnp_counters(watched->loader, text, sizeof(text)) > 0);
+        cr_expect_eq(nnp_deal_after(watched->loader, state, sizeof(state)), -EINVAL);
+        cr_expect(nnp_error(watched->loader, text, sizeof(text)) > 0);
+        nnp_bad_sample(watched->loader, text, sizeof(text));
+    }
+    return NULL;
+}
+
+Test(lib_deal, another_thread_may_ask_at_any_time, .init = make, .fini = clear, .timeout = 60)
+{
+    struct watched watched = {.loader = dealt(2)};
+    pthread_t thread;
+
+    cr_assert_eq(pthread_create(&thread, NULL, watch, &watched), 0);
+    for (int epoch = 0; epoch < NP_TIMES(20, 5); epoch++) {
+        begin(watched.loader, epoch, epoch % 2 ? N : ROWS, 5, epoch % 3 == 0, 0);
+        made_run(watched.loader, 1);
+    }
+    watched.ended = 1;
+    pthread_join(thread, NULL);
+    nnp_close(watched.loader);
 }
 
 /* --- calls in a wrong order ------------------------------------------------------------------------- */
