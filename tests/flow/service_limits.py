@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import time
 
 import api
@@ -46,6 +47,36 @@ def queue_ends(daemon):
     expect(ask(daemon, OWNER, "POST", "/v1/runs/%d/stop" % ids[0]).status == 200, "stop")
     expect(submit(daemon, OWNER).status == 201, "one less, one more")
     is_limit(ask(daemon, OWNER, "POST", "/v1/runs/%d/retry" % ids[0]), 429, "queued_per_user")
+
+
+def sweep_meets_limit(daemon):
+    """A sweep larger than the rest of the queue: what fits is queued, and the same command goes on later."""
+    settings(daemon, "queued_per_user: 100")
+    answer = submit(daemon, MEMBER)
+    unfinished = daemon.ask("GET", "/v1/runs?state=queued,paused").json()["runs"]
+    own = [run["id"] for run in unfinished if run["uid"] == MEMBER]
+    expect(answer.status == 201 and own, answer)
+    settings(daemon, "queued_per_user: %d" % (len(own) + 3))
+    command = ["setpriv", "--reuid", str(MEMBER), "--regid", str(MEMBER), "--groups", str(GROUP), api.NNPIPE, "submit",
+               "-", "--socket", daemon.socket, "--sweep", "seed=1..5"]
+
+    def again(code):
+        done = subprocess.run(command, input=daemon.config_text("wide", 5, None), cwd=daemon.dir, text=True,
+                              capture_output=True, timeout=120)
+        expect(done.returncode == code, done)
+        return done
+
+    names = lambda: sorted(run["name"] for run in daemon.ask("GET", "/v1/runs?sweep=wide").json()["runs"])
+    for _ in range(2):
+        said = again(1).stderr
+        expect("limits.queued_per_user" in said, said)
+        expect("wide-seed4 of the sweep wide was not submitted; 3 of its 5 runs are; the same command adds the others"
+               in said, said)
+        expect(names() == ["wide-seed1", "wide-seed2", "wide-seed3"], names())
+    for run in daemon.ask("GET", "/v1/runs?sweep=wide").json()["runs"][:2]:
+        expect(ask(daemon, MEMBER, "POST", "/v1/runs/%d/stop" % run["id"]).status == 200, "stop")
+    expect("sweep wide: 5 runs, 3 of them submitted before" in again(0).stdout, "the rest")
+    expect(names() == ["wide-seed%d" % seed for seed in range(1, 6)], names())
 
 
 def configs_end(daemon):
@@ -205,6 +236,8 @@ daemon = box(BASE)
 try:
     os.chmod(daemon.socket, 0o666)
     for what, work in (("a member's queue has a limit, which does not touch other members", queue_ends),
+                       ("a sweep that meets the limit says what is queued, and goes on when asked again",
+                        sweep_meets_limit),
                        ("the size of a config is limited, resolved too", configs_end),
                        ("a member's priority goes down, and up as far as the settings allow", priorities_end),
                        ("a queue of thousands opens at once, without its configs in memory", large_queue)):
