@@ -105,6 +105,42 @@ static int get_buffer(PyObject *object, Py_buffer *view, int flags)
     return 0;
 }
 
+/* --- NumPy and JAX by name ---------------------------------------------------------------------- */
+
+/* NumPy asks for it where it got no buffer: the words that say why, instead of an array of one object. */
+static PyObject *numpy_array(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"dtype", "copy", NULL};
+    const char *why = refusal((struct np_py_array *)(void *)object, PyBUF_FULL_RO);
+    PyObject *dtype = Py_None, *copy = Py_None, *numpy, *array = NULL, *view;
+
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:__array__", names, &dtype, &copy))
+        return NULL;
+    if (why) {
+        PyErr_SetString(PyExc_BufferError, why);
+        return NULL;
+    }
+    numpy = PyImport_ImportModule("numpy");
+    view = numpy ? PyMemoryView_FromObject(object) : NULL;
+    if (view)
+        array =
+            PyObject_CallMethod(numpy, copy == Py_True ? "array" : "asarray", "OO", view, dtype);
+    Py_XDECREF(view);
+    Py_XDECREF(numpy);
+    return array;
+}
+
+/* jax.numpy.asarray() and array() ask for it. */
+static PyObject *jax_array(PyObject *object, PyObject *none)
+{
+    PyObject *module = PyImport_ImportModule("jax.numpy"), *array = NULL;
+
+    if (module)
+        array = PyObject_CallMethod(module, "from_dlpack", "O", object);
+    Py_XDECREF(module);
+    return array;
+}
+
 /* --- attributes --------------------------------------------------------------------------------- */
 
 static PyObject *tuple_of(const Py_ssize_t *values, int n)
@@ -175,6 +211,11 @@ static PyMethodDef methods[] = {
         "BufferError: a copy, or another device, is asked for."},
     {"__dlpack_device__", np_py_array_dlpack_device, METH_NOARGS,
         "__dlpack_device__()\n--\n\nThe device as DLPack numbers it: (1, 0) is the CPU."},
+    {"__array__", (PyCFunction)(void (*)(void))numpy_array, METH_VARARGS | METH_KEYWORDS,
+        "__array__(dtype=None, copy=None)\n--\n\n"
+        "The array as NumPy's.\n\nBufferError: NumPy cannot read it (bfloat16, or GPU memory)."},
+    {"__jax_array__", jax_array, METH_NOARGS,
+        "__jax_array__()\n--\n\nThe array as JAX's, by DLPack; jax.numpy.asarray() calls it."},
     {0},
 };
 

@@ -116,12 +116,23 @@ def numpy_stories():
     def bfloat16():
         with loader(dtype="bfloat16") as opened:
             images, _ = next(iter(opened))
-            try:
-                memoryview(images)
-            except BufferError as error:
-                assert "DLPack" in str(error), error
-            else:
-                raise AssertionError("memoryview() took it")
+            for read in (memoryview, numpy.asarray, numpy.array):
+                try:
+                    read(images)
+                except BufferError as error:
+                    assert "DLPack" in str(error), error
+                else:
+                    raise AssertionError(f"{read} took it")
+            becomes(opened, 1)
+
+    @story("__array__() is the batch's memory, or a copy of it")
+    def array_method():
+        with loader() as opened:
+            images, _ = next(iter(opened))
+            assert address(images.__array__()) == address(numpy.asarray(images))
+            copy = images.__array__(copy=True)
+            assert address(copy) != address(images.__array__()) and (copy == numpy.asarray(images)).all()
+            assert images.__array__("float32").dtype == "float32"
 
 
 def jax_stories():
@@ -143,6 +154,19 @@ def jax_stories():
                 assert y.dtype == "int64" and y.tolist() == numbers
                 if dtype == "uint8":
                     assert x.unsafe_buffer_pointer() == address(numpy.asarray(images)), "it was copied"
+
+    @story("jax.numpy.asarray() and array() take an array, too")
+    def asarray():
+        for dtype in DTYPES:
+            with loader(dtype=dtype) as opened:
+                images, labels = next(iter(opened))
+                want = jnp.from_dlpack(images)
+                for read in (jnp.asarray, jnp.array):
+                    x = read(images)
+                    assert x.dtype == dtype and bool((x == want).all()), x.dtype
+                    assert read(labels).tolist() == memoryview(labels).tolist()
+                    if dtype == "uint8" and read is jnp.asarray:
+                        assert x.unsafe_buffer_pointer() == address(numpy.asarray(images)), "it was copied"
 
     @story("a step of training under jit reads it, and the slot goes back when the last array dies")
     def step():

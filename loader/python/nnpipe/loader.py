@@ -166,7 +166,7 @@ class Loader:
                "channels_last": the shape of nchw over the memory of nhwc, which is torch.channels_last.
     drop_last  True: an epoch's last batch is left out if it is not full; False: it is short.
     as_        "torch", "numpy" or "dlpack". Default: torch where it is imported already, else NumPy where it can be
-               imported, else objects for DLPack, which torch.from_dlpack(), jax.dlpack.from_dlpack(),
+               imported, else objects for DLPack, which torch.from_dlpack(), jax.numpy.asarray(),
                cupy.from_dlpack(), and, with another dtype than bfloat16, memoryview() and numpy.asarray() read.
     held       the number of batches that the program may hold at a time; a for loop holds two.
 
