@@ -48,22 +48,29 @@ struct side {
 };
 
 /* Crops the window to at..at+n-1. Before the resize a crop makes the box smaller, so that the
- * resize reads pixels of the crop alone. */
+ * resize reads pixels of the crop alone. A window that is all black stays outside of what is
+ * shown, wherever later crops put it. */
 static void crop_side(const struct side *side, bool resized, int at, int n, enum np_border border)
 {
+    const int shown_end = *side->shown + *side->shown_n;
+    const bool was_outside =
+        *side->window >= shown_end || *side->window + *side->window_n <= *side->shown;
     bool inside;
     int lo, hi;
 
     *side->window += at;
     *side->window_n = n;
-    inside = *side->window >= *side->shown && *side->window + n <= *side->shown + *side->shown_n;
+    inside = *side->window >= *side->shown && *side->window + n <= shown_end;
     if (!inside && border == NP_BORDER_REFLECT)
         return; /* the border may mirror any pixel */
+    if (was_outside) {
+        *side->window = *side->shown - n;
+        return;
+    }
     lo = *side->window > *side->shown ? *side->window : *side->shown;
-    hi = *side->shown + *side->shown_n;
-    hi = *side->window + n < hi ? *side->window + n : hi;
+    hi = *side->window + n < shown_end ? *side->window + n : shown_end;
     if (lo >= hi)
-        return; /* the window is outside */
+        return; /* all black */
     *side->shown = lo;
     *side->shown_n = hi - lo;
     if (resized)
@@ -82,14 +89,14 @@ void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_bord
     assert(w > 0 && h > 0);
     if (g->flip) /* the flip comes last, so count from the other side */
         x = fold->width - x - w;
-    crop_side(&(struct side){&g->left, &g->right, &g->scaled_w, &g->window_x, &g->window_w,
-                  &g->shown_x, &g->shown_w},
-        fold->resized, x, w, border);
-    crop_side(&(struct side){&g->top, &g->bottom, &g->scaled_h, &g->window_y, &g->window_h,
-                  &g->shown_y, &g->shown_h},
-        fold->resized, y, h, border);
     if (x < 0 || y < 0 || x + w > fold->width || y + h > fold->height)
         g->border = border;
+    crop_side(&(struct side){&g->left, &g->right, &g->scaled_w, &g->window_x, &g->window_w,
+                  &g->shown_x, &g->shown_w},
+        fold->resized, x, w, g->border);
+    crop_side(&(struct side){&g->top, &g->bottom, &g->scaled_h, &g->window_y, &g->window_h,
+                  &g->shown_y, &g->shown_h},
+        fold->resized, y, h, g->border);
     fold->width = w;
     fold->height = h;
 }
@@ -237,8 +244,8 @@ static int parse_op(
     return 0;
 }
 
-static void check_chain(const struct np_chain *chain, const struct np_node *list, const char *what,
-    struct np_report *report)
+static void check_resizes(const struct np_chain *chain, const struct np_node *list,
+    const char *what, struct np_report *report)
 {
     int nr_resizes = 0;
 
@@ -248,6 +255,31 @@ static void check_chain(const struct np_chain *chain, const struct np_node *list
             np_report_add(report, list->items[i]->line, list->items[i]->column,
                 "%s: %s is the second operation that resizes; a chain may resize only once", what,
                 chain->ops[i].augment->name);
+    }
+}
+
+/* A geometry has one border: zero ones of several crops add up, reflected ones do not. */
+static void check_borders(const struct np_chain *chain, const struct np_node *list,
+    const char *what, struct np_report *report)
+{
+    bool reflects = false;
+    int nr_pads = 0;
+
+    for (int i = 0; i < chain->nr_ops; i++) {
+        const struct np_augment *augment = chain->ops[i].augment;
+        enum np_border border = NP_BORDER_ZERO;
+
+        if (!augment->pad || augment->pad(chain->ops[i].object, &border) == 0)
+            continue;
+        nr_pads++;
+        reflects |= border == NP_BORDER_REFLECT;
+        if (nr_pads > 1 && reflects) {
+            np_report_add(report, list->items[i]->line, list->items[i]->column,
+                "%s: %s is the second operation with pad; beside `border: reflect` a chain may "
+                "have only one",
+                what, augment->name);
+            return;
+        }
     }
 }
 
@@ -269,8 +301,10 @@ int np_chain_parse(const struct np_node *list, const char *what, struct np_chain
     else
         for (int i = 0; list && i < list->nr_items && code == 0; i++)
             code = parse_op(chain, list->items[i], what, report);
-    if (code == 0 && report->nr_errs + report->nr_dropped == before && list)
-        check_chain(chain, list, what, report);
+    if (code == 0 && report->nr_errs + report->nr_dropped == before && list) {
+        check_resizes(chain, list, what, report);
+        check_borders(chain, list, what, report);
+    }
     if (code == 0 && report->nr_errs + report->nr_dropped != before)
         code = -EINVAL;
     if (code) {

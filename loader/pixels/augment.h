@@ -18,8 +18,9 @@ struct np_fold {
 };
 /* For `draw`: each folds one operation in. */
 void np_fold_init(struct np_fold *fold, int source_w, int source_h);
-/* Crops to x..x+w, y..y+h, which may exceed the picture: `border` fills the rest. If several crops
- * of a chain exceed it, the last one's border applies to all. */
+/* Crops to x..x+w, y..y+h, which may exceed the result so far: `border` fills the rest. Any number
+ * of crops may have a zero border. A reflected one must be the chain's only border: the last
+ * crop's kind applies to all. */
 void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
 /* At most once a chain. Borders of earlier crops are removed first. */
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
@@ -57,6 +58,9 @@ struct np_augment {
     /* Optional: NULL means the size stays. Replaces the input's size by the output's; 0: not known.
      * Config time. */
     void (*size)(const void *object, int *w, int *h);
+    /* Optional: NULL means none. The pixels of border that it may add on every side, and their
+     * kind. Config time. */
+    int (*pad)(const void *object, enum np_border *ret_border);
     bool resizes, random;
     const char *help;
 };

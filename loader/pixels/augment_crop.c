@@ -60,6 +60,14 @@ static void random_crop_check(
             crop_width(crop), crop_height(crop));
 }
 
+static int random_crop_pad(const void *object, enum np_border *ret_border)
+{
+    const struct crop *crop = object;
+
+    *ret_border = crop->border ? NP_BORDER_REFLECT : NP_BORDER_ZERO;
+    return (int)crop->pad;
+}
+
 /* A random position along one side; centres a picture that is too small even with its border. */
 static int place(struct np_draws *draws, int picture, int crop, int pad)
 {
@@ -107,6 +115,7 @@ const struct np_augment np_augment_random_crop = {
     .draw = random_crop_draw,
     .draw_torch = random_crop_draw_torch,
     .size = size,
+    .pad = random_crop_pad,
     .random = true,
     .help = "crops to a window at a random place",
 };

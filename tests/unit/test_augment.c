@@ -338,6 +338,10 @@ Test(augment, mistakes_are_named)
 {
     REFUSES("did you mean 'flip'", "flup");
     REFUSES("the size is missing", "random_crop pad 4");
+    REFUSES("second operation with pad", "random_crop size 9 pad 4 border reflect", "flip",
+        "random_crop size 9 pad 2");
+    REFUSES("second operation with pad", "random_crop size 9 pad 4",
+        "random_crop size 9 pad 2 border reflect");
     REFUSES("must be smaller than the crop", "random_crop size 4 pad 4");
     REFUSES("border", "random_crop size 4 border mirror");
     REFUSES("size", "center_crop");
