@@ -1,6 +1,6 @@
 #!/bin/sh
 # like.sh: nnpipe.like() beside torch's DataLoader; the Python that tests/torch_env.sh names. $LIKE: all (the campaign)
-# or some, of like_batches.py.
+# or some, of like_batches.py. $PARTS: some of the files.
 cd "$(dirname "$0")/../.." || exit 1
 what="nnpipe.like() gives the batches of torch's DataLoader"
 work=$(mktemp -d)
@@ -17,7 +17,7 @@ if [ ! -e "$build/python/nnpipe/_nnpipe.abi3.so" ]; then
 fi
 export PYTHONPATH="$build/python:$PWD/tests/flow" PYTHONDONTWRITEBYTECODE=1 LIKE="${LIKE:-some}"
 code=0
-"$python" tests/flow/like_refused.py || code=1
-"$python" tests/flow/like_batches.py || code=1
-"$python" tests/flow/like_web.py || code=1
+for part in ${PARTS:-like_refused.py like_batches.py like_web.py}; do
+    "$python" "tests/flow/$part" || code=1
+done
 exit $code

@@ -9,6 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import transforms as v1
 from torchvision.datasets import CIFAR10, ImageFolder
+from torchvision.models import resnet18
 from torchvision.transforms import v2
 from torchvision.transforms._presets import ImageClassification
 from torchvision.transforms.functional import InterpolationMode
@@ -67,6 +68,8 @@ CIFAR_CHAINS = {
     "v2 CIFAR": [v2.RandomCrop(32, padding=4, padding_mode="reflect"), v2.RandomHorizontalFlip(), *v2_tail()],
     "v2 uint8": [v2.RandomHorizontalFlip(), v2.ToImage()],
     "resized": [v1.RandomHorizontalFlip(), v1.Resize(59), v1.ToTensor()],
+    "two borders": [v1.RandomCrop(36, padding=4), v1.RandomHorizontalFlip(), v1.CenterCrop(40), v1.ToTensor()],
+    "mirrored crop": [v2.CenterCrop(24), v2.RandomCrop(24, padding=3, padding_mode="reflect"), v2.ToImage()],
     "enlarged": [v1.Resize(40), v1.RandomCrop(36), v1.ToTensor()],
 }
 
@@ -189,3 +192,22 @@ def differ(saw, expected):
 
 def make_loader(dataset, **options):
     return DataLoader(dataset, **{"batch_size": 16, "shuffle": True, **options})
+
+
+def losses(loader, nr_steps):
+    """The losses of a ResNet-18 on the CPU, as text with all their bits."""
+    torch.manual_seed(5)
+    torch.use_deterministic_algorithms(True)
+    model = resnet18(num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    told = []
+    while len(told) < nr_steps:
+        for images, labels in loader:
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            told.append(loss.item().hex())
+            if len(told) == nr_steps:
+                break
+    return told

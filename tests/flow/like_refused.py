@@ -99,9 +99,12 @@ def chains(root, pixels):
         "padding behind Normalize": (
             [*FLOAT, v1.Normalize([.5] * 3, [.5] * 3), v1.RandomCrop(32, padding=2)], "RandomCrop", "Normalize"),
         "padding before a resize": ([v1.RandomCrop(32, padding=2), v1.Resize(8), *FLOAT], "Resize", "resize first"),
-        "mirrored padding of a crop": (
-            [v1.CenterCrop(20), v1.RandomCrop(20, padding=2, padding_mode="reflect"), *FLOAT], "RandomCrop", "mirrors"),
-        "a second border": ([v1.CenterCrop(40), v1.RandomCrop(40, padding=2), *FLOAT], "RandomCrop", "one border"),
+        "mirrored padding of a border": (
+            [v1.CenterCrop(40), v1.RandomCrop(40, padding=2, padding_mode="reflect"), *FLOAT],
+            "RandomCrop", "mirrored border"),
+        "a border behind mirrored padding": (
+            [v1.RandomCrop(32, padding=2, padding_mode="reflect"), v1.CenterCrop(40), *FLOAT],
+            "CenterCrop", "mirrored border"),
         "a flip before nearest": (
             [v1.RandomHorizontalFlip(), v1.Resize(40, v1.InterpolationMode.NEAREST), *FLOAT], "Resize", "flip"),
         "a scale above 1": ([v2.RandomResizedCrop(9, (0.5, 2.0)), *FLOAT], "v2.RandomResizedCrop", "2.0"),

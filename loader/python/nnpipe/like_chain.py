@@ -52,8 +52,8 @@ class _Reader:
         self.recipe = Recipe(size=size)
         self.known = []  # transforms that were read
         self.values = []  # those that work on each value alone
-        self.is_tensor = self.is_normalized = self.is_resized = self.is_cropped = self.is_flipped = False
-        self.has_border = False
+        self.is_tensor = self.is_normalized = self.is_resized = self.is_flipped = False
+        self.has_border = self.is_mirrored = False
         self.crop_version = 0
 
     def refuse(self, transform, why):
@@ -96,11 +96,11 @@ class _Reader:
         """A crop that may exceed the picture."""
         if self.is_normalized:
             self.refuse(transform, "a border behind Normalize is not 0: put the crop before it")
-        if self.has_border:
-            self.refuse(transform, "a crop before it may have a border, too, and nnpipe makes one border")
-        if reflect and self.is_cropped:
-            self.refuse(transform, "nnpipe mirrors whole pictures, not crops of them")
+        if self.has_border and (reflect or self.is_mirrored):
+            self.refuse(transform, "a crop before it may have a border, too, and beside a mirrored border nnpipe makes "
+                        "no other")
         self.has_border = True
+        self.is_mirrored = reflect
 
 
 def _name(transform):
@@ -156,7 +156,6 @@ def _center_crop(reader, t):
     size = reader.recipe.size
     if not size or size[0] < height or size[1] < width:
         reader.borders(t)
-    reader.is_cropped = True
     reader.recipe.ops.append({"center_crop": {"size": [height, width]}})
     reader.recipe.size = (height, width)
 
@@ -190,7 +189,6 @@ def _random_crop(reader, t):
         reader.borders(t, reflect=t.padding_mode == "reflect")
     if pad >= min(height, width):
         reader.refuse(t, "the padding is as large as the crop")
-    reader.is_cropped = True
     reader.crop_version = reader.recipe.version = version
     border = "reflect" if pad and t.padding_mode == "reflect" else "zero"
     reader.recipe.ops.append({"random_crop": {"height": height, "width": width, "pad": pad, "border": border}})

@@ -3,6 +3,7 @@
 import copy
 import os
 import re
+import time
 
 import numpy
 import PIL.Image
@@ -69,6 +70,7 @@ class Samples:
         self.root = os.path.join(os.path.abspath(root), "")
         self.labels = _labels([label for _, label in samples])
         self._files = samples
+        self._folders = _Folders(paths)
         for path in paths:
             _check_file(path)
 
@@ -76,10 +78,15 @@ class Samples:
         return len(self.labels)
 
     def changed(self):
-        """Has the program put other data into the dataset since?"""
+        """Has the program put other data into the dataset since, or has a file been replaced?"""
         if self.pixels is not None:
             return self.base.data is not self._data
-        return self.base.samples is not self._files or len(self._files) != len(self)
+        is_other = self.base.samples is not self._files or len(self._files) != len(self)
+        return is_other or self.changed_file() is not None
+
+    def changed_file(self):
+        """A file that was removed or replaced by another one; None: there is none."""
+        return None if self.paths is None else self._folders.changed_file()
 
     def name(self, number):
         """The file of a sample, or its number."""
@@ -117,6 +124,38 @@ class Samples:
                     )
             self.size = sizes.pop()
         return self.size
+
+
+class _Folders:
+    """The folders of a dataset's files. A file that is removed, or replaced by another one of its name, changes the
+    time of its folder, so that the files need not be asked."""
+
+    def __init__(self, paths):
+        self._read_ns = time.time_ns()
+        self._paths = paths
+        self._times = {folder: _time_of(folder) for folder in {os.path.dirname(path) for path in paths}}
+
+    def changed_file(self):
+        """The first file that was removed or replaced; None: there is none."""
+        changed = {folder: at for folder, before in self._times.items() if (at := _time_of(folder)) != before}
+        for path in self._paths if changed else ():
+            if os.path.dirname(path) in changed and self._is_other(path):
+                return path
+        self._times.update(changed)  # other files came or went
+        return None
+
+    def _is_other(self, path):
+        try:
+            return os.stat(path).st_ctime_ns > self._read_ns
+        except OSError:
+            return True
+
+
+def _time_of(folder):
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _type_name(of):

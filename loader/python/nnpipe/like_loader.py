@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -85,6 +86,8 @@ class Like:
     def __iter__(self) -> Iterator[list[Any]]:
         if self._closed:
             raise ValueError("the loader is closed")
+        if sys._getframe(1).f_code.co_name == "_check_dataloader_iterable":
+            return self._at_first_batch()
         if self._own:
             return self._own.epoch(self.dataloader)
         if not (self.dataloader.persistent_workers and self.dataloader.num_workers):
@@ -94,6 +97,11 @@ class Like:
         else:
             self._iterator.reset()
         return self._iterator
+
+    def _at_first_batch(self):
+        """For Lightning, which makes an iterator of what is no DataLoader to see whether it can, and drops it: one that
+        draws nothing before its first batch."""
+        yield from self
 
     def close(self) -> None:
         """Ends the threads. Batches that the program keeps stay good."""
@@ -145,31 +153,11 @@ class Like:
             self._free.append(engine)
 
 
-class _States:
-    """The states of the generators that an iterator draws from when it is made.
-
-    Lightning and others iterate over what is no DataLoader once, to see whether it can be, and drop the iterator. One
-    that is dropped before its first batch gives back what it drew, if nobody has drawn since."""
-
-    def __init__(self, generator):
-        self._generators = [torch.default_generator] + ([generator] if generator is not None else [])
-        self._before = [g.get_state() for g in self._generators]
-        self._after = None
-
-    def drawn(self):
-        self._after = [g.get_state() for g in self._generators]
-
-    def restore(self):
-        if self._after and all(torch.equal(g.get_state(), s) for g, s in zip(self._generators, self._after)):
-            for generator, state in zip(self._generators, self._before):
-                generator.set_state(state)
-
-
 class _Epoch:
     """The iterator over an epoch. It asks generators and sampler for what torch's iterator asks, at the same time."""
 
     def __init__(self, owner):
-        self._engine = self._untouched = None
+        self._engine = None
         self._owner = owner
         self._pid, self._lock = os.getpid(), threading.RLock()  # threads may share the iterator
         dataloader = owner.dataloader
@@ -181,15 +169,17 @@ class _Epoch:
         self._timeout = dataloader.timeout if dataloader.timeout > 0 else -1
         self._engine = owner._take()
         self._numbers = None
-        self._untouched = _States(dataloader.generator)
         self._base_seed = torch.empty((), dtype=torch.int64).random_(generator=dataloader.generator).item()
         if self._workers:
             self._begin(False, 0)
-        self._untouched.drawn()
 
     def reset(self):
         """The next epoch with persistent workers: they had been given some batches that were not taken."""
-        self._untouched = None
+        if (path := self._engine.samples.changed_file()) is not None:
+            raise RuntimeError(
+                f"nnpipe.like(): {path} was removed or replaced since the epoch before: with persistent_workers=True "
+                "call nnpipe.like() again"
+            )
         self._begin(True, min(self._length, self._taken + self._ahead))
 
     def _begin(self, continues, nr_skipped):
@@ -222,7 +212,6 @@ class _Epoch:
             return self._next()
 
     def _next(self):
-        self._untouched = None
         if self._engine is None:
             raise StopIteration
         if self._numbers is None:
@@ -277,12 +266,10 @@ class _Epoch:
         if self._engine.recipe.random:
             raise RuntimeError(
                 f"nnpipe cannot decode sample {number} of the dataset ({self._engine.samples.name(number)}), which "
-                "Pillow can: convert the file to JPEG or PNG"
+                "Pillow can: if the file was replaced since, call nnpipe.like() again, else convert it to JPEG or PNG"
             )
         return image
 
     def __del__(self):
-        if self._untouched is not None:
-            self._untouched.restore()
         if self._engine is not None:
             self._owner._give_back(self._engine)

@@ -227,6 +227,9 @@ class WebSamples:
     def changed(self):
         return self._pipeline != list(self.dataset.pipeline)
 
+    def changed_file(self):
+        return None
+
     def name(self, number):
         return f"{self._raw[number]['__url__']}, {self._raw[number]['__key__']}"
 
