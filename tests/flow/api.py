@@ -70,6 +70,16 @@ def equal(saw, expected, what):
     expect(saw == expected, "%s\nexpected: %r\nsaw:      %r" % (what, expected, saw))
 
 
+def raises(kind, text, call):
+    """call() raises an exception of this kind that says the text."""
+    try:
+        call()
+    except kind as error:
+        expect(text in str(error), "%r does not say %r" % (error, text))
+    else:
+        raise AssertionError("no %s was raised" % kind.__name__)
+
+
 def settles(what, why, seconds=180):
     """Calls what() until it returns a true value, and returns that; why: a text, or a function that makes one."""
     end = time.monotonic() + (3 * seconds if SLOW else seconds)

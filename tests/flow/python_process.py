@@ -10,22 +10,13 @@ import threading
 
 import api
 import nnpipe
-from api import equal, expect, test
+from api import equal, expect, raises, test
 from nnpipe import _nnpipe
 from python_data import Stuck, config, make_set, synth, threads
 
 TMP = sys.argv[1]
 LOOPS = int(os.environ.get("LOOPS", "300"))
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def raises(kind, text, call):
-    try:
-        call()
-    except kind as error:
-        expect(text in str(error), "%r does not say %r" % (error, text))
-    else:
-        raise AssertionError("no %s was raised" % kind.__name__)
 
 
 def labels_of(loader):

@@ -8,9 +8,21 @@ if [ -n "${NNPIPE_BUILD:-}" ] && [ "${NNPIPE_BUILD##*/}" != build ]; then
     exit 0
 fi
 python=${PYTHON:-python3}
-"$python" -c 'import sysconfig as s, os; raise SystemExit(not os.path.exists(s.get_path("include") + "/Python.h"))' ||
-    { skip "the wheel" "$python has no Python.h (python3-dev)"; exit 0; }
 cd "$ROOT" || exit 1
+# lacks TOOL WORDS: with every tool in PATH but this one it says so, and makes nothing
+lacks() {
+    mkdir "$TMP/without-$1" && ln -s /usr/bin/* "$TMP/without-$1" 2>/dev/null
+    rm -f "$TMP/without-$1/$1"
+    PATH="$TMP/without-$1" says "$2" exits 77 /bin/sh scripts/wheel.sh --folder "$TMP/none" && [ ! -e "$TMP/none" ]
+}
+t "without dpkg it says where a wheel can be made" lacks dpkg "dpkg is missing, which finds the licences"
+t "without strip it names the package" lacks strip "strip is missing: apt install binutils"
+bare() { # a Python without headers
+    printf '#!/bin/sh\ncase "$2" in *Python.h*) exit 1 ;; esac\nexec %s "$@"\n' "$(command -v "$python")" >"$TMP/bare"
+    chmod +x "$TMP/bare"
+    PYTHON="$TMP/bare" says "Python.h is missing: apt install python3-dev" exits 77 sh scripts/wheel.sh
+}
+t "without Python's headers it names the package" bare
 sh scripts/wheel.sh --folder "$TMP/dist" >"$OUT" 2>&1
 code=$?
 [ $code -ne 77 ] || { skip "the wheel" "$(tail -n 1 "$OUT")"; exit 0; }
