@@ -379,6 +379,7 @@ static void pass_decided(struct np_exchange *exchange)
         exchange->first++;
         place = &exchange->places[exchange->first % exchange->nr_places];
     }
+    np_shelf_want(exchange->shelf, exchange->first);
 }
 
 /* Walks over the window until there is work for the caller. */
@@ -504,6 +505,20 @@ int np_exchange_next(struct np_exchange *exchange, struct np_ticket *ret_tickets
     return n;
 }
 
+/* The first batch that a peer may still take. Peers that come later make those before it. */
+static uint64_t first_wanted(struct np_exchange *exchange)
+{
+    uint64_t first = UINT64_MAX;
+    const struct np_peer *peer;
+
+    pthread_mutex_lock(&exchange->lock);
+    for (int i = 0; (peer = np_peers_get(exchange->peers, i)); i++)
+        if (peer->view && peer->fd >= 0 && np_shelf_wanted(peer->view) < first)
+            first = np_shelf_wanted(peer->view);
+    pthread_mutex_unlock(&exchange->lock);
+    return first;
+}
+
 /* Copies a complete batch for the peers. */
 static void offer(struct np_exchange *exchange, struct place *place, const struct np_batch *batch)
 {
@@ -516,7 +531,7 @@ static void offer(struct np_exchange *exchange, struct place *place, const struc
     if (place->notes.nr_bad <= MAX_BAD && !atomic_load(&place->kept)) {
         bytes[3] =
             offsetof(struct notes, bad) + (size_t)place->notes.nr_bad * sizeof(*place->notes.bad);
-        np_shelf_put(exchange->shelf, batch->seq, parts, bytes);
+        np_shelf_put(exchange->shelf, batch->seq, first_wanted(exchange), parts, bytes);
     }
     np_shelf_withdraw(exchange->shelf, batch->seq);
 }

@@ -7,11 +7,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include "loader/base/mem.h"
 #include "loader/share/memfd.h"
 
-#define PAGE 4096u
+#define PAGE        4096u
+#define LARGE_BYTES 65536u /* a copy past the caches pays off */
 
 struct slot_head {
     _Atomic uint64_t generation; /* odd: it is being written */
@@ -21,6 +25,7 @@ struct slot_head {
 /* The first page. */
 struct head {
     _Atomic uint64_t beats;
+    _Atomic uint64_t wanted;               /* the first batch that may still be taken from others */
     _Atomic uint64_t making[NP_SHELF_MAX]; /* seq plus 1, at seq % NP_SHELF_MAX; 0: none */
     struct slot_head slots[NP_SHELF_MAX];
 };
@@ -28,11 +33,10 @@ _Static_assert(sizeof(struct head) <= PAGE, "the head is one page");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "no lock stands behind an atomic of two processes");
 
 struct np_shelf {
-    struct np_shelf_shape shape; /* set once, as all but busy and next */
+    struct np_shelf_shape shape; /* set once, as all but busy */
     int fd;
     struct head *head;
     size_t bytes;
-    _Atomic uint64_t next; /* slot to write, modulo nr_slots */
     _Atomic bool busy[NP_SHELF_MAX];
 };
 
@@ -117,16 +121,53 @@ void np_shelf_beat(struct np_shelf *shelf)
     atomic_fetch_add_explicit(&shelf->head->beats, 1, memory_order_relaxed);
 }
 
-bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, const void *const parts[NP_SHELF_PARTS],
-    const size_t bytes[NP_SHELF_PARTS])
+void np_shelf_want(struct np_shelf *shelf, uint64_t seq)
 {
-    const int i = (int)(atomic_fetch_add(&shelf->next, 1) % (uint64_t)shelf->shape.nr_slots);
-    struct slot_head *slot = &shelf->head->slots[i];
-    uint8_t *at = (uint8_t *)shelf->head + PAGE + (size_t)i * slot_bytes(&shelf->shape);
-    uint64_t generation;
+    atomic_store_explicit(&shelf->head->wanted, seq, memory_order_relaxed);
+}
 
+/* Makes slot i this thread's, if its batch is older than before. */
+static bool claim(struct np_shelf *shelf, int i, uint64_t before)
+{
     if (atomic_exchange_explicit(&shelf->busy[i], true, memory_order_acquire))
         return false;
+    if (atomic_load_explicit(&shelf->head->slots[i].seq, memory_order_relaxed) <= before)
+        return true;
+    atomic_store_explicit(&shelf->busy[i], false, memory_order_release);
+    return false;
+}
+
+/* The first slot whose batch nobody wants, since memory that was used before costs less; else the
+ * slot with the oldest batch. -1: other threads write it. */
+static int choose(struct np_shelf *shelf, uint64_t wanted)
+{
+    uint64_t oldest = UINT64_MAX;
+    int best = 0;
+
+    for (int i = 0; i < shelf->shape.nr_slots; i++) {
+        const uint64_t seq = atomic_load_explicit(&shelf->head->slots[i].seq, memory_order_relaxed);
+
+        if (seq <= wanted && claim(shelf, i, wanted))
+            return i;
+        if (seq < oldest) {
+            oldest = seq;
+            best = i;
+        }
+    }
+    return claim(shelf, best, oldest) ? best : -1;
+}
+
+bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, uint64_t wanted,
+    const void *const parts[NP_SHELF_PARTS], const size_t bytes[NP_SHELF_PARTS])
+{
+    const int i = choose(shelf, wanted);
+    struct slot_head *slot = &shelf->head->slots[i < 0 ? 0 : i];
+    uint8_t *at = (uint8_t *)shelf->head + PAGE;
+    uint64_t generation;
+
+    if (i < 0)
+        return false;
+    at += (size_t)i * slot_bytes(&shelf->shape);
     generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
     atomic_store_explicit(&slot->generation, generation + 1, memory_order_relaxed);
     /* The odd generation is visible before any byte of what follows; pairs with the fence of
@@ -196,6 +237,25 @@ enum np_shelf_state np_shelf_look(const struct np_shelf_view *view, uint64_t seq
     return making ? NP_SHELF_MAKING : NP_SHELF_NONE;
 }
 
+/* A batch is larger than the caches of a core, and the trainer reads it later: so stores that pass
+ * them by, which spares a read of the memory that is overwritten. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    size_t done = 0;
+
+#if defined(__x86_64__)
+    if (bytes >= LARGE_BYTES && (uintptr_t)to % sizeof(__m128i) == 0) {
+        const __m128i *src = from;
+        __m128i *dst = to;
+
+        for (; done + sizeof(*dst) <= bytes; done += sizeof(*dst))
+            _mm_stream_si128(dst++, _mm_loadu_si128(src++));
+        _mm_sfence();
+    }
+#endif
+    memcpy((uint8_t *)to + done, (const uint8_t *)from + done, bytes - done);
+}
+
 bool np_shelf_copy(
     const struct np_shelf_view *view, uint64_t seq, void *const parts[NP_SHELF_PARTS])
 {
@@ -211,13 +271,18 @@ bool np_shelf_copy(
     if (generation % 2 || atomic_load_explicit(&slot->seq, memory_order_relaxed) != seq + 1)
         return false;
     for (int p = 0; p < NP_SHELF_PARTS; p++) {
-        memcpy(parts[p], at, view->shape.part_bytes[p]);
+        copy(parts[p], at, view->shape.part_bytes[p]);
         at += round_up(view->shape.part_bytes[p], NP_ALIGN);
     }
     /* Pairs with the fence of np_shelf_put(): had a byte of a later batch been copied, the odd
      * generation would be seen here. */
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&slot->generation, memory_order_relaxed) == generation;
+}
+
+uint64_t np_shelf_wanted(const struct np_shelf_view *view)
+{
+    return atomic_load_explicit(&view->head->wanted, memory_order_relaxed);
 }
 
 uint64_t np_shelf_beats(const struct np_shelf_view *view)

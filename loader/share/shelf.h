@@ -34,10 +34,13 @@ int np_shelf_fd(const struct np_shelf *shelf); /* for others; the shelf's */
 void np_shelf_announce(struct np_shelf *shelf, uint64_t seq);
 void np_shelf_withdraw(struct np_shelf *shelf, uint64_t seq);
 void np_shelf_beat(struct np_shelf *shelf); /* a row of an announced batch is made; any thread */
-/* Copies a complete batch into the shelf, in place of the oldest; bytes: of each part, at most its
- * size. False: another thread still writes that slot, and the batch is not offered. Any thread. */
-bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, const void *const parts[NP_SHELF_PARTS],
-    const size_t bytes[NP_SHELF_PARTS]);
+/* Says that this process takes no batch before seq any more. Any thread. */
+void np_shelf_want(struct np_shelf *shelf, uint64_t seq);
+/* Copies a complete batch into the shelf: in place of a batch before wanted, which no process takes
+ * any more, or else into a new slot, or in place of the oldest batch. bytes: of each part, at most
+ * its size. False: another thread writes that slot, and the batch is not offered. Any thread. */
+bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, uint64_t wanted,
+    const void *const parts[NP_SHELF_PARTS], const size_t bytes[NP_SHELF_PARTS]);
 
 /* --- another process's ---------------------------------------------------------------------- */
 
@@ -49,11 +52,13 @@ int np_shelf_view_new(int fd, const struct np_shelf_shape *shape, struct np_shel
 void np_shelf_view_free(struct np_shelf_view *view); /* when no thread uses it */
 
 enum np_shelf_state { NP_SHELF_NONE, NP_SHELF_MAKING, NP_SHELF_READY };
-/* Any thread, as the two below. */
+/* Any thread, as the three below. */
 enum np_shelf_state np_shelf_look(const struct np_shelf_view *view, uint64_t seq);
 /* Copies batch seq to the parts. False: it is not there, or no longer; parts then hold rubbish. */
 bool np_shelf_copy(
     const struct np_shelf_view *view, uint64_t seq, void *const parts[NP_SHELF_PARTS]);
+/* What the process said with np_shelf_want(). */
+uint64_t np_shelf_wanted(const struct np_shelf_view *view);
 /* Grows while the process makes rows. */
 uint64_t np_shelf_beats(const struct np_shelf_view *view);
 

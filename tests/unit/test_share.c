@@ -46,13 +46,19 @@ struct parts {
     uint8_t images[5000], labels[64], about[64], notes[8];
 };
 
-static bool put(struct np_shelf *shelf, uint64_t seq)
+/* wanted: the first batch that somebody may still take. */
+static bool put_over(struct np_shelf *shelf, uint64_t seq, uint64_t wanted)
 {
     struct parts from;
     const void *const parts[] = {from.images, from.labels, from.about, from.notes};
 
     memset(&from, (int)seq + 1, sizeof(from));
-    return np_shelf_put(shelf, seq, parts, small.part_bytes);
+    return np_shelf_put(shelf, seq, wanted, parts, small.part_bytes);
+}
+
+static bool put(struct np_shelf *shelf, uint64_t seq)
+{
+    return put_over(shelf, seq, 0);
 }
 
 /* True: batch seq was copied, and each of its bytes is right. */
@@ -105,6 +111,54 @@ Test(share, a_shelf_offers_its_newest_batches)
     }
     np_shelf_view_free(view);
     np_shelf_free(shelf);
+}
+
+Test(share, the_slot_of_a_batch_that_nobody_wants_is_used_again)
+{
+    struct np_shelf_view *view;
+    struct np_shelf *shelf;
+
+    cr_assert_eq(np_shelf_new(&small, &shelf, NULL), 0);
+    cr_assert_eq(np_shelf_view_new(np_shelf_fd(shelf), &small, &view, NULL), 0);
+    for (uint64_t seq = 0; seq < 4; seq++) {
+        cr_assert(put_over(shelf, seq, seq));
+        cr_expect(copies(view, seq));
+        cr_expect(seq == 0 || !copies(view, seq - 1), "batch %d", (int)seq - 1);
+    }
+    for (uint64_t seq = 4; seq < 7; seq++) /* 3 is wanted until all slots are full */
+        cr_assert(put_over(shelf, seq, 3));
+    for (uint64_t seq = 0; seq < 7; seq++)
+        cr_expect_eq(copies(view, seq), seq >= 4, "batch %d", (int)seq);
+    np_shelf_view_free(view);
+    np_shelf_free(shelf);
+}
+
+Test(share, a_large_part_is_copied_whole_to_any_address)
+{
+    enum { LARGE = (1 << 17) + 7 };
+    const struct np_shelf_shape shape = {{LARGE, 64, 64, 8}, 1};
+    uint8_t *from = malloc(LARGE), *to = malloc(LARGE + 64), rest[136] = {0};
+    const void *const put_parts[] = {from, rest, rest + 64, rest + 128};
+    struct np_shelf_view *view;
+    struct np_shelf *shelf;
+
+    for (int i = 0; i < LARGE; i++)
+        from[i] = (uint8_t)(i * 7 + i / 251);
+    cr_assert_eq(np_shelf_new(&shape, &shelf, NULL), 0);
+    cr_assert_eq(np_shelf_view_new(np_shelf_fd(shelf), &shape, &view, NULL), 0);
+    cr_assert(np_shelf_put(shelf, 0, 0, put_parts, shape.part_bytes));
+    for (int shift = 0; shift <= 16; shift++) {
+        void *const parts[] = {to + shift, rest, rest + 64, rest + 128};
+
+        memset(to, 0, LARGE + 64);
+        cr_assert(np_shelf_copy(view, 0, parts));
+        cr_expect(memcmp(to + shift, from, LARGE) == 0, "shift %d", shift);
+        cr_expect_eq(to[shift + LARGE], 0);
+    }
+    np_shelf_view_free(view);
+    np_shelf_free(shelf);
+    free(from);
+    free(to);
 }
 
 Test(share, a_withdrawal_leaves_a_later_announcement)
@@ -470,6 +524,32 @@ Test(exchange, peers_divide_the_window_among_them)
     cr_expect_eq(read_of(&b).taken, 2);
     side_free(&a);
     side_free(&b);
+    remove_folder();
+}
+
+Test(exchange, a_batch_stays_until_all_peers_have_passed_it)
+{
+    int row = 0, row_b = 0;
+
+    own_folder();
+    struct side a = side_make(FOREVER), b = side_make(FOREVER);
+    cr_assert_eq(begin(&a, &row), 0);
+    finish_batch(&a, 0, row);
+    cr_assert_eq(begin(&a, &row), 1);
+    finish_batch(&a, 1, row); /* b may take both */
+    cr_assert_eq(begin(&b, &row_b), 2);
+    cr_assert_eq(begin(&a, &row), 3);
+    finish_batch(&a, 3, row); /* in place of 0 */
+    struct side late = side_make(FOREVER);
+    cr_expect_eq(begin(&late, &row), 0);
+    finish_batch(&late, 0, row);
+    take(&late, 0);
+    take(&b, 0);
+    take(&b, 1);
+    cr_expect_eq(read_of(&b).taken, 2);
+    side_free(&a);
+    side_free(&b);
+    side_free(&late);
     remove_folder();
 }
 
