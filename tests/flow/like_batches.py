@@ -297,7 +297,8 @@ def bad_pictures(root, work):
         expected = error_of(make_loader(data, num_workers=workers))
         return None if saw and saw[:2] == expected[:2] and saw[2] else "expected %r, saw %r" % (expected, saw)
 
-    check("a truncated picture raises what it raises in torch, and its file is named", lambda: first_of(compare(w) for w in (0, 2)))
+    check("a truncated picture raises what it raises in torch, and its file is named", lambda: first_of(
+        compare(w) for w in (0, 2)))
     with open("%s/class1/%s" % (bad, jpeg), "wb") as file:
         file.write(b"no picture")
     check("a file that is no picture, too", lambda: first_of(compare(w) for w in (0, 2)))

@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from unittest import mock
 
 import torch
 from like_cases import CHAINS, CIFAR_CHAINS, cifar, folder, make_folder, make_loader, make_transform, noise_pixels
@@ -145,6 +146,11 @@ class OwnSampler(Sampler):
         return 2
 
 
+class OwnLoader(DataLoader):
+    def __iter__(self):
+        return super().__iter__()
+
+
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self):
         return iter([(torch.zeros(3), 1)])
@@ -181,6 +187,9 @@ def options(root, pixels, work):
     with open(work + "/other/class0/deep.pgm", "wb") as file:
         file.write(b"P5 # grey\n1 1 65535\n12")
     check("16-bit grey is refused", lambda: refused(make_loader(ImageFolder(work + "/other", tensors)), "deep.pgm"))
+    own = make_loader(data)
+    own.__class__ = OwnLoader
+    check("a DataLoader that iterates in its own way is refused", lambda: refused(own, "OwnLoader", "accelerate"))
     check("what is no DataLoader is refused", lambda: None if "DataLoader" in str(
         raised(lambda: nnpipe.like([1, 2]))) else "it was not")
 
@@ -191,6 +200,28 @@ def raised(do):
     except Exception as error:
         return error
     return None
+
+
+def ranks(pixels):
+    """Lightning puts a DistributedSampler into a DataLoader alone."""
+    data = cifar(*pixels, FLOAT)
+
+    def warned(loader):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with nnpipe.like(loader) as like:
+                iter(like)
+        return [str(w.message) for w in told if w.category is RuntimeWarning]
+
+    def compare():
+        if warned(make_loader(data)):
+            return "warned in one process"
+        with mock.patch.multiple(torch.distributed, is_initialized=lambda: True, get_world_size=lambda: 2):
+            told = warned(make_loader(data))
+            other = warned(make_loader(data, shuffle=False, sampler=DistributedSampler(data, 2, 1)))
+        return None if "DistributedSampler" in "".join(told) and not other else "warned: %r and %r" % (told, other)
+
+    check("processes that would each train on all samples are warned", compare)
 
 
 # --- our own order ----------------------------------------------------------------------------------------------------
@@ -258,6 +289,7 @@ def main():
         every_transform(pixels)
         chains(root, pixels)
         options(root, pixels, work)
+        ranks(pixels)
         own_order(root, pixels)
     finally:
         shutil.rmtree(work)

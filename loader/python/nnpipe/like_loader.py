@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import distributed
 from torch._utils import ExceptionWrapper
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate
 
 from .like_chain import read_chain
 from .like_data import Samples
@@ -25,7 +27,10 @@ def _check(dataloader):
     if not isinstance(dataloader, DataLoader):
         raise TypeError(f"nnpipe.like() takes a torch.utils.data.DataLoader, not {type(dataloader).__name__}")
     if type(dataloader).__iter__ is not DataLoader.__iter__:
-        raise Unsupported(f"nnpipe.like(): {type(dataloader).__qualname__} iterates in a way of its own")
+        raise Unsupported(
+            f"nnpipe.like(): {type(dataloader).__qualname__} iterates in a way of its own: give nnpipe.like() torch's "
+            "own DataLoader (before accelerate prepares it, for example)"
+        )
     if isinstance(dataloader.dataset, IterableDataset) and not _is_web(dataloader.dataset):
         raise Unsupported(
             f"nnpipe.like(): the dataset {type(dataloader.dataset).__qualname__} is an IterableDataset: it must be "
@@ -42,6 +47,18 @@ def _check(dataloader):
         raise Unsupported("nnpipe.like(): in_order=False is not supported: nnpipe's batches come in order")
     if dataloader.num_workers and dataloader.prefetch_factor == 0:
         raise Unsupported("nnpipe.like(): prefetch_factor=0 is not supported")
+
+
+def _check_ranks(order):
+    """Warns where each process would train on all samples: Lightning and accelerate put a DistributedSampler into a
+    DataLoader, but not into what nnpipe.like() returns."""
+    world = distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+    if world > 1 and isinstance(getattr(order, "sampler", None), RandomSampler):
+        warnings.warn(
+            f"nnpipe.like(): each of the {world} processes gets all samples: give the DataLoader a DistributedSampler",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _is_web(of):
@@ -88,6 +105,7 @@ class Like:
             raise ValueError("the loader is closed")
         if sys._getframe(1).f_code.co_name == "_check_dataloader_iterable":
             return self._at_first_batch()
+        _check_ranks(self._order)
         if self._own:
             return self._own.epoch(self.dataloader)
         if not (self.dataloader.persistent_workers and self.dataloader.num_workers):
