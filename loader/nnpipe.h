@@ -116,7 +116,8 @@ int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
  * wait_seconds (of nnp_next()), readers, io, cache, and `<stage>_seconds` of all readers. bytes_read and the readers' seconds count from the
  * last start of the readers: nnp_open(), or an nnp_seek() to another place. */
 int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes);
-/* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length. */
+/* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length.
+ * A start of the readers forgets those that were not asked for. */
 int nnp_bad_sample(struct nnp_loader *loader, char *text, size_t text_bytes);
 /* Writes what the loader has learnt of the data to the cache folder (entries of JPEGs). nnp_close()
  * does it, too. */

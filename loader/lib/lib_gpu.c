@@ -27,7 +27,9 @@ static int load(const char *path, const struct np_rows_plugin **ret_plugin, stru
     if (!library) {
         const char *why = dlerror();
 
-        if (!strchr(path, '/') && why && strstr(why, "No such file"))
+        /* else a library that the plugin needs is missing */
+        if (!strchr(path, '/') && why && strncmp(why, path, strlen(path)) == 0 &&
+            strstr(why, "No such file"))
             return -ENOENT;
         return np_err_set(err, -ENODEV, "%s does not load: %s", path, why ? why : "no reason");
     }

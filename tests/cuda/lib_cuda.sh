@@ -47,6 +47,12 @@ opens() { NNPIPE_CUDA_PLUGIN=$1 says "$2" "$TMP/lib_cuda" open && grep -q "^-$NO
 t "no GPU is -ENODEV" env NNPIPE_EMU_DEVICES=0 sh -c "'$TMP/lib_cuda' open | grep '^-$NODEV cuda:0: .*no GPU'"
 t "a plugin that is not there is named" opens "$TMP/none.so" "there is no $TMP/none.so"
 t "without a plugin the message tells how to get it" opens "" "no plugin for CUDA: libnnpipe-cuda-rows.so is neither in"
+mkdir "$TMP/lacks" && echo "int lacking;" | gcc -shared -fPIC -x c -Wl,-soname,liblacking.so -o "$TMP/lacking.so" -
+echo "extern int lacking; int *use(void) { return &lacking; }" |
+    gcc -shared -fPIC -x c -o "$TMP/lacks/libnnpipe-cuda-rows.so" - -x none "$TMP/lacking.so"
+LACKS='libnnpipe-cuda-rows.so does not load: liblacking.so: cannot open'
+t "a library that a plugin on the library path needs is named" \
+    env LD_LIBRARY_PATH="$TMP/lacks" NNPIPE_CUDA_PLUGIN= sh -c "'$TMP/lib_cuda' open | grep '^-$NODEV .*$LACKS'"
 echo "int nothing;" | gcc -shared -fPIC -x c -o "$TMP/library.so" -
 t "another library is no plugin" opens "$TMP/library.so" "is not libnnpipe's plugin"
 echo "damaged" >"$TMP/damaged.so"

@@ -143,6 +143,11 @@ with test("python: bad samples are named, and end the iteration above their budg
         equal(sorted({name for name in ("003/a.png", "006/a.png") for text in bad if name in text}),
               ["003/a.png", "006/a.png"], "the names in %s" % bad)
         equal(loader.counters()["bad_samples"], len(bad), "counters()")
+        for _ in range(5):  # loops that break off: the readers start again
+            next(iter(loader))
+        counted = loader.counters()["bad_samples"]
+        expect(counted > len(bad), "counters()")
+        equal(len(loader.bad_samples()), counted, "bad samples after loops that broke off")
     with nnpipe.Loader(config(TMP + "/bad", bad_samples={"policy": "fail"})) as loader:
         raises(nnpipe.DataError, "a.png", lambda: order(loader))
 

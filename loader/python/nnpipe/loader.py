@@ -237,7 +237,7 @@ class Loader:
         core = self._own()
         epoch, taken = core.position()
         if taken and not self._stays:
-            core.seek(epoch + 1, 0)
+            self._seek(epoch + 1, 0)
         self._stays = False
         self._number += 1
         return _Epoch(self, self._number)
@@ -253,6 +253,10 @@ class Loader:
 
     # --- the position ---
 
+    def _seek(self, epoch: int, batch: int) -> None:
+        self.bad_samples()  # a start of the readers forgets them
+        self._core.seek(epoch, batch)
+
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, from 0.
 
@@ -262,7 +266,7 @@ class Loader:
         core, epoch = self._own(), _whole("epoch", epoch)
         if self._stays and core.position()[0] == epoch:
             return
-        core.seek(epoch, 0)
+        self._seek(epoch, 0)
         self._number += 1
         self._stays = True
 
@@ -288,7 +292,7 @@ class Loader:
             raise ValueError(f"the state is of another loader (fingerprint {fingerprint}, and here "
                              f"{core.fingerprint:016x}): data, the config's `loader` and `seed`, world, drop_last and "
                              "set must be the same")
-        core.seek(_whole("epoch", epoch), _whole("batch", batch))
+        self._seek(_whole("epoch", epoch), _whole("batch", batch))
         self._number += 1
         self._stays = True
 
