@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,23 +73,50 @@ Test(lib_faults, each_allocation_that_fails_is_an_error_or_changes_no_batch, .in
     cr_expect(n < MAX_ALLOCATIONS && nr_failed > 50, "%d of %d", nr_failed, n);
 }
 
+static const int64_t labels[] = {0, 1, 2};
+
 static struct nnp_data *files(char *error, size_t error_bytes)
 {
     static const char *const paths[] = {"set/a/00.jpg", "set/b/01.jpg", "set/c/02.jpg"};
     static const char *const classes[] = {"x", "y", "z"};
-    static const int64_t labels[] = {0, 1, 2};
 
     return nnp_data_files(folder, paths, labels, 3, classes, 3, error, error_bytes);
 }
 
-/* libc: allocations by malloc(), which those of names of classes use. */
-static void data_failing(bool libc)
+/* Whole files as parts. */
+static struct nnp_data *extents(char *error, size_t error_bytes)
+{
+    static const char *const names[] = {"a/00", "b/01", "c/02"};
+    struct nnp_extent parts[3] = {0};
+    char texts[3][600];
+    const char *paths[3];
+
+    for (uint64_t i = 0; i < 3; i++) {
+        struct stat st;
+
+        snprintf(texts[i], sizeof(texts[i]), "%s/set/%s.jpg", folder, names[i]);
+        paths[i] = texts[i];
+        cr_assert_eq(stat(paths[i], &st), 0);
+        parts[i] = (struct nnp_extent){.file = i, .bytes = (uint64_t)st.st_size};
+    }
+    return nnp_data_extents(paths, 3, parts, labels, 3, error, error_bytes);
+}
+
+static struct nnp_data *pixels(char *error, size_t error_bytes)
+{
+    static const uint8_t made[3 * 20 * 20 * 3] = {7, 8, 9};
+
+    return nnp_data_pixels(made, 3, 20, 20, 3, labels, error, error_bytes);
+}
+
+/* Fails each allocation of open_data() in turn, those of malloc() if libc. */
+static void data_failing(struct nnp_data *(*open_data)(char *error, size_t error_bytes), bool libc)
 {
     uint64_t sum, expected;
     int n = 0, nr_failed = 0;
     bool failed;
 
-    cr_assert_eq(whole_run(files(NULL, 0), MADE_LOADER(""), &expected), 0);
+    cr_assert_eq(whole_run(open_data(NULL, 0), MADE_LOADER(""), &expected), 0);
     do {
         char error[1024] = "";
         struct nnp_data *data;
@@ -98,7 +126,7 @@ static void data_failing(bool libc)
             made_memory_fail_libc(n);
         else
             made_memory_fail(n);
-        data = files(error, sizeof(error));
+        data = open_data(error, sizeof(error));
         failed = libc ? made_memory_failed_libc() : made_memory_failed();
         made_memory_fail_libc(0);
         made_memory_fail(0);
@@ -118,8 +146,41 @@ static void data_failing(bool libc)
 
 Test(lib_faults, data_without_memory_are_an_error, .init = make, .fini = clear, .timeout = 120)
 {
-    data_failing(false);
-    data_failing(true);
+    data_failing(files, false);
+    data_failing(files, true);
+    data_failing(extents, false);
+    data_failing(extents, true);
+    data_failing(pixels, false);
+    data_failing(pixels, true);
+}
+
+/* The readers start again in the call that follows a new position. */
+Test(lib_faults, a_start_without_memory_is_an_error_after_which_a_position_can_be_set, .init = make,
+    .fini = clear, .timeout = 120)
+{
+    struct nnp_loader *loader = made_open(MADE_CONFIG(""), folder, NULL, NULL);
+    const uint64_t expected = made_next_digest(loader);
+    int n = 0, nr_failed = 0, code;
+
+    do {
+        struct nnp_batch *batch = NULL;
+
+        cr_assert_eq(nnp_seek(loader, 0, 1), 0);
+        cr_assert_eq(nnp_seek(loader, 0, 0), 0);
+        made_memory_fail(++n);
+        code = nnp_next(loader, -1, &batch);
+        if (code == 1) {
+            cr_expect_eq(made_digest(loader, batch), expected);
+            nnp_batch_release(batch);
+            continue;
+        }
+        nr_failed++;
+        cr_expect_eq(code, -ENOMEM, "allocation %d in %s(): %d", n, made_memory_caller(), code);
+        cr_expect(strstr(made_error(loader), "memory"), "%s", made_error(loader));
+    } while (made_memory_failed() && n < MAX_ALLOCATIONS);
+    made_memory_fail(0);
+    cr_expect(n < MAX_ALLOCATIONS && nr_failed > 30, "%d of %d", nr_failed, n);
+    nnp_close(loader);
 }
 
 #ifndef NP_SAN
