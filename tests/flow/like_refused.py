@@ -169,6 +169,10 @@ def options(root, pixels, work):
     }
     for name, options in cases.items():
         check("%s is refused" % name, lambda: refused(make_loader(data, **options), name))
+    for key in ("batch", "augment", "shuffle"):
+        check("loader={%r: ...} is refused" % key, lambda: refused(make_loader(data), "%r follows" % key, loader={key: 1}))
+    check("own order: loader={'channels': 1} is refused", lambda: refused(
+        make_loader(data), "'channels' follows", exact_order=False, loader={"channels": 1}))
     check("a dataset of the program's is refused", lambda: refused(DataLoader(OwnData()), "OwnData", "ImageFolder"))
     own = cifar(*pixels, FLOAT)
     own.__class__ = OwnCifar

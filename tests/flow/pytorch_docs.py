@@ -1,5 +1,5 @@
 """docs/PYTORCH.md: each script is run as it stands, and with the lines of its diff, on small data; both print the
-same losses to the last digit. Started by pytorch_docs.sh."""
+same losses to the last digit; nnpipe.Loader's is run and resumed. Started by pytorch_docs.sh."""
 import os
 import pickle
 import re
@@ -93,12 +93,31 @@ def check(name, before, after, folder):
         return 1
 
 
+def resumed(text):
+    """The script of nnpipe.Loader in one process: whole; then its first epoch, and again, from the checkpoint."""
+    script, epochs = re.search(r"```python\n(# example: config\n.*?)```", text, re.S)[1], "range(train.epoch, 3)"
+    assert epochs in script
+    return (f"import os\nfor end in 3, 1, 3:\n"
+            f"    if end == 1: os.remove('checkpoint.pt')\n"
+            f"    exec({script!r}.replace({epochs!r}, f'range(train.epoch, {{end}})'), {{}})\n")
+
+
+def check_resumed(text, folder):
+    lines = run(resumed(text), folder).splitlines()
+    if len(lines) == 6 and lines[:3] == lines[3:] and len(set(lines)) == 3:
+        print("ok - PYTORCH.md: config: the same losses in one run, and continued from a checkpoint")
+        return 0
+    print("not ok - PYTORCH.md: config: it printed %r" % lines)
+    return 1
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="nnpipe-pytorch.")
     try:
         make_data(folder)
         with open(os.path.join(ROOT, "docs", "PYTORCH.md"), encoding="utf-8") as file:
-            return max(check(*example, folder) for example in examples(file.read()))
+            text = file.read()
+        return max(check_resumed(text, folder), *(check(*example, folder) for example in examples(text)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -44,7 +44,8 @@ def like(dataloader: Any, *, exact_order: bool = True, loader: Mapping[str, Any]
         torch's samplers. Its num_workers says which generators draw, as in torch; no process is started.
     exact_order: False: the same data, transforms and containers, but samples and draws are nnpipe's own, and torch's
         generators are left alone. A bad sample is then replaced, as `loader.bad_samples` of nnpipe's config says.
-    loader: a dict with further keys of nnpipe's `loader:`, such as {"readers": 4, "cache": "decoded"}.
+    loader: a dict with keys of nnpipe's `loader:` that change no batch, such as {"readers": 4, "cache": "decoded"};
+        without the exact order `shuffle` and `bad_samples`, too.
 
     Each epoch yields [images, labels]: images (rows, channels, height, width) in the dtype that the transforms give,
     labels int64 (rows). Both belong to the program for as long as it keeps them.

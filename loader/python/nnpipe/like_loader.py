@@ -49,6 +49,20 @@ def _check(dataloader):
         raise Unsupported("nnpipe.like(): prefetch_factor=0 is not supported")
 
 
+FIXED = ("batch", "augment", "test_augment", "normalize", "channels", "pixels", "max_pixels")
+FIXED_BY_ORDER = ("shuffle", "bad_samples")
+
+
+def _check_keys(keys, exact_order):
+    """Refuses keys of `loader:` that would change what the DataLoader says."""
+    for key in FIXED if not exact_order else FIXED + FIXED_BY_ORDER:
+        if key in keys:
+            raise Unsupported(
+                f"nnpipe.like(): loader: {key!r} follows from the DataLoader: change it there (keys such as readers, "
+                "io, depth, cache and share can be set here)"
+            )
+
+
 def _check_ranks(order):
     """Warns where each process would train on all samples: Lightning and accelerate put a DistributedSampler into a
     DataLoader, but not into what nnpipe.like() returns."""
@@ -78,6 +92,7 @@ class Like:
         self.dataloader = dataloader
         self.exact_order = exact_order
         self._keys = dict(loader or {})
+        _check_keys(self._keys, exact_order)
         self._read()
         self._free = []  # engines without an epoch
         self._iterator = None  # of persistent workers
