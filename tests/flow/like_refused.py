@@ -32,10 +32,10 @@ def check(what, test):
     print("ok - " + what if why is None else "not ok - %s: %s" % (what, str(why).replace("\n", "\n#   ")), flush=True)
 
 
-def refused(loader, *words, **options):
+def refused(dataloader, *words, **options):
     """Why it was not refused with these words."""
     try:
-        nnpipe.like(loader, **options).close()
+        nnpipe.like(dataloader, **options).close()
     except nnpipe.Unsupported as error:
         missing = [word for word in words if word not in str(error)]
         return "%r does not have %r" % (str(error), missing) if missing else None
@@ -170,7 +170,8 @@ def options(root, pixels, work):
     for name, options in cases.items():
         check("%s is refused" % name, lambda: refused(make_loader(data, **options), name))
     for key in ("batch", "augment", "shuffle"):
-        check("loader={%r: ...} is refused" % key, lambda: refused(make_loader(data), "%r follows" % key, loader={key: 1}))
+        check("loader={%r: ...} is refused" % key, lambda: refused(
+            make_loader(data), "%r follows" % key, loader={key: 1}))
     check("own order: loader={'channels': 1} is refused", lambda: refused(
         make_loader(data), "'channels' follows", exact_order=False, loader={"channels": 1}))
     check("a dataset of the program's is refused", lambda: refused(DataLoader(OwnData()), "OwnData", "ImageFolder"))
