@@ -27,6 +27,12 @@ whole() {
     [ "$(grep -c '"event"' "$TMP/a.json")" -eq 1 ] && [ -s "$TMP/a/profile.json" ] && [ -s "$TMP/a/profile.html" ]
 }
 t "a profile has a verdict and a ceiling for each stage, in one JSON line" whole
+unshared() { # as a run of the same config does
+    [ ! -e "$XDG_RUNTIME_DIR/nnpipe-share" ] &&
+        "$NNPIPE" train "$TMP/net.yaml" -o train.epochs=1 -o "runs=$TMP/trained" &&
+        [ -d "$XDG_RUNTIME_DIR/nnpipe-share" ]
+}
+t "it takes no part in sharing" unshared
 t "and leaves only its folder" sh -c '[ -z "$(ls -A "$0" 2>/dev/null)" ]' "$TMP/runs"
 screen() {
     $P -o loader.readers=2 --html "$TMP/page.html" >"$TMP/screen" || return 1

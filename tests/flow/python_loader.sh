@@ -22,6 +22,7 @@ else
     "$python" "$ROOT/tests/flow/python_loader.py" "$TMP" || failed=1
     "$python" "$ROOT/tests/flow/python_process.py" "$TMP" || failed=1
     "$python" "$ROOT/tests/flow/python_hostile.py" "$TMP" || failed=1
+    "$python" "$ROOT/tests/flow/python_seams.py" "$TMP" || failed=1
 fi
 torch=$(sh "$ROOT/tests/torch_env.sh" 2>"$TMP/torch.txt")
 if [ "$torch" = no-torch ]; then

@@ -136,14 +136,14 @@ with test("python: multiprocessing's fork and spawn give a worker a loader of it
         code, out, error = program("""
 import multiprocessing, sys
 import nnpipe, python_data
-def work(loader):
-    return [label for _, labels in loader for label in labels.tolist()]
 if __name__ == "__main__":
     from python_process_worker import work
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.apply(work, (nnpipe.Loader(python_data.synth()),)))
+    for how in ("spawn", "forkserver"):
+        with multiprocessing.get_context(how).Pool(1) as pool:
+            print(pool.apply(work, (nnpipe.Loader(python_data.synth()),)))
 """)
-        equal((code, out.strip()), (0, repr(wanted)), "the spawned worker's labels: %s" % error[-400:])
+        equal((code, out.split("\n")), (0, [repr(wanted)] * 2 + [""]), "the labels of workers that were spawned, and of "
+              "a fork server's: %s" % error[-400:])
         with multiprocessing.get_context("fork").Pool(1) as pool:
             equal(pool.apply(labels_of, (loader,)), wanted, "the forked worker's labels")
 

@@ -1,6 +1,7 @@
 """`nnpipe submit --sweep` against a daemon: names, groups, repetition, refusals, and what shows a sweep."""
 import json
 import os
+import shutil
 import subprocess
 import xml.etree.ElementTree
 
@@ -218,6 +219,21 @@ def pictures():
         equal([round(value, 9) for _, value in run["loss_curve"]], [round(loss, 9) for loss in steps], "losses")
         evals = [one["test_accuracy"] for one in points if one["event"] == "eval"]
         equal([value for _, value in run["accuracy_curve"]], evals, "accuracies")
+
+
+@story("compare shows what is left of a sweep whose runs were removed, and keeps a run whose folder is gone")
+def deleted():
+    first, second, *rest = sorted(compared.values(), key=lambda run: run["id"])
+    shutil.rmtree(first["run_dir"])
+    found = {run["id"]: run for run in lines("compare", "--sweep", "eval")}
+    equal(set(found), {run["id"] for run in compared.values()}, "runs, one without its folder")
+    equal((found[first["id"]]["state"], found[first["id"]]["train_loss"]), ("done", None), "the run without a folder")
+    equal(found[second["id"]], second, "another run")
+    command("rm", first["id"], second["id"])
+    equal({run["id"] for run in lines("compare", "--sweep", "eval")}, {run["id"] for run in rest}, "runs that are left")
+    again = lines("submit", EVALUATED, "--sweep", "optimizer.sgd.lr=0.2,0.001", "--sweep", "seed=1,2")
+    equal(sorted(one["known"] for one in again), [False, False, True, True], "the same sweep submits what was removed")
+    command("wait", *[one["id"] for one in again])
 
 
 run_stories(daemon)

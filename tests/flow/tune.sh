@@ -20,6 +20,7 @@ tune() {
     }
 }
 t "a run is tuned" tune
+t "and its measurements take no part in sharing" test ! -e "$XDG_RUNTIME_DIR/nnpipe-share"
 reported() {
     grep -q '^{"event": *"tuned"' "$TMP/a.json" && tail -n 1 "$TMP/a.json" | grep -q '"event": *"done"' || return 1
     n=$(grep '"tuned"' "$TMP/a.json" | grep -o '"predicted_images_per_second"' | wc -l)

@@ -88,7 +88,7 @@ def _kind(as_: str | None, dtype: str, device: str) -> str:
         if as_ == "numpy" and device != "cpu":
             raise ValueError("as_: NumPy's arrays are in host memory; use as_='torch', or as_='dlpack'")
         return as_
-    if "torch" in sys.modules:
+    if sys.modules.get("torch"):
         return "torch"
     if dtype == "bfloat16" or device != "cpu":
         return "dlpack"
