@@ -21,7 +21,8 @@ struct nnp_data {
 
 /* --- the loader --------------------------------------------------------------------------------- */
 
-#define NP_LIB_STEPS (1ull << 48) /* batches that a loader can make */
+#define NP_LIB_STEPS                                                                               \
+    (1ull << 40) /* batches that a loader can make; loader/exchange.c counts so far */
 
 struct np_lib_options { /* of nnp_open() */
     int set;            /* enum np_which_set */

@@ -198,9 +198,11 @@ int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches)
     else if (nr_batches > loader->length || epoch >= UINT32_MAX - 1 ||
              epoch >= NP_LIB_STEPS / loader->length)
         code = np_err_set(&err, -EINVAL,
-            "no such position: batch %llu of epoch %llu, but an epoch has %llu batches",
+            "no such position: batch %llu of epoch %llu, but an epoch has %llu batches, and a "
+            "loader "
+            "%llu in all",
             (unsigned long long)nr_batches, (unsigned long long)epoch,
-            (unsigned long long)loader->length);
+            (unsigned long long)loader->length, NP_LIB_STEPS);
     /* The end of an epoch and the beginning of the next are one place for the readers. */
     const uint64_t here = loader->epoch * loader->length + loader->taken;
     if (!code && (loader->failed || here != epoch * loader->length + nr_batches))

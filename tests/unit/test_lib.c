@@ -273,6 +273,27 @@ Test(lib, a_position_that_cannot_be_is_refused, .init = make, .fini = clear, .ti
     nnp_close(loader);
 }
 
+/* Of 2^40 batches, all that the readers can count. */
+Test(lib, the_farthest_position_gives_batches_and_those_behind_it_are_refused, .timeout = 60)
+{
+    struct nnp_loader *loader =
+        made_open("data: {train: {source: synth, samples: 100000, size: 8}}\n"
+                  "loader: {batch: 20, readers: 2, share: auto}\n",
+            NULL, NULL, NULL);
+    const uint64_t nr_epochs = (1ull << 40) / nnp_length(loader);
+
+    cr_expect_eq(nnp_seek(loader, nr_epochs, 0), -EINVAL);
+    cr_expect_eq(nnp_seek(loader, UINT32_MAX - 2, 0), -EINVAL);
+    cr_expect_eq(nnp_seek(loader, nr_epochs - 1, 3), 0);
+    for (uint64_t k = 3; k < 20; k++) {
+        struct nnp_batch *batch = made_next(loader);
+
+        cr_expect_eq(nnp_batch_number(batch), k);
+        nnp_batch_release(batch);
+    }
+    nnp_close(loader);
+}
+
 Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = clear, .timeout = 60)
 {
     static const char *const others[][2] = {{"seed: 2\n" MADE_CONFIG(""), ""},
