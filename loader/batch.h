@@ -40,7 +40,14 @@ struct np_raw {
 };
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
-enum np_filter { NP_FILTER_BILINEAR, NP_FILTER_BICUBIC, NP_FILTER_NEAREST };
+/* NP_FILTER_NEAREST_FLIPPED, across only: nearest in a picture that was flipped before, which rounds
+ * to the other side. The other filters round alike on both sides. */
+enum np_filter {
+    NP_FILTER_BILINEAR,
+    NP_FILTER_BICUBIC,
+    NP_FILTER_NEAREST,
+    NP_FILTER_NEAREST_FLIPPED
+};
 /* The version of Pillow whose rule decides which pass of a resize comes first
  * (np_geometry_order()). */
 enum np_pixels_rule { NP_RULE_PILLOW_12, NP_RULE_PILLOW_13 };

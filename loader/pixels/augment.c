@@ -121,7 +121,7 @@ void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter)
     g->scaled_w = g->window_w = g->shown_w = w;
     g->scaled_h = g->window_h = g->shown_h = h;
     g->window_x = g->window_y = g->shown_x = g->shown_y = 0;
-    g->filter = filter;
+    g->filter = filter == NP_FILTER_NEAREST && g->flip ? NP_FILTER_NEAREST_FLIPPED : filter;
     fold->resized = true;
     fold->width = w;
     fold->height = h;

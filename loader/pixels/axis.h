@@ -26,6 +26,11 @@ struct np_axis {
     enum np_filter filter;
 };
 
+NP_AXIS bool np_filter_is_nearest(int filter)
+{
+    return filter == NP_FILTER_NEAREST || filter == NP_FILTER_NEAREST_FLIPPED;
+}
+
 NP_AXIS struct np_axis np_axis_across(const struct np_geometry *g)
 {
     const bool all = g->shown_w == 0 || g->shown_h == 0;
@@ -41,7 +46,7 @@ NP_AXIS struct np_axis np_axis_down(const struct np_geometry *g)
     const bool all = g->shown_w == 0 || g->shown_h == 0;
     const struct np_axis axis = {g->bottom - g->top, g->scaled_h, g->window_y, g->window_h,
         all ? 0 : g->shown_y, all ? g->scaled_h : g->shown_h, (enum np_border)g->border,
-        (enum np_filter)g->filter};
+        g->filter == NP_FILTER_NEAREST_FLIPPED ? NP_FILTER_NEAREST : (enum np_filter)g->filter};
 
     return axis;
 }
@@ -67,11 +72,14 @@ NP_AXIS int np_axis_place(const struct np_axis *axis, int position)
 NP_AXIS int np_axis_nearest_at(const struct np_axis *axis, int position)
 {
     const double step = (double)axis->box / axis->scaled;
+    const bool flipped = axis->filter == NP_FILTER_NEAREST_FLIPPED;
     double at = step * 0.5;
+    int source;
 
-    for (int i = 0; i < position; i++)
+    for (int i = 0; i < (flipped ? axis->scaled - 1 - position : position); i++)
         at += step;
-    return (int)at < axis->box ? (int)at : axis->box - 1;
+    source = (int)at < axis->box ? (int)at : axis->box - 1;
+    return flipped ? axis->box - 1 - source : source;
 }
 
 /* --- weights ------------------------------------------------------------------------------- */

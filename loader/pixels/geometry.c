@@ -70,7 +70,7 @@ void np_axis_taps(const struct np_axis *axis, int first, int n, struct np_taps *
     struct np_reach reach = np_axis_reach(axis);
     int room = np_axis_max_taps(axis);
 
-    assert(axis->filter != NP_FILTER_NEAREST && axis->scaled > 0 && axis->box > 0);
+    assert(!np_filter_is_nearest(axis->filter) && axis->scaled > 0 && axis->box > 0);
     taps->n = n;
     taps->max_count = 0;
     for (int i = 0; i < n; i++) {
@@ -89,8 +89,14 @@ void np_axis_nearest(const struct np_axis *axis, int *ret_source)
 {
     double step = (double)axis->box / axis->scaled, at = step * 0.5;
 
-    for (int i = 0; i < axis->scaled; i++, at += step)
-        ret_source[i] = (int)at < axis->box ? (int)at : axis->box - 1;
+    for (int i = 0; i < axis->scaled; i++, at += step) {
+        const int source = (int)at < axis->box ? (int)at : axis->box - 1;
+
+        if (axis->filter == NP_FILTER_NEAREST_FLIPPED)
+            ret_source[axis->scaled - 1 - i] = axis->box - 1 - source;
+        else
+            ret_source[i] = source;
+    }
 }
 
 void np_axis_source(
@@ -102,7 +108,7 @@ void np_axis_source(
     if (axis->box == axis->scaled) {
         *ret_lo = scaled_lo;
         *ret_hi = scaled_hi;
-    } else if (axis->filter == NP_FILTER_NEAREST) {
+    } else if (np_filter_is_nearest(axis->filter)) {
         *ret_lo = np_axis_nearest_at(axis, scaled_lo);
         *ret_hi = np_axis_nearest_at(axis, scaled_hi - 1) + 1;
     } else {

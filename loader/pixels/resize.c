@@ -410,7 +410,7 @@ int np_resize(struct np_resizer *resizer, const struct np_pixels *pixels,
     assert(x.box > 0 && y.box > 0 && x.scaled > 0 && y.scaled > 0);
     resizer->kernels = kernels_of_cpu();
     resizes = x.box != x.scaled || y.box != y.scaled;
-    nearest = resizes && geometry->filter == NP_FILTER_NEAREST;
+    nearest = resizes && np_filter_is_nearest(geometry->filter);
     picture = (struct picture){.data = pixels->data,
         .stride = pixels->stride,
         .x = pixels->origin_x - geometry->left,

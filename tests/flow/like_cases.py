@@ -68,6 +68,7 @@ CIFAR_CHAINS = {
     "v2 CIFAR": [v2.RandomCrop(32, padding=4, padding_mode="reflect"), v2.RandomHorizontalFlip(), *v2_tail()],
     "v2 uint8": [v2.RandomHorizontalFlip(), v2.ToImage()],
     "resized": [v1.RandomHorizontalFlip(), v1.Resize(59), v1.ToTensor()],
+    "flip, then nearest": [v1.RandomHorizontalFlip(), v1.Resize(45, InterpolationMode.NEAREST), v1.ToTensor()],
     "two borders": [v1.RandomCrop(36, padding=4), v1.RandomHorizontalFlip(), v1.CenterCrop(40), v1.ToTensor()],
     "mirrored crop": [v2.CenterCrop(24), v2.RandomCrop(24, padding=3, padding_mode="reflect"), v2.ToImage()],
     "enlarged": [v1.Resize(40), v1.RandomCrop(36), v1.ToTensor()],

@@ -106,8 +106,6 @@ def chains(root, pixels):
         "a border behind mirrored padding": (
             [v1.RandomCrop(32, padding=2, padding_mode="reflect"), v1.CenterCrop(40), *FLOAT],
             "CenterCrop", "mirrored border"),
-        "a flip before nearest": (
-            [v1.RandomHorizontalFlip(), v1.Resize(40, v1.InterpolationMode.NEAREST), *FLOAT], "Resize", "flip"),
         "a scale above 1": ([v2.RandomResizedCrop(9, (0.5, 2.0)), *FLOAT], "v2.RandomResizedCrop", "2.0"),
         "crops of both kinds": ([v1.RandomCrop(20), v2.RandomCrop(18), *FLOAT], "v2.RandomCrop", "differently"),
         "float64": ([v2.ToImage(), v2.ToDtype(torch.float64, scale=True)], "float64"),

@@ -38,6 +38,8 @@ static void draw(struct np_row *row)
         np_fold_crop(&fold, below(row->source_w - w + 1), below(row->source_h - h + 1), w, h,
             NP_BORDER_ZERO);
     }
+    if (below(3) == 0)
+        np_fold_flip(&fold);
     if (below(4))
         np_fold_resize(&fold, scaled_w, scaled_h, filters[below(3)]);
     if (below(2))

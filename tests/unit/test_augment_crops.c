@@ -50,15 +50,21 @@ static void flip(struct grey *grey)
             grey->at[i][k] = of.at[i][of.w - 1 - k];
 }
 
-static void twice(struct grey *grey)
+/* The nearest pixel, as Pillow finds it. */
+static void resize(struct grey *grey, int w, int h)
 {
     const struct grey of = *grey;
+    const double step_x = (double)of.w / w, step_y = (double)of.h / h;
+    double y = step_y / 2;
 
-    grey->w *= 2;
-    grey->h *= 2;
-    for (int i = 0; i < grey->h; i++)
-        for (int k = 0; k < grey->w; k++)
-            grey->at[i][k] = of.at[i / 2][k / 2];
+    grey->w = w;
+    grey->h = h;
+    for (int i = 0; i < h; i++, y += step_y) {
+        double x = step_x / 2;
+
+        for (int k = 0; k < w; k++, x += step_x)
+            grey->at[i][k] = of.at[(int)y][(int)x];
+    }
 }
 
 static int below(int n)
@@ -93,16 +99,24 @@ static void flip_both(struct both *both)
     flip(&both->grey);
 }
 
+static void resize_both(struct both *both)
+{
+    const int w = 1 + below(20), h = 1 + below(20);
+
+    np_fold_resize(&both->fold, w, h, NP_FILTER_NEAREST);
+    resize(&both->grey, w, h);
+}
+
 static void run_chain(struct both *both)
 {
-    const int nr_ops = 1 + below(5), mirror_at = below(nr_ops), resize_at = below(12);
+    const int nr_ops = 1 + below(5), mirror_at = below(nr_ops), resizes = below(3) == 0;
 
     both->mirrors = below(2);
+    if (below(4) == 0)
+        flip_both(both);
+    if (resizes)
+        resize_both(both);
     for (int i = 0; i < nr_ops; i++) {
-        if (i == resize_at && i == 0) {
-            np_fold_resize(&both->fold, 2 * both->grey.w, 2 * both->grey.h, NP_FILTER_NEAREST);
-            twice(&both->grey);
-        }
         if (below(4) == 0)
             flip_both(both);
         crop_both(both, both->mirrors ? i == mirror_at : below(2));

@@ -104,7 +104,7 @@ static __device__ void np_row_pixel(
     if (across.box == across.scaled && down.box == down.scaled) {
         for (int i = 0; i < c; i++)
             to[i] = box[at_y * stride + (uint64_t)at_x * c + i];
-    } else if (g->filter == NP_FILTER_NEAREST) {
+    } else if (np_filter_is_nearest(g->filter)) {
         const int from_x = np_axis_nearest_at(&across, at_x);
         const int from_y = np_axis_nearest_at(&down, at_y);
 

@@ -52,7 +52,7 @@ class _Reader:
         self.recipe = Recipe(size=size)
         self.known = []  # transforms that were read
         self.values = []  # those that work on each value alone
-        self.is_tensor = self.is_normalized = self.is_resized = self.is_flipped = False
+        self.is_tensor = self.is_normalized = self.is_resized = False
         self.has_border = self.is_mirrored = False
         self.crop_version = 0
 
@@ -87,10 +87,7 @@ class _Reader:
             self.refuse(transform, "a crop before it may have a border, which nnpipe would not resize: put the "
                         "resize first")
         self.is_resized = True
-        mode = _filter(self, transform)
-        if mode == "nearest" and self.is_flipped:
-            self.refuse(transform, "interpolation nearest rounds to one side: put the flip behind it")
-        return mode
+        return _filter(self, transform)
 
     def borders(self, transform, reflect=False):
         """A crop that may exceed the picture."""
@@ -214,7 +211,6 @@ def _random_resized_crop(reader, t):
 
 
 def _flip(reader, t):
-    reader.is_flipped = True
     reader.recipe.ops.append({"flip": {"p": float(t.p)}})
     reader.recipe.random = True
 
