@@ -69,8 +69,8 @@ int np_cache_share(
 void np_cache_meet(struct np_cache *cache);
 int np_cache_met(const struct np_cache *cache); /* processes so far */
 /* True: another process is making the picture, and it is worth waiting for. since_ns: when the
- * caller began to wait, or now_ns. Who was waited for in vain is not waited for in the next ten
- * seconds. */
+ * caller began to wait, or now_ns. A process without a sign of life for wait_ns is not waited for
+ * until its next one, and one that takes ten times as long not in the next ten seconds. */
 bool np_cache_awaits(
     const struct np_cache *cache, int set, uint64_t sample, uint64_t since_ns, uint64_t now_ns);
 struct np_cache_shared np_cache_shared(const struct np_cache *cache);

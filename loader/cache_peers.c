@@ -14,9 +14,11 @@
 #include "loader/share/memfd.h"
 #include "loader/share/peers.h"
 
-#define POLL_NS 10000000u    /* between two looks for newcomers */
-#define SHUN_NS 10000000000u /* who was waited for in vain is not waited for */
-#define SLOW    10           /* times the limit, even if the process lives */
+#define POLL_NS      10000000u /* between two looks for newcomers */
+#define GREET_NS     1000000u  /* between two looks for greetings, and how long a newcomer looks */
+#define MAX_GREET_NS 50000000u
+#define SHUN_NS      10000000000u /* a process that is too slow is not waited for */
+#define SLOW         10           /* times as slow as we may wait: too slow */
 
 /* The cache of another process. */
 struct view {
@@ -26,7 +28,8 @@ struct view {
     struct np_peer *peer; /* under lock */
     _Atomic bool ended;
     _Atomic uint64_t beats, beat_ns; /* the last that was seen, and when */
-    _Atomic uint64_t shunned_ns;     /* not waited for until then */
+    _Atomic uint64_t silent_beats;   /* not waited for while it has so many, plus 1 */
+    _Atomic uint64_t shunned_ns;     /* nor until then */
 };
 
 struct np_cache_peers {
@@ -72,6 +75,51 @@ static void *new_view(int fd, const void *context)
     return view;
 }
 
+/* Under lock. Adds the views of new peers, which stay, and marks those of peers that have ended. */
+static void take_views(struct np_cache_peers *peers)
+{
+    int nr_views = atomic_load(&peers->nr_views);
+    struct np_peer *peer;
+
+    for (int i = 0; (peer = np_peers_get(peers->meeting, i)); i++) {
+        struct view *view = peer->view;
+
+        if (view && peer->nr_users == 0 && peer->fd >= 0) {
+            peer->nr_users = 1;
+            view->peer = peer;
+            peers->views[nr_views++] = view;
+        } else if (view && peer->fd < 0) {
+            atomic_store(&view->ended, true);
+        }
+    }
+    /* Pairs with the loads of readers: the views are whole. */
+    atomic_store_explicit(&peers->nr_views, nr_views, memory_order_release);
+}
+
+static bool is_expected(const struct np_cache_peers *peers)
+{
+    const struct np_peer *peer;
+
+    for (int i = 0; (peer = np_peers_get(peers->meeting, i)); i++)
+        if (peer->fd >= 0 && !peer->view && !peer->twin)
+            return true;
+    return false;
+}
+
+/* So that the first pictures of a newcomer are not decoded once more. A process whose trainer has
+ * batches enough may answer late. */
+static void await_greetings(struct np_cache_peers *peers)
+{
+    const uint64_t wait_ns = peers->sharing.wait_ns;
+    const uint64_t until_ns = np_now_ns() + (wait_ns < MAX_GREET_NS ? wait_ns : MAX_GREET_NS);
+
+    while (is_expected(peers) && np_now_ns() < until_ns) {
+        np_sleep_until_ns(np_now_ns() + GREET_NS);
+        np_peers_poll(peers->meeting);
+    }
+    take_views(peers);
+}
+
 int np_cache_peers_open(const struct np_cache_sharing *sharing, int fd, int nr_sets,
     const uint64_t *nr_samples, struct np_cache_peers **ret_peers, struct np_err *err)
 {
@@ -95,6 +143,7 @@ int np_cache_peers_open(const struct np_cache_sharing *sharing, int fd, int nr_s
         np_cache_peers_close(peers);
         return code;
     }
+    await_greetings(peers);
     *ret_peers = peers;
     return 0;
 }
@@ -108,27 +157,6 @@ void np_cache_peers_close(struct np_cache_peers *peers)
     np_peers_close(peers->meeting);
     pthread_mutex_destroy(&peers->lock);
     np_free(peers);
-}
-
-/* Under lock. Adds the views of new peers, which stay, and marks those of peers that have ended. */
-static void take_views(struct np_cache_peers *peers)
-{
-    int nr_views = atomic_load(&peers->nr_views);
-    struct np_peer *peer;
-
-    for (int i = 0; (peer = np_peers_get(peers->meeting, i)); i++) {
-        struct view *view = peer->view;
-
-        if (view && peer->nr_users == 0 && peer->fd >= 0) {
-            peer->nr_users = 1;
-            view->peer = peer;
-            peers->views[nr_views++] = view;
-        } else if (view && peer->fd < 0) {
-            atomic_store(&view->ended, true);
-        }
-    }
-    /* Pairs with the loads of readers: the views are whole. */
-    atomic_store_explicit(&peers->nr_views, nr_views, memory_order_release);
 }
 
 void np_cache_peers_meet(struct np_cache_peers *peers)
@@ -198,22 +226,30 @@ bool np_cache_peers_find(
     return false;
 }
 
-/* Is the process that makes the picture alive? since_ns: since when the caller waits. */
+/* True: the process that makes the picture lives, and is not too slow. since_ns: since when the
+ * caller waits. A process that was silent for too long is not waited for until it shows a sign of
+ * life; on a busy machine it may only have got no core. */
 static bool is_worth_waiting(
     const struct np_cache_peers *peers, struct view *view, uint64_t since_ns, uint64_t now_ns)
 {
     const struct np_cache_head *head = (const void *)view->memory;
     const uint64_t beats = __atomic_load_n(&head->beats, __ATOMIC_RELAXED);
     const uint64_t wait_ns = peers->sharing.wait_ns;
-    uint64_t beat_ns;
 
+    if (atomic_load_explicit(&view->ended, memory_order_relaxed) ||
+        atomic_load_explicit(&view->silent_beats, memory_order_relaxed) == beats + 1 ||
+        now_ns < atomic_load_explicit(&view->shunned_ns, memory_order_relaxed))
+        return false;
     if (atomic_exchange_explicit(&view->beats, beats, memory_order_relaxed) != beats)
         atomic_store_explicit(&view->beat_ns, now_ns, memory_order_relaxed);
-    beat_ns = atomic_load_explicit(&view->beat_ns, memory_order_relaxed);
+    if (now_ns - since_ns >= SLOW * wait_ns) {
+        atomic_store_explicit(&view->shunned_ns, now_ns + SHUN_NS, memory_order_relaxed);
+        return false;
+    }
     if (now_ns - since_ns < wait_ns ||
-        (now_ns - since_ns < SLOW * wait_ns && (beat_ns > now_ns || now_ns - beat_ns < wait_ns)))
+        now_ns < wait_ns + atomic_load_explicit(&view->beat_ns, memory_order_relaxed))
         return true;
-    atomic_store_explicit(&view->shunned_ns, now_ns + SHUN_NS, memory_order_relaxed);
+    atomic_store_explicit(&view->silent_beats, beats + 1, memory_order_relaxed);
     return false;
 }
 
@@ -229,10 +265,7 @@ bool np_cache_peers_await(
 
         if (word >= NP_CACHE_FIRST)
             return false; /* it is there */
-        awaited |= word == NP_CACHE_TAKEN &&
-                   !atomic_load_explicit(&view->ended, memory_order_relaxed) &&
-                   now_ns >= atomic_load_explicit(&view->shunned_ns, memory_order_relaxed) &&
-                   is_worth_waiting(peers, view, since_ns, now_ns);
+        awaited |= word == NP_CACHE_TAKEN && is_worth_waiting(peers, view, since_ns, now_ns);
     }
     return awaited;
 }

@@ -4,6 +4,7 @@
 #include "loader/reader_parts.h"
 
 #define NAP_NS 300000u
+#define FED_NS 1000000000u /* while the trainer has batches, a silent job is given this time, too */
 
 /* Takes tickets ahead. Returns their number; 0: the run ends; -EAGAIN: there are none now, and
  * reads are in flight. */
@@ -82,7 +83,8 @@ static struct np_batch *choose(struct np_reader *reader, uint64_t since_ns, uint
 /* As choose(), but waits while no job is begun: this reader then keeps nobody else waiting. */
 static struct np_batch *choose_patiently(struct np_reader *reader)
 {
-    const uint64_t since_ns = np_now_ns();
+    const uint64_t begin_ns = np_now_ns();
+    uint64_t since_ns = begin_ns, now_ns;
     struct np_batch *batch = choose(reader, since_ns, since_ns);
 
     if (batch || np_reader_begun(reader) > 0)
@@ -92,7 +94,10 @@ static struct np_batch *choose_patiently(struct np_reader *reader)
     while (!batch && !np_ring_stopped(reader->config->ring)) {
         np_sleep_until_ns(np_now_ns() + NAP_NS);
         np_cache_meet(reader->config->row.cache);
-        batch = choose(reader, since_ns, np_now_ns());
+        now_ns = np_now_ns();
+        if (now_ns - begin_ns < FED_NS && !np_ring_starves(reader->config->ring))
+            since_ns = now_ns;
+        batch = choose(reader, since_ns, now_ns);
     }
     np_stat_done(reader->block);
     reader->ended |= !batch;
