@@ -241,12 +241,14 @@ static int add_extents(struct nnp_data *data, const struct nnp_extent *extents, 
         const struct nnp_extent *extent = &extents[i];
         char name[24];
 
-        if (extent->file >= nr_paths || extent->bytes > UINT32_MAX)
+        if (extent->file >= nr_paths || extent->bytes > UINT32_MAX ||
+            extent->offset > INT64_MAX - UINT32_MAX)
             return np_err_set(err, -EINVAL,
-                "sample %llu: file %llu of %llu, %llu bytes: expected one of the files, and less "
-                "than 4 GiB",
+                "sample %llu: file %llu of %llu, %llu bytes at %llu: expected one of the files, "
+                "and less than 4 GiB of it",
                 (unsigned long long)i, (unsigned long long)extent->file,
-                (unsigned long long)nr_paths, (unsigned long long)extent->bytes);
+                (unsigned long long)nr_paths, (unsigned long long)extent->bytes,
+                (unsigned long long)extent->offset);
         struct np_record record = {.offset = extent->offset,
             .bytes = (uint32_t)extent->bytes,
             .inner_bytes = (uint32_t)extent->bytes,

@@ -9,21 +9,24 @@
 #define WINDOW       4096 /* bytes of a read */
 #define MAX_SEGMENTS 256
 
-/* The bytes of the file that were read last. */
+/* The bytes of the picture that were read last. */
 struct window {
     int fd;
-    uint64_t offset; /* in the file */
+    uint64_t start, picture_bytes; /* of the picture in the file */
+    uint64_t offset;               /* in the picture */
     size_t nr_bytes;
     uint8_t bytes[WINDOW];
 };
 
-/* Bytes offset to offset + n - 1 of the file; NULL: it ends before, or cannot be read. */
+/* Bytes offset to offset + n - 1 of the picture; NULL: it ends before, or cannot be read. */
 static const uint8_t *look(struct window *window, uint64_t offset, size_t n)
 {
     int64_t got;
 
+    if (n > window->picture_bytes || offset > window->picture_bytes - n)
+        return NULL;
     if (offset < window->offset || offset + n > window->offset + window->nr_bytes) {
-        got = np_read_at(window->fd, offset, window->bytes, WINDOW);
+        got = np_read_at(window->fd, window->start + offset, window->bytes, WINDOW);
         window->offset = offset;
         window->nr_bytes = got < 0 ? 0 : (size_t)got;
     }
@@ -84,9 +87,10 @@ static bool png_size(const uint8_t *at, uint32_t *width, uint32_t *height)
     return true;
 }
 
-bool np_header_size(int fd, int32_t *ret_width, int32_t *ret_height)
+bool np_header_size(
+    int fd, uint64_t start, uint64_t nr_bytes, int32_t *ret_width, int32_t *ret_height)
 {
-    struct window window = {.fd = fd};
+    struct window window = {.fd = fd, .start = start, .picture_bytes = nr_bytes};
     const uint8_t *at = look(&window, 0, 24);
     uint32_t width = 0, height = 0;
     bool found = at && at[0] == 0xff && at[1] == 0xd8 && at[2] == 0xff;

@@ -414,8 +414,8 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
     if ((code = make_order(loader, err)) < 0 || (code = np_lib_format(loader, NULL, err)) < 0)
         return code;
     make_fingerprint(loader);
-    loader->pictures_key = np_share_pictures_key(
-        &(struct np_loader_config){.options = &loader->loader_options,
+    loader->pictures_key =
+        np_share_pictures_key(&(struct np_loader_config){.options = &loader->loader_options,
             .train = loader->index,
             .picture_bytes = np_picture_bytes(loader->index, loader->shape.channels)});
     if (loader->options.dealt) {

@@ -26,7 +26,7 @@ struct np_sizes {
 
 /* --- one picture -------------------------------------------------------------------------------- */
 
-/* What the decoder says of the whole sample; 0 x 0: it cannot be read. Rarely called for files. */
+/* What the decoder says of the whole sample; 0 x 0: it cannot be read. Rarely called. */
 static int decode_size(const struct np_index *index, uint64_t sample, struct np_fetch *fetch,
     struct np_size *size, struct np_err *err)
 {
@@ -69,7 +69,7 @@ static int read_header(struct np_sizes *sizes, const char *path, struct np_size 
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return 1;
-    found = np_header_size(fd, &width, &height);
+    found = np_header_size(fd, 0, UINT64_MAX, &width, &height);
     close(fd);
     if (!found)
         return 1;
@@ -78,22 +78,50 @@ static int read_header(struct np_sizes *sizes, const char *path, struct np_size 
     return 0;
 }
 
+/* The file whose parts are read. */
+struct open_file {
+    int fd;
+    const char *path; /* of the index */
+};
+
+/* The header of a part of a file. 1: the decoder decides. */
+static int read_part(struct np_sizes *sizes, struct open_file *file, const struct np_extent *extent,
+    struct np_size *size)
+{
+    const struct np_record *record = extent->record;
+    int32_t width, height;
+
+    if (record->packing)
+        return 1;
+    if (file->path != extent->path) {
+        if (file->fd >= 0)
+            close(file->fd);
+        *file = (struct open_file){open(extent->path, O_RDONLY | O_CLOEXEC), extent->path};
+    }
+    if (file->fd < 0 || !np_header_size(file->fd, record->offset, record->bytes, &width, &height))
+        return 1;
+    __atomic_fetch_add(&sizes->nr_read, 1, __ATOMIC_RELAXED);
+    *size = (struct np_size){.width = (uint16_t)width, .height = (uint16_t)height};
+    return 0;
+}
+
 static int read_some(void *context, uint64_t first, uint64_t end, struct np_err *err)
 {
     struct np_sizes *sizes = context;
     struct np_fetch *fetch = NULL;
+    struct open_file file = {-1, NULL};
     struct np_extent extent;
     int code = np_fetch_open(sizes->index, &fetch, err);
 
     for (uint64_t i = first; !code && i < end; i++) {
-        code = 1;
-        if (sizes->index->root) {
-            np_source_locate(sizes->index, i, &extent);
-            code = read_header(sizes, extent.path, &sizes->sizes[i]);
-        }
+        np_source_locate(sizes->index, i, &extent);
+        code = sizes->index->root ? read_header(sizes, extent.path, &sizes->sizes[i])
+                                  : read_part(sizes, &file, &extent, &sizes->sizes[i]);
         if (code > 0)
             code = decode_size(sizes->index, i, fetch, &sizes->sizes[i], err);
     }
+    if (file.fd >= 0)
+        close(file.fd);
     np_fetch_close(fetch);
     return code;
 }

@@ -45,7 +45,7 @@ static void read_header(const uint8_t *data, size_t n)
         fd = memfd_create("picture", MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, 0) < 0 || pwrite(fd, data, n, 0) != (ssize_t)n)
         abort();
-    if (np_header_size(fd, &width, &height) &&
+    if (np_header_size(fd, 0, n, &width, &height) &&
         (width < 1 || height < 1 || width > NP_MAX_SIDE || height > NP_MAX_SIDE))
         abort();
 }

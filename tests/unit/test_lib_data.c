@@ -164,6 +164,12 @@ Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeou
     cr_expect(strstr(error, "a path of over 4095 bytes"), "%s", error);
     cr_expect_null(nnp_data_files(folder, empty, zero, 1, NULL, 0, error, sizeof(error)));
     cr_expect(*error);
+    static const char *const itself[1] = {"/proc/self/exe"};
+    static const struct nnp_extent far[1] = {{0, UINT64_MAX - 10, 100}}, other[1] = {{1, 0, 100}};
+    cr_expect_null(nnp_data_extents(itself, 1, far, zero, 1, error, sizeof(error)));
+    cr_expect(strstr(error, "100 bytes at 18446744073709551605"), "%s", error);
+    cr_expect_null(nnp_data_extents(itself, 1, other, zero, 1, error, sizeof(error)));
+    cr_expect(strstr(error, "sample 0: file 1 of 1"), "%s", error);
     cr_expect_null(nnp_data_pixels(pixels, 1, 2, 2, 2, zero, error, sizeof(error)));
     cr_expect(strstr(error, "pixels of shape (samples, 2, 2, 2)"), "%s", error);
     cr_expect_null(nnp_data_pixels(pixels, 1, 0, 2, 3, zero, error, sizeof(error)));

@@ -29,8 +29,10 @@ static bool header_of(const uint8_t *bytes, size_t n, int32_t *width, int32_t *h
     const int fd = memfd_create("picture", MFD_CLOEXEC);
     bool found;
 
-    cr_assert(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
-    found = np_header_size(fd, width, height);
+    /* Amid a file of the same bytes: those behind it are not the picture's. */
+    for (int i = 0; i < 3; i++)
+        cr_assert(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    found = np_header_size(fd, n, n, width, height);
     close(fd);
     return found;
 }
@@ -236,6 +238,51 @@ Test(lib_sizes, a_damaged_or_foreign_file_is_made_anew, .init = make, .fini = cl
     expect_sizes(25, 5);
     expect_sizes(25, 0);
     free(bytes);
+}
+
+/* Two pictures, a text, and a picture that ends within its header. */
+Test(lib_sizes, of_parts_of_files_the_headers_alone_are_read, .init = make, .fini = clear,
+    .timeout = 60)
+{
+    char path[1100], error[1024] = "";
+    const char *const paths[] = {path};
+    static const int64_t labels[4];
+    struct nnp_extent parts[4] = {{0}};
+    struct np_sizes *sizes = NULL;
+    struct nnp_data *data;
+    uint8_t *first, *second, *whole;
+    size_t n, m;
+
+    put_six();
+    first = get_file(folder, "1.jpg", &n);
+    second = get_file(folder, "2.jpg", &m);
+    whole = calloc(n + m, 2);
+    cr_assert_not_null(whole);
+    memcpy(whole, first, n);
+    memcpy(whole + n, second, m);
+    memcpy(whole + n + m, first, n);
+    put_file(folder, "all", whole, 2 * (n + m));
+    snprintf(path, sizeof(path), "%s/all", folder);
+    parts[0].bytes = n;
+    parts[1] = (struct nnp_extent){0, n, m};
+    parts[2] = (struct nnp_extent){0, 2 * n + m, m};
+    parts[3] = (struct nnp_extent){0, n + m, 30};
+    data = nnp_data_extents(paths, 1, parts, labels, 4, error, sizeof(error));
+    cr_assert_not_null(data, "%s", error);
+    cr_assert_eq(np_sizes_read(data->index, &sizes, NULL), 0);
+    for (uint64_t i = 0; i < 4; i++) {
+        int32_t width, height;
+
+        np_sizes_get(sizes, data->index, i, &width, &height);
+        cr_expect_eq(width, i == 0 ? 40 : i == 1 ? 25 : 0, "part %d", (int)i);
+        cr_expect_eq(height, i == 0 ? 30 : i == 1 ? 20 : 0, "part %d", (int)i);
+    }
+    cr_expect_eq(np_sizes_nr_read(sizes), 2u);
+    np_sizes_free(sizes);
+    nnp_data_free(data);
+    free(first);
+    free(second);
+    free(whole);
 }
 
 Test(lib_sizes, without_a_cache_folder_headers_are_read_each_time, .init = make, .fini = clear,
