@@ -71,7 +71,7 @@ def chains(u):
         [{"resize": {"size": big, "filter": "bicubic"}}, {"center_crop": {"size": [u, half]}}],
         [{"resize": {"size": [u, u]}}],
         [{"resize": {"size": [third, half], "filter": "bicubic"}}, "flip"],
-        [{"resize": {"size": half, "filter": "nearest"}}, {"center_crop": {"size": u}}],
+        ["flip", {"resize": {"size": half, "filter": "nearest"}}, {"center_crop": {"size": u}}],
         [{"resize": {"size": [2 * u, u]}}, {"random_crop": {"size": half, "pad": 5}}],
         [{"resize": {"size": [half, third]}},
          {"random_crop": {"height": third, "width": half, "pad": 6, "border": "reflect"}}],
