@@ -40,8 +40,8 @@ struct np_raw {
 };
 
 enum np_border { NP_BORDER_ZERO, NP_BORDER_REFLECT };
-/* NP_FILTER_NEAREST_FLIPPED, across only: nearest in a picture that was flipped before, which rounds
- * to the other side. The other filters round alike on both sides. */
+/* NP_FILTER_NEAREST_FLIPPED: nearest in a picture that was flipped before; across, it rounds to the
+ * other side. The other filters round alike on both sides. */
 enum np_filter {
     NP_FILTER_BILINEAR,
     NP_FILTER_BICUBIC,

@@ -22,7 +22,7 @@ void np_fold_init(struct np_fold *fold, int source_w, int source_h);
  * of crops may have a zero border. A reflected one must be the chain's only border: the last
  * crop's kind applies to all. */
 void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
-/* At most once a chain, with a filter of the config. Borders of earlier crops are removed first. */
+/* At most once a chain. filter: one of the config's. Borders of earlier crops are removed first. */
 void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
 void np_fold_flip(struct np_fold *fold);
 
