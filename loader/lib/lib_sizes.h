@@ -7,10 +7,10 @@
 #include "loader/source/index.h"
 
 struct np_sizes;
-/* Reads the headers of the pictures, and no more of them, on several threads. In a set with a file for each sample a
- * picture whose file has the size and mtime of the last time is not read again, if index->cached
- * names a place to keep them. *ret_sizes: NULL if the set has one size. A picture that cannot be
- * read has size 0 x 0. Blocks on the disk. -ENOMEM. */
+/* Reads the headers of the pictures, and no more of them, on several threads. In a set with a file
+ * for each sample a picture whose file has the size and mtime of the last time is not read again,
+ * if index->cached names a place to keep them. *ret_sizes: NULL if the set has one size. A picture
+ * that cannot be read has size 0 x 0. Blocks on the disk. -ENOMEM. */
 int np_sizes_read(const struct np_index *index, struct np_sizes **ret_sizes, struct np_err *err);
 void np_sizes_free(struct np_sizes *sizes);
 /* sizes NULL: the set's one size. */

@@ -109,7 +109,8 @@ with test("python: a closed loader says so, and may be pickled: the copy begins 
 WHAT = "python: in a locale whose numbers have a comma, configs mean the same, and counters are JSON"
 PLACE = sys.argv[1] + "/locales"
 os.mkdir(PLACE)
-made = subprocess.run(["sh", "-c", "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8" % PLACE], capture_output=True, text=True)
+made = subprocess.run(["sh", "-c", "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8" % PLACE], capture_output=True,
+                      text=True)
 if made.returncode:
     api.skip(WHAT, "localedef cannot make de_DE: " + (made.stderr.strip().split("\n") or [""])[-1])
 else:
