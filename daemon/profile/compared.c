@@ -115,11 +115,7 @@ void np_compared_write(struct np_json *json, const struct np_compared_runs *c, i
     np_json_text(json, "state", compared->state);
     np_json_real(json, "step", run->progress.step);
     np_json_real(json, "epoch", run->progress.epoch);
-    np_json_real(json, "best_accuracy", run->best_accuracy);
-    np_json_real(json, "best_step", run->best_step);
-    np_json_real(json, "accuracy", run->accuracy);
-    np_json_real(json, "loss", run->loss);
-    np_json_text(json, "set", *run->set ? run->set : NULL);
+    np_run_write_result(json, run);
     np_json_real(json, "train_loss", run->train_loss);
     np_json_real(json, "epoch_seconds", compared->epoch_seconds);
     np_json_real(json, "images_per_second", compared->images_per_second);

@@ -64,11 +64,7 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     np_json_real(line, "epoch", run->progress.epoch);
     np_json_real(line, "train_loss", run->train_loss);
     np_json_real(line, "lr", run->lr);
-    np_json_text(line, "set", *run->set ? run->set : NULL);
-    np_json_real(line, "best_accuracy", run->best_accuracy);
-    np_json_real(line, "best_step", run->best_step);
-    np_json_real(line, "accuracy", run->accuracy);
-    np_json_real(line, "loss", run->loss);
+    np_run_write_result(line, run);
     np_json_int(line, "bytes", (int64_t)run->bytes);
     np_json_node(line, "overrides", run->overrides);
     np_json_node(line, "differs", run->differs);

@@ -438,3 +438,12 @@ void np_runs_write(struct np_json *json, struct np_found_runs *runs)
         write_run(json, &runs->runs[i]);
     np_json_close(json, ']');
 }
+
+void np_run_write_result(struct np_json *json, const struct np_found_run *run)
+{
+    np_json_text(json, "set", *run->set ? run->set : NULL);
+    np_json_real(json, "best_accuracy", run->best_accuracy);
+    np_json_real(json, "best_step", run->best_step);
+    np_json_real(json, "accuracy", run->accuracy);
+    np_json_real(json, "loss", run->loss);
+}

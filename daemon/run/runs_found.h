@@ -48,6 +48,8 @@ struct np_json;
 /* Writes the list "runs", sorted by folder: RUN of docs/SERVICE.md, with the fields that a
  * folder has. */
 void np_runs_write(struct np_json *json, struct np_found_runs *runs);
+/* Writes what a run's evaluations gave: set, best_accuracy, best_step, accuracy, loss. */
+void np_run_write_result(struct np_json *json, const struct np_found_run *run);
 /* The folder of RUN on a command line: a path, a name below `runs`, or the beginning of such
  * names, of which the newest run counts. np_free. */
 char *np_runs_folder(const char *runs, const char *word);

@@ -159,14 +159,15 @@ PyObject *np_py_deal_epoch(PyObject *object, PyObject *args, PyObject *kwargs)
 
 /* --- the program's generator -------------------------------------------------------------------- */
 
-PyObject *np_py_deal_state(PyObject *object, PyObject *state)
+/* after: the state is written, else read. */
+static PyObject *with_state(PyObject *object, PyObject *state, bool after)
 {
     struct np_py_loader *self = (struct np_py_loader *)(void *)object;
     struct nnp_loader *loader;
     Py_buffer buffer;
     int code;
 
-    if (PyObject_GetBuffer(state, &buffer, PyBUF_SIMPLE) < 0)
+    if (PyObject_GetBuffer(state, &buffer, after ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
         return NULL;
     loader = np_py_enter(self);
     if (!loader) {
@@ -174,29 +175,19 @@ PyObject *np_py_deal_state(PyObject *object, PyObject *state)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS;
-    code = nnp_deal_state(loader, buffer.buf, (size_t)buffer.len);
+    code = after ? nnp_deal_after(loader, buffer.buf, (size_t)buffer.len)
+                 : nnp_deal_state(loader, buffer.buf, (size_t)buffer.len);
     Py_END_ALLOW_THREADS;
     PyBuffer_Release(&buffer);
     return left(self, code);
 }
 
+PyObject *np_py_deal_state(PyObject *object, PyObject *state)
+{
+    return with_state(object, state, false);
+}
+
 PyObject *np_py_deal_after(PyObject *object, PyObject *state)
 {
-    struct np_py_loader *self = (struct np_py_loader *)(void *)object;
-    struct nnp_loader *loader;
-    Py_buffer buffer;
-    int code;
-
-    if (PyObject_GetBuffer(state, &buffer, PyBUF_WRITABLE) < 0)
-        return NULL;
-    loader = np_py_enter(self);
-    if (!loader) {
-        PyBuffer_Release(&buffer);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS;
-    code = nnp_deal_after(loader, buffer.buf, (size_t)buffer.len);
-    Py_END_ALLOW_THREADS;
-    PyBuffer_Release(&buffer);
-    return left(self, code);
+    return with_state(object, state, true);
 }
