@@ -140,7 +140,7 @@ const struct np_option np_loader_option_table[] = {
         "the second epoch the GPU makes the rows itself, byte for byte the same, and only the "
         "random draws cross the bus. It takes up to half of the GPU's free memory and a quarter of "
         "the memory, or `{device: 20G}`; other images are loaded as usual. Without a GPU it is "
-        "`decoded`."},
+        "`decoded`. Jobs of one user share the pictures of `decoded` caches; see `share`."},
     {"entries", NP_OPT_NODE, AT(entries_node), "auto", 0, 0, NULL,
         "Beside the set's index, in the user's cache folder: the places in each JPEG at which a "
         "decoder can begin. From the second epoch, and in later runs, a crop is then decoded from "
@@ -154,8 +154,10 @@ const struct np_option np_loader_option_table[] = {
         "its next epoch. Takes effect with io_uring."},
     {"share", NP_OPT_NODE, AT(share_node), "auto", 0, 0, NULL,
         "Jobs of one user on one machine that want the same batches (the same data, seed, and keys "
-        "of `loader:` that change a row) make each of them once: `auto`, `off`, a name (only jobs "
-        "with this name share), or a mapping; see below. Batches never depend on it."},
+        "of `loader:` that change a row) make each of them once, and those with `cache: decoded` "
+        "over "
+        "the same data, whatever their augmentation, decode each image once: `auto`, `off`, a name "
+        "(only jobs with this name share), or a mapping; see below. Batches never depend on it."},
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
         "random order, shuffled within each block."},

@@ -42,3 +42,11 @@ for _ in $(seq "${ROUNDS:-3}"); do
         printf "one job: %.2f s of readers, %d batches; %d jobs: %.2f s, %d made, %d taken; ratio %.2f\n",
             $1, $2, $7, $4, $5, $6, $4 / $1 }'
 done
+
+# Other augmentations over one decoded cache, with the Python package (make python) and FOLDER, an ImageFolder.
+if [ -n "${FOLDER:-}" ] && [ -d "$root/build/python/nnpipe" ]; then
+    for epochs in 1 4; do
+        PYTHONPATH="$root/build/python" "${PYTHON:-python3}" "$root/tests/bench/bench_share_pictures.py" "$FOLDER" \
+            "$epochs" "${ROUNDS:-3}"
+    done
+fi

@@ -56,7 +56,7 @@ def run(folder, chains, epochs, keys):
 def main():
     folder, epochs, rounds = sys.argv[1], *(int(a) for a in [*sys.argv[2:], "1", "3"][:2])
     own = {"cache": {"decoded": 2 << 30}, "share": "off"}
-    run(folder, CHAINS[:1], 1, own)  # the page cache and the index
+    run(folder, CHAINS[:1], 1, own)  # the page cache, the index and the entries
     for _ in range(rounds):
         alone = sum(run(folder, [chain], epochs, own) for chain in CHAINS) / len(CHAINS)
         four = run(folder, CHAINS, epochs, {"cache": {"decoded": 2 << 30}})

@@ -1,6 +1,6 @@
-# Jobs that share their batches, or their decoded pictures. Each has the weights and the history of a job alone, also the one beside which
-# others are killed (SIGKILL) and stopped (SIGSTOP, later SIGCONT) at random moments; a killed job leaves nothing that
-# a later one stumbles over. KILLS of these moments (50).
+# Jobs that share their batches, or their decoded pictures. Each has the weights and the history of a job alone, also
+# the one beside which others are killed (SIGKILL) and stopped (SIGSTOP, later SIGCONT) at random moments; a killed job
+# leaves nothing that a later one stumbles over. KILLS of these moments (50).
 . "$(dirname "$0")/../lib.sh"
 kills=${KILLS:-50}
 export XDG_RUNTIME_DIR="$TMP/runtime"
@@ -211,7 +211,7 @@ config="$TMP/pictures.yaml"
 t "jobs that share nothing, with four augmentations of larger pictures" pictures_alone
 t "four jobs with different augmentations decode the pictures once, and have the history of lone ones" decoded_once
 for number in $(seq $(((kills + 2) / 3))); do
-    [ $failed -ne 0 ] || t "beside jobs killed or stopped, jobs over one cache have the weights of lone ones ($number)" \
+    [ $failed -ne 0 ] || t "beside jobs that are hit, jobs over one cache have the weights of lone ones ($number)" \
         picture_round "$number"
 done
 config="$TMP/share.yaml"
