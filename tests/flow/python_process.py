@@ -129,7 +129,7 @@ with test("python: in a child of fork() the loader is refused and closing it is 
         rest = [label for _, labels in iterator for label in labels.tolist()]
         equal(got[1].tolist() + rest, wanted, "the parent's labels")
 
-with test("python: multiprocessing's fork and spawn give a worker a loader of its own"):
+with test("python: multiprocessing's fork, spawn and fork server give a worker a loader of its own"):
     with nnpipe.Loader(synth()) as loader:
         wanted = labels_of(loader)
         loader.set_epoch(0)
@@ -142,8 +142,8 @@ if __name__ == "__main__":
         with multiprocessing.get_context(how).Pool(1) as pool:
             print(pool.apply(work, (nnpipe.Loader(python_data.synth()),)))
 """)
-        equal((code, out.split("\n")), (0, [repr(wanted)] * 2 + [""]), "the labels of workers that were spawned, and of "
-              "a fork server's: %s" % error[-400:])
+        equal((code, out.split("\n")), (0, [repr(wanted)] * 2 + [""]),
+              "the labels of workers that were spawned, and of a fork server's: %s" % error[-400:])
         with multiprocessing.get_context("fork").Pool(1) as pool:
             equal(pool.apply(labels_of, (loader,)), wanted, "the forked worker's labels")
 
