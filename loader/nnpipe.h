@@ -113,9 +113,10 @@ void nnp_position(struct nnp_loader *loader, uint64_t *ret_epoch, uint64_t *ret_
 int nnp_seek(struct nnp_loader *loader, uint64_t epoch, uint64_t nr_batches);
 /* Writes the counters as one JSON object; returns its length, or -ENOSPC. Fields: batches, images,
  * bytes_read, bad_samples, ready (batches waiting), held (all batches that the program has),
- * wait_seconds (of nnp_next()), readers, io, cache, and `<stage>_seconds` of all readers. bytes_read
- * and the readers' seconds count from the last start of the readers: nnp_open(), or an nnp_seek() to
- * another place. */
+ * made_batches and taken_batches (made here, and taken from other jobs; 0 if the loader does not
+ * share), wait_seconds (of nnp_next()), readers, io, cache, and `<stage>_seconds` of all readers.
+ * bytes_read, made_batches, taken_batches and the readers' seconds count from the last start of the
+ * readers: nnp_open(), or an nnp_seek() to another place. */
 int nnp_counters(struct nnp_loader *loader, char *json, size_t json_bytes);
 /* The next bad sample that was replaced, as a sentence that names it. 0: none. Returns its length.
  * A start of the readers forgets those that were not asked for. */

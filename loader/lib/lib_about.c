@@ -110,14 +110,17 @@ static size_t add_seconds(char *json, size_t json_bytes, size_t n, const char *n
 static int write_counters(
     struct nnp_loader *loader, const struct np_stat_sum *sum, char *json, size_t json_bytes)
 {
+    const struct np_exchanged exchanged =
+        loader->running ? np_loader_exchanged(loader->running) : (struct np_exchanged){0};
     size_t n = (size_t)snprintf(json, json_bytes,
         "{\"batches\": %" PRIu64 ", \"images\": %" PRIu64 ", \"bytes_read\": %" PRIu64
         ", \"bad_samples\": %" PRIu64 ", \"ready\": %d, \"held\": %d"
+        ", \"made_batches\": %" PRIu64 ", \"taken_batches\": %" PRIu64
         ", \"readers\": %d, \"io\": \"%s\", \"cache\": \"%s\"",
         loader->nr_batches, loader->nr_images, sum->stages[NP_STAGE_READ].bytes, loader->nr_bad,
         loader->running ? np_ring_full(loader->running->ring) : 0,
-        atomic_load(&loader->tally->nr_taken) - loader->ahead.nr_queued,
-        loader->running ? loader->running->nr_readers : 0,
+        atomic_load(&loader->tally->nr_taken) - loader->ahead.nr_queued, exchanged.made,
+        exchanged.taken, loader->running ? loader->running->nr_readers : 0,
         loader->running ? loader->running->io : "", loader->running ? loader->running->cache : "");
 
     n = add_seconds(json, json_bytes, n, "wait", loader->wait_ns);

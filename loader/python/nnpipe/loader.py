@@ -327,8 +327,9 @@ class Loader:
         """What the loader has done since it was opened or its position set.
 
         batches, images, bytes_read, bad_samples, ready (batches that wait for the program), held (batches that it
-        has), wait_seconds (the program's), readers (threads), io, cache, and seconds of work of all readers:
-        read_seconds, decompress_seconds, decode_seconds, augment_seconds, batch_seconds.
+        has), made_batches and taken_batches (made here, taken from other jobs; 0 if the loader does not share),
+        wait_seconds (the program's), readers (threads), io, cache, and seconds of work of all readers: read_seconds,
+        decompress_seconds, decode_seconds, augment_seconds, batch_seconds.
         """
         self.bad_samples()
         counters: dict[str, Any] = json.loads(self._own().counters())
