@@ -189,7 +189,7 @@ static bool read_entry(const struct np_cache_peers *peers, const struct view *vi
     struct np_cached *ret_cached)
 {
     const uint8_t *at = view->memory + peers->arena_at + offset;
-    struct np_cache_entry head;
+    struct np_cache_entry head = {0};
 
     if (offset % NP_CACHE_ALIGN || offset > view->arena_bytes ||
         view->arena_bytes - offset < sizeof(head))

@@ -71,7 +71,7 @@ struct np_run {
     struct np_feed *feed;
     struct np_exchanged exchanged; /* of this process, when the loader was stopped */
     struct np_cache_shared pictures;
-    struct np_io io;               /* for files that must survive a power cut */
+    struct np_io io; /* for files that must survive a power cut */
 
     uint64_t nr_train, nr_eval, nr_steps;
     char train_names[17];      /* checksum over names and labels; empty: not computed yet */

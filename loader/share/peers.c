@@ -306,7 +306,7 @@ static void end(struct np_peers *peers, struct np_peer *peer)
 
 static void listen_to(struct np_peers *peers, struct np_peer *peer)
 {
-    struct hello hello;
+    struct hello hello = {0};
     int fd, code = receive(peer->fd, &hello, &fd);
 
     if (code == 0)
