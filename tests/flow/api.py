@@ -291,16 +291,17 @@ def free_port():
 
 
 class Daemon:
-    """A daemon in a temporary folder. settings: lines of service.yaml. prefix: words before its command."""
+    """A daemon in a temporary folder. settings: lines of service.yaml. prefix: words before its command. device: of
+    the settings and of config_text(); runs on sim take no CPU time to speak of."""
 
-    def __init__(self, settings="", args=(), prefix=(), tcp=True, owner=None, state=None):
+    def __init__(self, settings="", args=(), prefix=(), tcp=True, owner=None, state=None, device="cpu"):
         self.dir = tempfile.mkdtemp(prefix="nnpipe-api.", dir=os.environ.get("TMPDIR", "/tmp"))
         os.chmod(self.dir, 0o755)
         self.state = state or os.path.join(self.dir, "state")
         self.socket = os.path.join(self.dir, "socket")
         self.runs = os.path.join(self.dir, "runs")
         self.port = free_port() if tcp else 0
-        self.args, self.prefix = list(args), list(prefix)
+        self.args, self.prefix, self.device = list(args), list(prefix), device
         self.config = os.path.join(self.dir, "service.yaml")
         self.write_settings(settings)
         os.mkdir(self.runs)
@@ -310,9 +311,9 @@ class Daemon:
         self.process = None
         self.start()
 
-    def write_settings(self, settings, devices="cpu"):
+    def write_settings(self, settings, devices=None):
         with open(self.config, "w") as out:
-            out.write("devices: [%s]\n" % devices + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port
+            out.write("devices: [%s]\n" % (devices or self.device) + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port
                 else ""))
 
     def start(self):
@@ -343,11 +344,11 @@ class Daemon:
         return open(os.path.join(self.state, "token")).read()
 
     def config_text(self, name="a", steps=5, runs=None):
-        return ("name: %s\ndevice: cpu\n"
+        return ("name: %s\ndevice: %s\n"
                 "data: {train: {source: synth, samples: 200, size: 32}}\nloader: {batch: 32, cache: none}\n"
                 "model: [{conv: {out: 4, kernel: 3}}, global_avgpool, {linear: {out: classes}}]\n"
                 "train: {steps: %d, eval_every: never}\ncheckpoint: {every: 20 steps}\nruns: %s\n"
-                % (name, steps, runs or self.runs))
+                % (name, self.device, steps, runs or self.runs))
 
     def submission(self, name="a", steps=5, runs=None, **more):
         return dict({"config": self.config_text(name, steps, runs), "path": self.dir + "/a.yaml"}, **more)

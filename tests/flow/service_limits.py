@@ -164,7 +164,7 @@ def taken_port():
     taken = socket.socket()
     taken.bind(("127.0.0.1", port))
     taken.listen()
-    one = api.Daemon("listen: 127.0.0.1:%d\n" % port, tcp=False)
+    one = api.Daemon("listen: 127.0.0.1:%d\n" % port, tcp=False, device="sim")
     try:
         one.port = port
         health = one.ask("GET", "/healthz")
@@ -192,7 +192,7 @@ def taken_port():
 
 def hooks():
     """Of many ends at once: a few hooks at a time, each at least once, over the death of the service."""
-    one = api.Daemon(BASE, tcp=False)
+    one = api.Daemon(BASE, tcp=False, device="sim")
     place = one.dir + "/hooks"
     os.makedirs(place + "/now")
     try:

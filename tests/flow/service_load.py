@@ -133,7 +133,7 @@ def submissions(daemon):
 
 def few_files():
     """A process that may open 150 files has fewer connections, and continues."""
-    daemon = Daemon(prefix=["sh", "-c", 'ulimit -n 150 && exec "$@"', "-"], settings="spare_bytes: 1M\n")
+    daemon = Daemon(prefix=["sh", "-c", 'ulimit -n 150 && exec "$@"', "-"], settings="spare_bytes: 1M\n", device="sim")
     try:
         idle = [dial(daemon) for _ in range(300)]
         began = seconds_of(daemon)
@@ -149,7 +149,7 @@ def few_files():
         daemon.close()
 
 
-one = Daemon(settings="spare_bytes: 1M\n")
+one = Daemon(settings="spare_bytes: 1M\n", device="sim")
 try:
     for what, work in (("a thousand idle connections leave room and cost nothing", idle_thousand),
                        ("TCP's connections are a share of their own", tcp_flood),

@@ -37,6 +37,7 @@ inside() { # ROOT FOLDER SCRIPT: in namespaces of its own; failures before syste
     mount -t devpts -o newinstance,ptmxmode=0666 devpts "$n/dev/pts"
     ln -s pts/ptmx "$n/dev/ptmx" && ln -s /proc/self/fd "$n/dev/fd"
     mount -t tmpfs tmpfs "$n/run"
+    mount -t tmpfs -o mode=700 tmpfs "$n/root" # others on this machine may write below its own meanwhile
     mount -t tmpfs -o mode=1777 tmpfs "$n/tmp" && mount -t tmpfs -o mode=1777 tmpfs "$n/var/tmp"
     mkdir -p "$n/host" "$n/before" && mount --bind "$folder" "$n/host" || no "$folder cannot be lent"
     for unit in $masked; do ln -sf /dev/null "$n/etc/systemd/system/$unit"; done
