@@ -3,13 +3,10 @@
 # is the CPU device with a planted fault stands in for it.
 . "$(dirname "$0")/../lib.sh"
 
-# One seed that is always the same, and a drawn one: a draw that rounding spoils is made again, so that
-# all seeds pass.
-t "the CPU device passes in every precision it has" "$NNPIPE" selftest --device cpu --seed 1
-[ "$failed" -eq 0 ] || grep FAILED "$OUT"
+# A draw that rounding spoils is made again, so that all seeds pass.
 drawn=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 echo "# drawn seed $drawn"
-t "and in bf16 with seed $drawn, drawn for this test" "$NNPIPE" selftest --device cpu --precision bf16 --seed "$drawn"
+t "the CPU device passes in every precision it has, with seed $drawn" "$NNPIPE" selftest --device cpu --seed "$drawn"
 [ "$failed" -eq 0 ] || grep FAILED "$OUT"
 any_seed() { # relu and pooling on one image: what a single element does shows most
     for seed in $(seq "${NNPIPE_SEEDS:-8}"); do
@@ -54,13 +51,14 @@ device() { # device ONLY [PRECISION]: the plugin's self-test
     ASAN_OPTIONS=detect_leaks=0 "$TMP/nnpipe" selftest --device cuda:0 --precision "${2:-f32}" --only "$1" --seed 11
 }
 t "a plugin without a fault passes" device batchnorm
-t "and in bf16" device "conv 3x3" bf16
+t "and in bf16" device "conv 3x3 with bias" bf16
 
 found() { # found PLANT ONLY NUMBER [PRECISION]: fails, by this number
     NP_PLANT=$1 device "$2" "${4:-f32}" >"$TMP/found.txt"
     [ $? -eq 1 ] || { echo "passed with $1"; return 1; }
     grep -E "^$2 .*FAILED" "$TMP/found.txt" | grep -qE "off: .*$3" || { head -n 5 "$TMP/found.txt"; return 1; }
 }
+# Small networks: one that fails is drawn several times.
 while read -r plant number precision only; do
     t "a wrong $plant is found ($precision)" found "$plant" "$only" "$number" "$precision"
 done <<TABLE
@@ -80,12 +78,12 @@ eps logits f32 batchnorm
 running running f32 batchnorm
 dropout logits f32 dropout
 dropout logits bf16 dropout
-input logits f32 conv 1x1
+input logits f32 conv 1x1 odd channels
 accumulate accumulated f32 add
-nesterov sgd f32 conv 1x1
-clip sgd f32 conv 1x1
-correction adamw f32 conv 1x1
-decay adamw bf16 conv 1x1
+nesterov sgd f32 conv 1x1 odd channels
+clip sgd f32 conv 1x1 odd channels
+correction adamw f32 conv 1x1 odd channels
+decay adamw bf16 conv 1x1 odd channels
 race again f32 relu
 nesterov curve f32 training, 60 steps
 nesterov curve bf16 training, 60 steps
