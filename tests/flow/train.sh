@@ -259,7 +259,7 @@ t "a run that is running is not resumed: exit 2" locked
 # --- the data are others than those the run began with
 changed() {
     cp -r "$TMP/data" "$TMP/changed"
-    set -- "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-changed" -o train.epochs=50 -o schedule=constant -o \
+    set -- "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs-changed" -o train.epochs=20 -o schedule=constant -o \
         "data.train.path=$TMP/changed/train-*"
     "$@" >"$OUT" 2>&1 &
     pid=$!
@@ -274,7 +274,7 @@ changed() {
         cp "$TMP"/other2/train-* "$TMP/changed" || return 1
     exits 2 "$@" --resume >"$OUT" 2>&1 && grep -q "have other names or labels" "$OUT" || return 1
     cp "$TMP"/data/train-* "$TMP/changed" && touch "$TMP"/changed/train-* &&
-        "$@" --resume -o train.epochs=51 >"$OUT" 2>&1
+        "$@" --resume -o train.epochs=21 >"$OUT" 2>&1
 }
 t "a run does not resume with other data, but with a copy of its own" changed
 resume_nothing() {

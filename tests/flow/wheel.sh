@@ -107,8 +107,11 @@ echo 'import sys; assert not {"numpy", "torch"} & set(sys.modules); memoryview(i
 bare() { # bare VENV ARGUMENTS...: its Python, without the rest of this machine's programs and variables
     (cd "$TMP" && env -i HOME="$TMP" PATH="$1/bin" "$1/bin/python" "${@:2}")
 }
-installs() { # installs PYTHON VENV
-    "$1" -m venv "$2" && bare "$2" -m pip install -q --no-index --no-cache-dir "$wheel" && ! bare "$2" -c 'import numpy'
+installs() { # installs PYTHON VENV: with the pip of the first venv, because it takes seconds to make one with pip
+    pip=${first:-$2}
+    "$1" -m venv ${first:+--without-pip} "$2" &&
+        bare "$pip" -m pip --python "$2/bin/python" install -q --no-index --no-cache-dir "$wheel" &&
+        ! bare "$2" -c 'import numpy'
 }
 lines() { grep -q 'nnpipe.Loader' "$TMP/lines.py" && says "images (" bare "$1" "$TMP/lines.py"; }
 manual() { says "class Loader" bare "$1" -m pydoc nnpipe && grep -q 'images' "$TMP/says.txt"; }
