@@ -312,9 +312,9 @@ class Daemon:
         self.start()
 
     def write_settings(self, settings, devices=None):
+        listen = "listen: 127.0.0.1:%d\n" % self.port if self.port else ""
         with open(self.config, "w") as out:
-            out.write("devices: [%s]\n" % (devices or self.device) + settings + ("listen: 127.0.0.1:%d\n" % self.port if self.port
-                else ""))
+            out.write("devices: [%s]\n" % (devices or self.device) + settings + listen)
 
     def start(self):
         command = self.prefix + [getattr(self, "program", NNPIPE), "daemon", "--config", self.config, "--state",
