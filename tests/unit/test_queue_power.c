@@ -154,7 +154,8 @@ Test(queue, a_missing_sync_is_noticed, .timeout = 300)
         unnoticed += count_losses(made_disk_skipped_at(), 1, &cuts) == 0;
         made_disk_free();
     }
-    fprintf(stderr, "# queue: of %d syncs left out all but %d are noticed\n", nr_syncs - nr_first, unnoticed);
+    fprintf(stderr, "# queue: of %d syncs left out all but %d are noticed\n", nr_syncs - nr_first,
+        unnoticed);
     cr_assert_gt(nr_syncs - nr_first, 10);
     cr_assert_leq(unnoticed, 1);
 }
