@@ -1,7 +1,7 @@
 """nnpipe.like() beside torch's DataLoader on real data: 20 chains of transforms, 0, 1, 4 and 8 workers, 3 epochs, over
 the ImageNet sample (500 photographs) and CIFAR-10 (3,000 of its pictures; one chain over all 50,000), and 300 steps of
 ResNet-18. The data are those of $NNPIPE_DATA. What passed stands in $STATE/like-real.txt, a line for each set, chain
-and number of workers, and does not run again. About 12 minutes on two cores.
+and number of workers, and does not run again. About 15 minutes on two quiet cores.
 
 torch's side decodes each photograph once (a loader= that keeps Pillow's pictures); nnpipe's has the plain dataset."""
 import functools
