@@ -13,9 +13,9 @@ start=$(date +%s)
 unit_tests() {
     jobs=
     [ "$build" != build ] || jobs="--jobs $(nproc) --timeout 120 --verbose"
-    own=$(mktemp -d) # for the user's cache and sockets, as in lib.sh
+    own=$(mktemp -d) # the place of the user's cache and sockets, as in lib.sh
     # shellcheck disable=SC2086 # words
-    XDG_CACHE_HOME=$own/cache XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" $jobs >"$out.raw" 2>&1
+    XDG_CACHE_HOME=$own XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" $jobs >"$out.raw" 2>&1
     code=$?
     rm -rf "$own"
     sed -n -e '/^\(ok\|not ok\|skip\) - /{p;d}' -e '/Test is disabled/d' -e \
