@@ -26,6 +26,7 @@
 #define STILL_NS   1000000000u
 #define SLOW       10
 #define SHUN_NS    10000000000u
+#define FOREVER_NS UINT64_MAX /* a peer whose batches are not sound */
 #define MIN_NAP_NS 200000u
 #define MAX_NAP_NS 5000000u
 #define FED_NAP_NS 10000000u /* while the trainer does not wait */
@@ -200,7 +201,8 @@ static struct np_peer *look(
         const enum np_shelf_state state =
             peer->view && peer->fd >= 0 ? np_shelf_look(peer->view, seq) : NP_SHELF_NONE;
 
-        if (state > *ret_state && (state == NP_SHELF_READY || now_ns >= peer->shunned_ns)) {
+        if (state > *ret_state && peer->shunned_ns != FOREVER_NS &&
+            (state == NP_SHELF_READY || now_ns >= peer->shunned_ns)) {
             *ret_state = state;
             best = peer;
         }
@@ -267,21 +269,41 @@ static bool is_yielded(struct np_exchange *exchange, uint64_t seq)
 
 /* --- decisions (under lock) ----------------------------------------------------------------- */
 
-/* Copies the batch, without the lock meanwhile. False: it went away. */
+/* The notes are another process's: its numbers may be any, and its texts may lack their end. */
+static bool are_sound(const struct np_exchange *exchange, const struct place *place)
+{
+    const struct notes *notes = &place->notes;
+    bool sound = notes->nr_bad >= 0 && notes->nr_bad <= MAX_BAD;
+
+    for (int i = 0; sound && i < notes->nr_bad; i++) {
+        const struct np_bad_sample *bad = &notes->bad[i];
+
+        sound = bad->seq == place->seq && bad->row >= 0 &&
+                bad->row < exchange->options.shape.rows && bad->attempt >= 0 &&
+                (unsigned)bad->kind <= NP_BATCH_EVAL &&
+                memchr(bad->path, '\0', sizeof(bad->path)) &&
+                memchr(bad->reason, '\0', sizeof(bad->reason));
+    }
+    return sound;
+}
+
+/* Copies the batch, without the lock meanwhile. False: it went away, or is not sound. */
 static bool take(struct np_exchange *exchange, struct place *place, struct np_peer *peer)
 {
     struct np_batch *batch = np_ring_try_claim(exchange->options.ring, place->seq);
     void *const parts[NP_SHELF_PARTS] = {batch ? batch->images : NULL, batch ? batch->labels : NULL,
         batch ? batch->about : NULL, &place->notes};
-    bool good = batch != NULL;
+    bool copied, good;
 
     place->state = TAKING;
     peer->nr_users++;
     pthread_mutex_unlock(&exchange->lock);
-    good = good && np_shelf_copy(peer->view, place->seq, parts) && place->notes.nr_bad >= 0 &&
-           place->notes.nr_bad <= MAX_BAD;
+    copied = batch && np_shelf_copy(peer->view, place->seq, parts);
+    good = copied && are_sound(exchange, place);
     pthread_mutex_lock(&exchange->lock);
     peer->nr_users--;
+    if (copied && !good)
+        peer->shunned_ns = FOREVER_NS;
     place->state = good ? DECIDED : UNDECIDED;
     return good;
 }

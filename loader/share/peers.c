@@ -16,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/source/source.h"
 
@@ -68,20 +69,24 @@ static int open_folder(struct np_err *err)
 {
     const char *xdg = getenv("XDG_RUNTIME_DIR");
     char run[40], *cache = NULL;
+    struct np_err why = {0};
     int fd = -ENOENT;
 
     snprintf(run, sizeof(run), "/run/user/%ld", (long)geteuid());
     if (xdg && *xdg == '/')
-        fd = open_below(xdg, &(struct np_err){0});
-    if (fd < 0 && access(run, W_OK | X_OK) == 0)
-        fd = open_below(run, &(struct np_err){0});
-    if (fd >= 0)
+        fd = open_below(xdg, &why);
+    if (fd < 0 && fd != -ENOMEM && access(run, W_OK | X_OK) == 0)
+        fd = open_below(run, &why);
+    if (fd == -ENOMEM && err)
+        *err = why;
+    if (fd >= 0 || fd == -ENOMEM)
         return fd;
     fd = np_cache_dir(NULL, &cache, err);
     if (fd < 0)
         return fd;
-    mkdir(cache, 0700); /* open_below() has the error */
-    fd = open_below(cache, err);
+    fd = np_make_dirs(cache, err);
+    if (!fd)
+        fd = open_below(cache, err);
     np_free(cache);
     return fd;
 }

@@ -612,6 +612,25 @@ Test(exchange, bad_samples_travel_with_their_batch)
     remove_folder();
 }
 
+Test(exchange, a_batch_with_notes_that_are_not_sound_is_made_here)
+{
+    struct np_bad_sample bad = {.seq = 0, .row = 2, .kind = NP_BATCH_TRAIN};
+    int row = 0;
+
+    own_folder();
+    struct side a = side_make(FOREVER), b = side_make(FOREVER);
+    memset(bad.reason, 'x', sizeof(bad.reason)); /* a text without its end */
+    cr_assert_eq(begin(&a, &row), 0);
+    cr_assert_eq(np_bad_add(a.bad, &bad, NULL), 0);
+    finish_batch(&a, 0, row);
+    cr_expect_eq(begin(&b, &row), 0);
+    finish_batch(&b, 0, row);
+    take(&b, 0);
+    cr_expect_eq(read_of(&b).taken, 0);
+    side_free(&a);
+    side_free(&b);
+    remove_folder();
+}
 Test(exchange, a_batch_that_the_policy_changed_or_with_many_bad_samples_is_not_offered)
 {
     int row = 0;
