@@ -74,22 +74,25 @@ touch stamp
 "$NNPIPE" check net.yaml >/dev/null 2>&1
 t "check writes nothing but indexes" written
 
-# The service accepts a set that check does not list, and reports it; the run unpacks it.
+# The service accepts a set that check does not list, and reports it; the run unpacks it, when another has left the
+# device.
 export NNPIPE_SOCKET="$TMP/socket" XDG_STATE_HOME="$TMP/state" XDG_CONFIG_HOME="$TMP/config"
 rm -rf "$XDG_CACHE_HOME"
 "$NNPIPE" daemon >daemon.txt 2>&1 &
 daemon=$!
 for _ in $(tries 100); do "$NNPIPE" status >/dev/null 2>&1 && break; sleep 0.1; done
+"$NNPIPE" submit net.yaml -o train.epochs=1000000 >/dev/null 2>&1
 t "a set to unpack can be submitted, with a note" says "must be unpacked before it can be read" \
-    "$NNPIPE" submit packed.yaml --priority -1
+    "$NNPIPE" submit packed.yaml
 t "it was not unpacked by that" sh -c '! ls "$XDG_CACHE_HOME/nnpipe/unpacked"/*.part 2>/dev/null | grep .'
-state() { "$NNPIPE" status 1 --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
+"$NNPIPE" stop 1 >/dev/null
+state() { "$NNPIPE" status 2 --json | sed -n 's/.*"state": "\([a-z]*\)".*/\1/p'; }
 becomes_done() {
     for _ in $(tries 200); do
         [ "$(state)" = done ] && return
         sleep 0.1
     done
-    "$NNPIPE" status 1
+    "$NNPIPE" status 2
     return 1
 }
 t "the run unpacks it and is done" becomes_done
