@@ -92,17 +92,6 @@ void np_cache_free(struct np_cache *cache)
 
 /* --- sharing -------------------------------------------------------------------------------- */
 
-/* Gives these bytes their pages: together they take a fraction of the time of one fault each, and
- * where no memory is left this is an error, and no signal at the first use. */
-static int populate(uint8_t *at, uint64_t bytes, struct np_err *err)
-{
-    const uintptr_t page = (uintptr_t)at & (NP_CACHE_PAGE - 1);
-
-    if (madvise(at - page, bytes + page, MADV_POPULATE_WRITE) == 0)
-        return 0;
-    return np_err_set(err, -errno, "no memory that can be shared: %s", strerror(errno));
-}
-
 int np_cache_share(
     struct np_cache *cache, const struct np_cache_sharing *sharing, struct np_err *err)
 {
@@ -115,8 +104,10 @@ int np_cache_share(
     code = np_memfd_new(shared_bytes(cache), &fd, &memory, err);
     if (code)
         return code;
-    code = populate(memory, arena_at, err); /* the words */
-    if (!code)
+    code = np_memfd_populate(memory, 0, arena_at); /* the words */
+    if (code)
+        np_err_set(err, code, "no memory that can be shared: %s", strerror(-code));
+    else
         code = np_cache_peers_open(sharing, fd, cache->nr_sets, cache->nr_samples, &peers, err);
     if (code) {
         munmap(memory, shared_bytes(cache));
@@ -131,7 +122,6 @@ int np_cache_share(
     cache->arena = (uint8_t *)memory + arena_at;
     for (int s = 0; s < cache->nr_sets; s++)
         cache->words[s] = (void *)((uint8_t *)memory + np_cache_words_at(cache->nr_samples, s));
-    madvise(cache->arena, cache->cap_bytes, MADV_HUGEPAGE); /* few systems have them here */
     return 0;
 }
 
@@ -203,7 +193,12 @@ uint64_t np_cache_entry_bytes(uint64_t bytes)
            NP_CACHE_ALIGN;
 }
 
-/* NULL: the arena is full. */
+static uint64_t arena_at(const struct np_cache *cache)
+{
+    return (uint64_t)(cache->arena - (const uint8_t *)cache->shared);
+}
+
+/* NULL: the arena is full, or no memory is left. */
 static struct np_cache_entry *take_room(struct np_cache *cache, uint64_t bytes)
 {
     uint64_t used = __atomic_load_n(&cache->used, __ATOMIC_RELAXED);
@@ -213,7 +208,7 @@ static struct np_cache_entry *take_room(struct np_cache *cache, uint64_t bytes)
             return NULL;
     } while (!__atomic_compare_exchange_n(
         &cache->used, &used, used + bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (cache->shared && populate(cache->arena + used, bytes, NULL) < 0)
+    if (cache->shared && np_memfd_populate(cache->shared, arena_at(cache) + used, bytes) < 0)
         return NULL;
     return (void *)(cache->arena + used);
 }

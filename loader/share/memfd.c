@@ -4,11 +4,45 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* since Linux 6.1; others refuse it */
+#endif
+#define PAGE 4096u
+
+/* At a multiple of NP_MEMFD_BLOCK. MAP_FAILED: errno is set. */
+static void *map(int fd, size_t bytes, int prot)
+{
+    const size_t all = bytes + NP_MEMFD_BLOCK;
+    uint8_t *room = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t before, after;
+    void *memory;
+
+    if (room == MAP_FAILED)
+        return MAP_FAILED;
+    before = -(uintptr_t)room & (NP_MEMFD_BLOCK - 1);
+    memory = mmap(room + before, bytes, prot, MAP_SHARED | MAP_FIXED, fd, 0);
+    if (memory == MAP_FAILED) {
+        const int code = errno;
+
+        munmap(room, all);
+        errno = code;
+        return MAP_FAILED;
+    }
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    after = (all - before - bytes) / PAGE * PAGE;
+    if (before > 0)
+        munmap(room, before);
+    if (after > 0)
+        munmap(room + before + bytes, after);
+    return memory;
+}
 
 /* The limit of a file's size (ulimit -f) holds for memfds, too, and a process that passes it gets
  * SIGXFSZ. */
@@ -26,7 +60,7 @@ static int set_up(int fd, size_t bytes, void **ret_memory, struct np_err *err)
 
     if (!may_have(bytes) || ftruncate(fd, (off_t)bytes) < 0)
         return np_err_set(err, -EFBIG, "a memfd of %zu bytes is not allowed", bytes);
-    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    memory = map(fd, bytes, PROT_READ | PROT_WRITE);
     if (memory == MAP_FAILED)
         return np_err_set(err, -EFBIG, "no %zu bytes of address space: %s", bytes, strerror(errno));
     if (fcntl(fd, F_ADD_SEALS, seals) < 0) {
@@ -55,6 +89,20 @@ int np_memfd_new(size_t bytes, int *ret_fd, void **ret_memory, struct np_err *er
     return 0;
 }
 
+int np_memfd_populate(void *memory, size_t from, size_t bytes)
+{
+    const size_t first = (from + NP_MEMFD_BLOCK - 1) / NP_MEMFD_BLOCK * NP_MEMFD_BLOCK;
+    const size_t page = from % PAGE;
+    uint8_t *base = memory;
+
+    /* The kernel makes no huge page of a block without a page. A failure is no error: the pages are
+     * small, then. */
+    for (size_t at = first; at < from + bytes; at += NP_MEMFD_BLOCK)
+        if (madvise(base + at, PAGE, MADV_POPULATE_WRITE) == 0)
+            madvise(base + at, NP_MEMFD_BLOCK, MADV_COLLAPSE);
+    return madvise(base + from - page, bytes + page, MADV_POPULATE_WRITE) == 0 ? 0 : -errno;
+}
+
 /* A file that could shrink would kill this process at its next read. */
 static bool is_sealed(int fd, size_t *ret_bytes)
 {
@@ -74,7 +122,7 @@ int np_memfd_view(int fd, size_t *ret_bytes, const void **ret_memory, struct np_
 
     if (!is_sealed(fd, ret_bytes))
         return np_err_set(err, -EBADMSG, "the memory of another process is not sealed");
-    memory = mmap(NULL, *ret_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    memory = map(fd, *ret_bytes, PROT_READ);
     if (memory == MAP_FAILED)
         return np_err_set(
             err, -ENOMEM, "the memory of another process cannot be mapped: %s", strerror(errno));

@@ -20,7 +20,7 @@
 #include "loader/base/mem.h"
 #include "loader/source/source.h"
 
-#define VERSION 2 /* of what is shared: a change makes other programs strangers */
+#define VERSION 3 /* of what is shared: a change makes other programs strangers */
 #define MAGIC   0x6572616873706e6eull
 
 /* What two processes tell each other, with the descriptor of what they offer. */

@@ -57,12 +57,39 @@ static size_t slot_bytes(const struct np_shelf_shape *shape)
 
     for (int p = 0; p < NP_SHELF_PARTS; p++)
         bytes += round_up(shape->part_bytes[p], NP_ALIGN);
-    return round_up(bytes, PAGE);
+    return round_up(bytes, bytes < NP_MEMFD_BLOCK ? PAGE : NP_MEMFD_BLOCK);
+}
+
+/* Of slot i, from the start of the memory. Large slots consist of whole huge pages. */
+static size_t slot_at(const struct np_shelf_shape *shape, int i)
+{
+    const size_t bytes = slot_bytes(shape);
+
+    return (bytes < NP_MEMFD_BLOCK ? PAGE : NP_MEMFD_BLOCK) + (size_t)i * bytes;
 }
 
 static size_t all_bytes(const struct np_shelf_shape *shape)
 {
-    return PAGE + (size_t)shape->nr_slots * slot_bytes(shape);
+    return slot_at(shape, shape->nr_slots);
+}
+
+/* A batch is larger than the caches of a core, and another thread reads it later: so stores that
+ * pass them by, which spares a read of the memory that is overwritten. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    size_t done = 0;
+
+#if defined(__x86_64__)
+    if (bytes >= LARGE_BYTES && (uintptr_t)to % sizeof(__m128i) == 0) {
+        const __m128i *src = from;
+        __m128i *dst = to;
+
+        for (; done + sizeof(*dst) <= bytes; done += sizeof(*dst))
+            _mm_stream_si128(dst++, _mm_loadu_si128(src++));
+        _mm_sfence();
+    }
+#endif
+    memcpy((uint8_t *)to + done, (const uint8_t *)from + done, bytes - done);
 }
 
 /* --- one's own ------------------------------------------------------------------------------ */
@@ -162,12 +189,16 @@ bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, uint64_t wanted,
 {
     const int i = choose(shelf, wanted);
     struct slot_head *slot = &shelf->head->slots[i < 0 ? 0 : i];
-    uint8_t *at = (uint8_t *)shelf->head + PAGE;
+    uint8_t *at = (uint8_t *)shelf->head + slot_at(&shelf->shape, i < 0 ? 0 : i);
     uint64_t generation;
 
     if (i < 0)
         return false;
-    at += (size_t)i * slot_bytes(&shelf->shape);
+    if (atomic_load_explicit(&slot->seq, memory_order_relaxed) == 0 && /* its first batch */
+        np_memfd_populate(shelf->head, slot_at(&shelf->shape, i), slot_bytes(&shelf->shape)) < 0) {
+        atomic_store_explicit(&shelf->busy[i], false, memory_order_release);
+        return false;
+    }
     generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
     atomic_store_explicit(&slot->generation, generation + 1, memory_order_relaxed);
     /* The odd generation is visible before any byte of what follows; pairs with the fence of
@@ -176,7 +207,7 @@ bool np_shelf_put(struct np_shelf *shelf, uint64_t seq, uint64_t wanted,
     atomic_store_explicit(&slot->seq, seq + 1, memory_order_relaxed);
     for (int p = 0; p < NP_SHELF_PARTS; p++) {
         assert(bytes[p] <= shelf->shape.part_bytes[p]);
-        memcpy(at, parts[p], bytes[p]);
+        copy(at, parts[p], bytes[p]);
         at += round_up(shelf->shape.part_bytes[p], NP_ALIGN);
     }
     /* Pairs with the first load of np_shelf_copy(): the batch is whole. */
@@ -237,36 +268,16 @@ enum np_shelf_state np_shelf_look(const struct np_shelf_view *view, uint64_t seq
     return making ? NP_SHELF_MAKING : NP_SHELF_NONE;
 }
 
-/* A batch is larger than the caches of a core, and the trainer reads it later: so stores that pass
- * them by, which spares a read of the memory that is overwritten. */
-static void copy(void *to, const void *from, size_t bytes)
-{
-    size_t done = 0;
-
-#if defined(__x86_64__)
-    if (bytes >= LARGE_BYTES && (uintptr_t)to % sizeof(__m128i) == 0) {
-        const __m128i *src = from;
-        __m128i *dst = to;
-
-        for (; done + sizeof(*dst) <= bytes; done += sizeof(*dst))
-            _mm_stream_si128(dst++, _mm_loadu_si128(src++));
-        _mm_sfence();
-    }
-#endif
-    memcpy((uint8_t *)to + done, (const uint8_t *)from + done, bytes - done);
-}
-
 bool np_shelf_copy(
     const struct np_shelf_view *view, uint64_t seq, void *const parts[NP_SHELF_PARTS])
 {
     const int i = find(view, seq);
     const struct slot_head *slot = &view->head->slots[i < 0 ? 0 : i];
-    const uint8_t *at = (const uint8_t *)view->head + PAGE;
+    const uint8_t *at = (const uint8_t *)view->head + slot_at(&view->shape, i < 0 ? 0 : i);
     uint64_t generation;
 
     if (i < 0)
         return false;
-    at += (size_t)i * slot_bytes(&view->shape);
     generation = atomic_load_explicit(&slot->generation, memory_order_acquire);
     if (generation % 2 || atomic_load_explicit(&slot->seq, memory_order_relaxed) != seq + 1)
         return false;

@@ -14,6 +14,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/exchange.h"
+#include "loader/share/memfd.h"
 #include "loader/share/peers.h"
 #include "loader/share/shelf.h"
 #include "tests/test.h"
@@ -75,6 +76,31 @@ static bool copies(const struct np_shelf_view *view, uint64_t seq)
     return true;
 }
 
+Test(share, memory_in_huge_pages_or_not_reads_the_same)
+{
+    const size_t bytes = 3 * NP_MEMFD_BLOCK + 4096, from = 100;
+    const uint8_t *view;
+    uint8_t *own;
+    size_t seen = 0;
+    int fd;
+
+    cr_assert_eq(np_memfd_new(bytes, &fd, (void **)&own, NULL), 0);
+    cr_expect_eq((uintptr_t)own % NP_MEMFD_BLOCK, 0);
+    own[NP_MEMFD_BLOCK + 5] = 7; /* a page that is there before */
+    cr_assert_eq(np_memfd_populate(own, from, bytes - from), 0);
+    cr_expect_eq(own[NP_MEMFD_BLOCK + 5], 7);
+    own[from] = 1;
+    own[bytes - 1] = 2;
+    cr_assert_eq(np_memfd_view(fd, &seen, (const void **)&view, NULL), 0);
+    cr_assert_eq(seen, bytes);
+    cr_expect_eq((uintptr_t)view % NP_MEMFD_BLOCK, 0);
+    cr_expect_eq(view[from], 1);
+    cr_expect_eq(view[NP_MEMFD_BLOCK + 5], 7);
+    cr_expect_eq(view[bytes - 1], 2);
+    munmap((void *)(uintptr_t)view, bytes);
+    munmap(own, bytes);
+    close(fd);
+}
 Test(share, a_limit_of_file_sizes_is_an_error_and_no_signal)
 {
     struct rlimit before, limit;
