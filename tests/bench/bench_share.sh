@@ -17,7 +17,8 @@ readers() {
     pids=
     for _ in $(seq "$1"); do
         "$root/nnpipe" train "$config" -o "device={sim: {h2d_gbps: 25, step_ms: ${STEP_MS:-100}}}" -o runs=runs \
-            -o "checkpoint.every=1000000 epochs" -o "loader.batch=${BATCH:-50}" -o "train.epochs=${EPOCHS:-20}" >>out.txt 2>&1 &
+            -o "checkpoint.every=1000000 epochs" \
+            -o "loader.batch=${BATCH:-50}" -o "train.epochs=${EPOCHS:-20}" >>out.txt 2>&1 &
         pids="$pids $!"
     done
     for pid in $pids; do wait "$pid"; done
