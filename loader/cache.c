@@ -16,10 +16,6 @@
 
 #define EXPECTED 1024 /* bytes to prefetch: the rest of an entry is read in order */
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 struct np_cache {
     uint8_t *arena; /* set once, as all up to spare_bytes */
     uint64_t cap_bytes;

@@ -255,13 +255,14 @@ static bool is_worth_waiting(
 
 /* After an announcement. True: a peer announced the same batch at the same moment, and it is the
  * peer's; the withdrawal of one of the two is certain, since each announces first and looks
- * then. */
-static bool is_yielded(struct np_exchange *exchange, uint64_t seq)
+ * then. Nothing is left to a shunned peer. */
+static bool is_yielded(struct np_exchange *exchange, uint64_t seq, uint64_t now_ns)
 {
     const struct np_peer *peer;
 
     for (int i = 0; (peer = np_peers_get(exchange->peers, i)); i++)
-        if (peer->view && peer->fd >= 0 && peer->id < np_peers_id(exchange->peers) &&
+        if (peer->view && peer->fd >= 0 && now_ns >= peer->shunned_ns &&
+            peer->id < np_peers_id(exchange->peers) &&
             np_shelf_look(peer->view, seq) == NP_SHELF_MAKING)
             return true;
     return false;
@@ -344,7 +345,7 @@ static int begin(struct np_exchange *exchange, struct place *place, int max, uin
 
     if (offered) {
         np_shelf_announce(exchange->shelf, place->seq);
-        if (place->state == UNDECIDED && is_yielded(exchange, place->seq)) {
+        if (place->state == UNDECIDED && is_yielded(exchange, place->seq, now_ns)) {
             np_shelf_withdraw(exchange->shelf, place->seq);
             return 0;
         }

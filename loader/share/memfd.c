@@ -14,6 +14,9 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* since Linux 6.1; others refuse it */
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
 #define PAGE 4096u
 
 /* At a multiple of NP_MEMFD_BLOCK. MAP_FAILED: errno is set. */
@@ -21,7 +24,7 @@ static void *map(int fd, size_t bytes, int prot)
 {
     const size_t all = bytes + NP_MEMFD_BLOCK;
     uint8_t *room = mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    size_t before, after;
+    size_t before;
     void *memory;
 
     if (room == MAP_FAILED)
@@ -35,12 +38,9 @@ static void *map(int fd, size_t bytes, int prot)
         errno = code;
         return MAP_FAILED;
     }
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    after = (all - before - bytes) / PAGE * PAGE;
     if (before > 0)
         munmap(room, before);
-    if (after > 0)
-        munmap(room + before + bytes, after);
+    munmap(room + before + (bytes + PAGE - 1) / PAGE * PAGE, NP_MEMFD_BLOCK - before);
     return memory;
 }
 
@@ -100,7 +100,9 @@ int np_memfd_populate(void *memory, size_t from, size_t bytes)
     for (size_t at = first; at < from + bytes; at += NP_MEMFD_BLOCK)
         if (madvise(base + at, PAGE, MADV_POPULATE_WRITE) == 0)
             madvise(base + at, NP_MEMFD_BLOCK, MADV_COLLAPSE);
-    return madvise(base + from - page, bytes + page, MADV_POPULATE_WRITE) == 0 ? 0 : -errno;
+    if (madvise(base + from - page, bytes + page, MADV_POPULATE_WRITE) == 0 || errno == EINVAL)
+        return 0;
+    return -errno;
 }
 
 /* A file that could shrink would kill this process at its next read. */

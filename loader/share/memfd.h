@@ -16,8 +16,9 @@
 int np_memfd_new(size_t bytes, int *ret_fd, void **ret_memory, struct np_err *err);
 /* Gives the bytes from..from + bytes of this process's memory their pages, before they are written:
  * a huge page for each block that begins there, where the kernel has them (Linux 6.1), even if
- * shared memory gets none by itself. It takes a seventh of the time of one fault a page. -ENOMEM,
- * or another error: no memory is left, which would be a signal at the first write. */
+ * shared memory gets none by itself. It takes a seventh of the time of one fault a page. Does
+ * nothing before Linux 5.14. -ENOMEM, or another error: no memory is left, which would be a signal
+ * at the first write. */
 int np_memfd_populate(void *memory, size_t from, size_t bytes);
 /* Maps another process's, to read. fd stays the caller's; the caller unmaps *ret_memory, of
  * *ret_bytes bytes. -EBADMSG: it could shrink; -ENOMEM. */

@@ -596,6 +596,24 @@ Test(exchange, who_has_waited_long_enough_makes_the_batch_itself)
     remove_folder();
 }
 
+Test(exchange, nothing_is_left_to_a_peer_that_was_waited_for_in_vain)
+{
+    own_folder();
+    for (int i = 0; i < 8; i++) { /* which of the two has the smaller number is drawn */
+        struct side a = side_make(0), b = side_make(0);
+        int row;
+
+        for (int r = 0; r < ROWS; r++)
+            cr_assert_eq(begin(&a, &row), 0);
+        cr_assert_eq(begin(&a, &row), 1); /* it finishes neither: stopped */
+        cr_expect_eq(begin(&b, &row), 0);
+        finish_batch(&b, 0, row);
+        cr_expect_eq(begin(&b, &row), 1);
+        side_free(&a);
+        side_free(&b);
+    }
+    remove_folder();
+}
 Test(exchange, the_batches_of_a_peer_that_has_ended_are_made_at_once)
 {
     int row = 0;
