@@ -86,6 +86,19 @@ together() {
 t "three jobs that train together have the weights and the history of a lone one" together
 
 random() { od -An -N2 -t u2 /dev/urandom | tr -d ' '; }
+# hit MS: kills or stops each of $others, at most MS apart; the stopped ones are in $stopped
+hit() {
+    for one in $others; do
+        sleep "0.$(printf %03d $(($(random) % $1)))"
+        if [ $(($(random) % 2)) -eq 0 ]; then
+            kill -KILL "${one%%:*}" 2>/dev/null
+            wait "${one%%:*}" 2>/dev/null
+        else
+            kill -STOP "${one%%:*}" 2>/dev/null
+            stopped="$stopped $one"
+        fi
+    done
+}
 # round NUMBER KILLS: beside an undisturbed job others are killed or stopped; the stopped ones go on, and are whole
 round() {
     others= stopped=
@@ -95,16 +108,7 @@ round() {
     done
     job "calm-$1"
     calm=$!
-    for one in $others; do
-        sleep "0.$(printf %03d $(($(random) % 300)))"
-        if [ $(($(random) % 2)) -eq 0 ]; then
-            kill -KILL "${one%%:*}" 2>/dev/null
-            wait "${one%%:*}" 2>/dev/null
-        else
-            kill -STOP "${one%%:*}" 2>/dev/null
-            stopped="$stopped $one"
-        fi
-    done
+    hit 300
     wait $calm || { cat "$TMP/calm-$1.err"; return 1; }
     is_whole "calm-$1" || return 1
     calm_taken=$((calm_taken + $(field taken_batches "$TMP/calm-$1")))
@@ -189,16 +193,7 @@ picture_round() {
     done
     picture_job "pictures-$1-1" 1
     calm=$!
-    for one in $others; do
-        sleep "0.$(printf %03d $(($(random) % 200)))"
-        if [ $(($(random) % 2)) -eq 0 ]; then
-            kill -KILL "${one%%:*}" 2>/dev/null
-            wait "${one%%:*}" 2>/dev/null
-        else
-            kill -STOP "${one%%:*}" 2>/dev/null
-            stopped="$stopped $one"
-        fi
-    done
+    hit 200
     wait $calm || { cat "$TMP/pictures-$1-1.err"; return 1; }
     picture_is_whole "pictures-$1-1" 1 || return 1
     for one in $stopped; do kill -CONT "${one%%:*}" 2>/dev/null; done

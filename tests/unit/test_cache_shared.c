@@ -16,6 +16,7 @@
 #include "loader/share/peers.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
+#include "tests/unit/made_meeting.h"
 #include "tests/unit/made_memory.h"
 
 #define MS 1000000ull
@@ -24,24 +25,6 @@ enum { CAP = 1 << 20, WIDTH = 50, HEIGHT = 30, BYTES = WIDTH * HEIGHT * 3 };
 static const uint64_t nr_samples[2] = {40, 7};
 static const struct np_cache_sharing sharing = {
     .hash = 3, .wait_ns = 50 * MS, .picture_bytes = BYTES, .channels = 3};
-static char folder[64];
-
-static void own_folder(void)
-{
-    snprintf(folder, sizeof(folder), "/tmp/nnpipe-cache-XXXXXX");
-    cr_assert(mkdtemp(folder));
-    setenv("XDG_RUNTIME_DIR", folder, 1);
-}
-
-static void remove_folder(void)
-{
-    char path[96];
-
-    snprintf(path, sizeof(path), "%s/nnpipe-share", folder);
-    cr_expect(rmdir(path) == 0 || errno == ENOENT, "%s: %s", path, strerror(errno)); /* empty */
-    cr_expect_eq(rmdir(folder), 0);
-}
-
 static struct np_cache *share(const struct np_cache_sharing *how)
 {
     struct np_cache *cache;

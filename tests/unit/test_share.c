@@ -19,25 +19,8 @@
 #include "loader/share/shelf.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
+#include "tests/unit/made_meeting.h"
 #include "tests/unit/made_memory.h"
-
-static char folder[64];
-
-static void own_folder(void)
-{
-    snprintf(folder, sizeof(folder), "/tmp/nnpipe-share-XXXXXX");
-    cr_assert(mkdtemp(folder));
-    setenv("XDG_RUNTIME_DIR", folder, 1);
-}
-
-static void remove_folder(void)
-{
-    char path[96];
-
-    snprintf(path, sizeof(path), "%s/nnpipe-share", folder);
-    cr_expect(rmdir(path) == 0 || errno == ENOENT, "%s: %s", path, strerror(errno)); /* empty */
-    cr_expect_eq(rmdir(folder), 0);
-}
 
 /* --- the shelf ---------------------------------------------------------------------------------- */
 
@@ -362,7 +345,8 @@ Test(share, the_socket_of_a_killed_process_is_removed)
 
     own_folder();
     struct met a = meet(1);
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s/nnpipe-share/%016x-dead", folder, 1);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s/nnpipe-share/%016x-dead",
+        own_folder_path(), 1);
     fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     cr_assert_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     close(fd); /* as the kernel does after SIGKILL: the name stays */
@@ -380,7 +364,7 @@ Test(share, a_folder_that_others_can_enter_is_not_used)
     struct np_shelf *shelf;
 
     own_folder();
-    snprintf(path, sizeof(path), "%s/nnpipe-share", folder);
+    snprintf(path, sizeof(path), "%s/nnpipe-share", own_folder_path());
     cr_assert_eq(mkdir(path, 0700), 0);
     cr_assert_eq(chmod(path, 0755), 0);
     setenv("XDG_CACHE_HOME", "/dev/null", 1); /* nor can the other be made */
