@@ -24,6 +24,7 @@ trainer/cuda/rows/
 trainer/selftest/
 daemon/cmd.h
 daemon/ui/
+daemon/track/
 daemon/service/
 daemon/service/http/ daemon/service/systemd/
 daemon/client/

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/config/config_override.h"
+#include "daemon/track/track.h"
 #include "loader/base/path.h"
 #include "loader/base/yaml.h"
 
@@ -55,6 +56,10 @@ const struct np_option np_config_table[] = {
     {"train", NP_OPT_NODE, AT(run_node), NULL, 0, 0, NULL, "How long to train, and how."},
     {"checkpoint", NP_OPT_NODE, AT(checkpoint_node), NULL, 0, 0, NULL,
         "When checkpoints are written, and how many are kept."},
+    {"track", NP_OPT_NODE, AT(track_node), "[]", 0, 0, NULL,
+        "Programs for which a run also writes its numbers: `tensorboard` (event files in the run's "
+        "folder), `mlflow` (its file store, in `mlruns` beside the run folders), or a list of "
+        "both."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
         "The folder of the run folders; relative to the working directory. May contain "
         "`${NAME}`."},
@@ -369,6 +374,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     np_schedule_parse(config->schedule_node, &config->schedule, report);
     parse_train(config, report); /* sets optim.clip_norm */
     parse_checkpoint(config, report);
+    np_track_parse(config->track_node, &config->track, report);
     check_precision(config, report);
     check_model(config, report);
 }

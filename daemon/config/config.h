@@ -65,6 +65,8 @@ struct np_config {
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;
+    const struct np_node *track_node;
+    unsigned track;       /* trackers: np_track_parse() */
     const char *replaced; /* "epochs" or "steps": the file's, if -o gave the other one; or NULL */
 };
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "daemon/track/track.h"
 #include "trainer/graph/graph.h"
 
 static struct np_node *blocks_node(const struct np_node *blocks)
@@ -56,6 +57,8 @@ static struct np_node *section_node(const struct np_config *config, const char *
         return np_options_node(np_train_table, &config->run);
     if (strcmp(key, "checkpoint") == 0)
         return np_options_node(np_checkpoint_table, &config->checkpoint);
+    if (strcmp(key, "track") == 0)
+        return np_track_node(config->track);
     return NULL;
 }
 

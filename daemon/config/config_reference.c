@@ -215,4 +215,5 @@ void np_config_keys(FILE *out)
     print_choice_keys(out, "schedule", np_schedule_choices);
     print_keys(out, "train.", np_train_table);
     print_keys(out, "checkpoint.", np_checkpoint_table);
+    fputs("track tensorboard|mlflow\n", out);
 }

@@ -228,6 +228,17 @@ static void warn_of_open_runs(struct np_run *run)
             run->config->runs);
 }
 
+static void open_trackers(struct np_run *run)
+{
+    const struct np_tracked_run tracked = {.dir = run->dir,
+        .name = run->config->name,
+        .config = run->resolved,
+        .step = run->position.step,
+        .eval_due = run->position.eval_due};
+
+    run->track = np_track_open(run->config->track, &tracked, np_run_warn, run);
+}
+
 /* In this order, mistakes are found before anything is written. */
 static int open_run(struct np_run *run, struct np_err *err)
 {
@@ -253,6 +264,8 @@ static int open_run(struct np_run *run, struct np_err *err)
     pthread_mutex_unlock(&run->say_lock);
     if (code == 0)
         warn_of_open_runs(run);
+    if (code == 0 && !run->options->probe)
+        open_trackers(run);
     if (code == 0 && resumed) {
         np_watch_settle(run->watch, NP_EXIT_STOPPED); /* nothing to save, a checkpoint exists */
         np_run_reload_curves(run);
@@ -441,6 +454,9 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     }
     if (code < 0 && options->follower)
         report_to_follower(run, options->follower, &err);
+    np_track_close(run->track, code == 0        ? NP_TRACK_DONE
+                               : code == -EINTR ? NP_TRACK_STOPPED
+                                                : NP_TRACK_FAILED);
     close_run(run);
     np_free(run);
     return exit_code;

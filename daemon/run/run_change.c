@@ -283,7 +283,7 @@ int np_changes_take(const struct np_node *resolved, struct np_config *config, st
 /* Key paths that change no weight. The checkpoint's facts have precision and compute lanes; the
  * training set may be anywhere, for the facts have a checksum of its names and labels. */
 static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
-    "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
+    "track", "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
     "loader.test_augment", "train.eval_every", "train.threads", "train.history",

@@ -19,12 +19,13 @@ static bool epoch_ends(const struct np_run *run, uint64_t step)
     return step > 0 && epochs_done(run, step) > epochs_done(run, step - 1);
 }
 
-/* Ends run->line and writes it to --json output and metrics.jsonl. */
+/* Ends run->line and writes it to --json output, metrics.jsonl and the trackers. */
 static void send(struct np_run *run)
 {
     const char *line = np_json_end(&run->line);
 
     np_log_line(&run->log, NP_LOG_METRICS, line);
+    np_track_line(run->track, line);
     np_ui_event(&run->ui, line);
 }
 

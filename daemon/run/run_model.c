@@ -131,6 +131,7 @@ static int collect(struct np_run *run, struct np_err *err)
     struct np_position now = run->position;
     int code = np_log_sizes(&run->log, true, &now, err);
 
+    np_track_flush(run->track);
     if (code == 0)
         code = read_arrays(run, err);
     if (code == 0 && run->at_mark)

@@ -18,6 +18,7 @@
 #include "daemon/run/run_log.h"
 #include "daemon/run/run_options.h"
 #include "daemon/run/watch.h"
+#include "daemon/track/track.h"
 #include "daemon/ui/curves.h"
 #include "daemon/ui/progress.h"
 #include "loader/loader.h"
@@ -47,6 +48,7 @@ struct np_run {
     int lock_fd;
     pthread_mutex_t say_lock; /* for the log: the watchdog also writes to it */
     struct np_run_log log;
+    struct np_track *track; /* NULL: none */
     struct np_json line, facts;
     /* plan_ops->state() of the newest checkpoint on a device of each kind, np_state_kind();
      * NULL: none */

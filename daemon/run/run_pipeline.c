@@ -124,6 +124,7 @@ static void write_event(
     np_json_close(line, '}');
     const char *text = np_json_end(line);
     np_log_line(&run->log, NP_LOG_METRICS, text);
+    np_track_line(run->track, text);
     np_log_flush(&run->log); /* `nnpipe top` reads it */
     np_ui_event(&run->ui, text);
 }

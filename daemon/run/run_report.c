@@ -168,6 +168,7 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_run_say(
         run, "done in %s: %sweights %.16s, %s", text, evals, hex, np_run_name(run, run->dir));
     np_ui_event(&run->ui, object);
+    np_track_line(run->track, object);
     char *path = np_format("%s/result.json", run->dir);
     if (object)
         code = np_io_replace(&run->io, path, object, strlen(object), err);
