@@ -47,8 +47,8 @@ static enum np_cache_kind device_cache(const struct np_loader_config *config)
 {
     if (config->sampler.nr_steps == config->first_step)
         return NP_CACHE_NONE;
-    if (config->device_room == 0 || (config->augment && np_augment_has_apply(config->augment)) ||
-        (config->test_augment && np_augment_has_apply(config->test_augment)))
+    if (config->device_room == 0 || (config->augment && np_chain_touches(config->augment)) ||
+        (config->test_augment && np_chain_touches(config->test_augment)))
         return NP_CACHE_DECODED;
     return NP_CACHE_DEVICE;
 }

@@ -10,7 +10,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
 #include "loader/pixels/geometry.h"
-#include "loader/pixels/resize.h"
+#include "loader/pixels/painter.h"
 #include "loader/row_entries.h"
 
 #define BEHIND     64   /* bytes behind a buffer that decoders may read */
@@ -21,7 +21,8 @@ struct np_row_maker {
     const struct np_row_stages *stages; /* set once */
     void *context;
     struct np_decoder *decoder;
-    struct np_resizer *resizer;
+    struct np_painter *painter;
+    struct np_step *steps; /* of the row being made; NULL: the chains are geometry alone */
 
     struct np_unzstd *unzstd;
     uint8_t *frame; /* content of the last unpacked frame */
@@ -59,6 +60,21 @@ static int new_plain(struct np_row_maker *maker, struct np_err *err)
     return maker->plain ? 0 : -ENOMEM;
 }
 
+static int new_steps(struct np_row_maker *maker, struct np_err *err)
+{
+    int max_steps = 0;
+
+    for (int s = 0; s < 2; s++) {
+        const struct np_chain *chain = maker->options.sets[s].chain;
+        const int n = chain ? np_chain_max_steps(chain) : 0;
+
+        max_steps = n > max_steps ? n : max_steps;
+    }
+    if (max_steps > 0)
+        maker->steps = np_try_array((size_t)max_steps, sizeof(*maker->steps), err);
+    return max_steps == 0 || maker->steps ? 0 : -ENOMEM;
+}
+
 int np_row_maker_new(
     const struct np_row_options *options, struct np_row_maker **ret_maker, struct np_err *err)
 {
@@ -72,8 +88,12 @@ int np_row_maker_new(
     code = np_decoder_new(&maker->decoder, err);
     if (!code)
         np_decoder_limit(maker->decoder, options->max_pixels);
-    if (!code && (!(maker->resizer = np_resizer_new(err)) || !(maker->unzstd = np_unzstd_new(err))))
+    maker->painter = np_painter_new(options->rule, err);
+    maker->unzstd = np_unzstd_new(err);
+    if (!maker->painter || !maker->unzstd)
         code = -ENOMEM;
+    if (!code)
+        code = new_steps(maker, err);
     if (!code)
         code = new_frame(maker, err);
     if (!code && options->formatter)
@@ -95,7 +115,8 @@ void np_row_maker_free(struct np_row_maker *maker)
     np_free(maker->plain);
     np_free(maker->dense);
     np_unzstd_free(maker->unzstd);
-    np_resizer_free(maker->resizer);
+    np_painter_free(maker->painter);
+    np_free(maker->steps);
     np_decoder_free(maker->decoder);
     np_free(maker);
 }
@@ -247,10 +268,10 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
 /* --- decode --------------------------------------------------------------------------------- */
 
 /* The program drew the geometry for the size in the picture's header, as it was then. */
-static int take_dealt(const struct np_dealt *dealt, int width, int height,
-    struct np_geometry *geometry, struct np_err *err)
+static int take_dealt(
+    const struct np_dealt *dealt, int width, int height, struct np_drawn *drawn, struct np_err *err)
 {
-    *geometry = dealt->geometry;
+    *drawn = dealt->drawn;
     if (width == dealt->source_w && height == dealt->source_h)
         return 0;
     return np_err_set(err, -EBADMSG,
@@ -263,22 +284,23 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
 {
     const struct np_ticket *ticket = making->ticket;
     const struct np_batch_shape *shape = &maker->options.shape;
-    struct np_geometry *geometry = &making->about->geometry;
+    struct np_drawn drawn = {0};
 
     making->about->source_w = width;
     making->about->source_h = height;
     if (!ticket->dealt)
-        np_augment_draw(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
-            ticket->position, width, height, geometry);
-    else if (take_dealt(ticket->dealt, width, height, geometry, err) < 0)
+        np_augment_draw_row(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+            ticket->position, width, height, &drawn);
+    else if (take_dealt(ticket->dealt, width, height, &drawn, err) < 0)
         return -EBADMSG;
-    np_geometry_order(geometry, maker->options.rule);
-    if (geometry->window_w == shape->width && geometry->window_h == shape->height)
+    making->about->geometry = drawn.geometry;
+    np_geometry_order(&making->about->geometry, maker->options.rule);
+    if (drawn.width == shape->width && drawn.height == shape->height)
         return 0;
     return np_err_set(err, -EBADMSG,
         "its %d x %d pixels become %d x %d, but rows are %d x %d; add a resize to loader.augment "
         "and loader.test_augment",
-        width, height, geometry->window_w, geometry->window_h, shape->width, shape->height);
+        width, height, drawn.width, drawn.height, shape->width, shape->height);
 }
 
 static bool wants_whole(const struct np_row_maker *maker, const struct np_making *making)
@@ -468,21 +490,36 @@ static int keep(struct np_row_maker *maker, struct np_making *making, struct np_
 
 /* --- augment -------------------------------------------------------------------------------- */
 
+/* The steps behind the geometry that `decode` drew. A replayed decode has another sample's geometry,
+ * but sizes do not depend on draws. */
+static void draw_steps(
+    const struct np_row_maker *maker, const struct np_making *making, struct np_drawn *drawn)
+{
+    const struct np_chain *chain = set_of(maker, making)->chain;
+    const struct np_ticket *ticket = making->ticket;
+    const struct np_row *about = making->about;
+
+    *drawn = (struct np_drawn){.steps = maker->steps};
+    if (ticket->dealt)
+        *drawn = ticket->dealt->drawn;
+    else if (np_chain_touches(chain))
+        np_augment_draw_row(chain, maker->options.seed, ticket->epoch, ticket->position,
+            about->source_w, about->source_h, drawn);
+    drawn->geometry = about->geometry;
+}
+
 static int augment(void *context, struct np_making *making, struct np_err *err)
 {
     const struct np_row_maker *maker = context;
-    const struct np_ticket *ticket = making->ticket;
-    const struct np_batch_shape *shape = &maker->options.shape;
     uint8_t *pixels = maker->plain ? maker->plain : making->out;
-    int code = np_resize(maker->resizer, &making->pixels, &making->about->geometry, pixels, err);
+    struct np_drawn drawn;
+    int code;
 
-    if (code)
-        return code;
-    np_augment_apply(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
-        ticket->position, pixels, shape->height, shape->width, shape->channels);
-    if (maker->plain)
+    draw_steps(maker, making, &drawn);
+    code = np_painter_row(maker->painter, &making->pixels, &drawn, pixels, err);
+    if (!code && maker->plain)
         np_format_row(maker->options.formatter, pixels, making->out);
-    return 0;
+    return code;
 }
 
 /* True if the device makes the row; sets about->resident. */

@@ -13,7 +13,7 @@
 #define NP_SAMPLER_H
 
 #include "loader/base/err.h"
-#include "loader/batch.h"
+#include "loader/pixels/augment.h"
 
 enum np_shuffle { NP_SHUFFLE_FULL, NP_SHUFFLE_WINDOW, NP_SHUFFLE_NONE };
 enum np_epochs { NP_EPOCHS_RUN_ON, NP_EPOCHS_DROP_LAST, NP_EPOCHS_SHORT_LAST };
@@ -22,8 +22,8 @@ enum np_epochs { NP_EPOCHS_RUN_ON, NP_EPOCHS_DROP_LAST, NP_EPOCHS_SHORT_LAST };
 struct np_dealt {
     uint64_t sample;   /* UINT64_MAX: the row is masked */
     uint32_t position; /* in the epoch */
-    struct np_geometry geometry;
-    int32_t source_w, source_h; /* of the picture that the geometry was drawn for */
+    struct np_drawn drawn;
+    int32_t source_w, source_h; /* of the picture that it was drawn for */
 };
 
 struct np_sampler_options {

@@ -22,7 +22,7 @@
 #include "loader/base/io.h"
 #include "loader/pixels/codec.h"
 #include "loader/pixels/geometry.h"
-#include "loader/pixels/resize.h"
+#include "loader/pixels/painter.h"
 #include "loader/source/source_scan.h"
 
 #define TOP             "5"
@@ -31,9 +31,10 @@
 struct predictor {
     struct np_inference net;
     struct np_decoder *decoder;
-    struct np_resizer *resizer;
-    uint8_t *row;     /* (height, width, channels), then its label */
-    void *device_row; /* of np_compute_copy() */
+    struct np_painter *painter;
+    struct np_step *steps; /* of the test chain */
+    uint8_t *row;          /* (height, width, channels), then its label */
+    void *device_row;      /* of np_compute_copy() */
     size_t label_at, row_bytes;
     float *logits; /* (classes) */
     double *odds;  /* (classes) */
@@ -51,10 +52,12 @@ static int open_predictor(struct predictor *p, struct np_err *err)
     p->label_at = (pixels + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
     p->row_bytes = p->label_at + sizeof(none);
     p->row = np_try_alloc(p->row_bytes, err);
-    p->resizer = np_resizer_new(err);
+    p->painter = np_painter_new((enum np_pixels_rule)p->net.config->loader.pixels, err);
+    p->steps = np_try_array(
+        (size_t)np_chain_max_steps(p->net.config->loader.test_augment) + 1, sizeof(*p->steps), err);
     p->logits = np_try_array(classes, sizeof(*p->logits), err);
     p->odds = np_try_array(classes, sizeof(*p->odds), err);
-    if (!p->row || !p->resizer || !p->logits || !p->odds)
+    if (!p->row || !p->painter || !p->steps || !p->logits || !p->odds)
         return err->code;
     memcpy(p->row + p->label_at, &none, sizeof(none));
     int code = np_decoder_new(&p->decoder, err);
@@ -66,7 +69,8 @@ static int open_predictor(struct predictor *p, struct np_err *err)
 static void close_predictor(struct predictor *p)
 {
     np_compute_free(p->net.device, p->row, p->device_row);
-    np_resizer_free(p->resizer);
+    np_painter_free(p->painter);
+    np_free(p->steps);
     np_decoder_free(p->decoder);
     np_free(p->logits);
     np_free(p->odds);
@@ -79,27 +83,24 @@ static int make_row(struct predictor *p, const uint8_t *bytes, size_t nr_bytes, 
     const struct np_chain *chain = p->net.config->loader.test_augment;
     int channels = (int)p->net.config->loader.channels;
     uint64_t seed = (uint64_t)p->net.config->seed;
-    struct np_geometry geometry;
+    struct np_drawn drawn = {.steps = p->steps};
     struct np_image_info info;
     struct np_pixels pixels;
     int code = np_decoder_open(p->decoder, bytes, nr_bytes, NULL, &info, err);
 
     if (code < 0)
         return code;
-    np_augment_draw(chain, seed, 0, 0, info.width, info.height, &geometry);
-    np_geometry_order(&geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
-    if (geometry.window_w != setup->sets.width || geometry.window_h != setup->sets.height)
+    np_augment_draw_row(chain, seed, 0, 0, info.width, info.height, &drawn);
+    np_geometry_order(&drawn.geometry, (enum np_pixels_rule)p->net.config->loader.pixels);
+    if (drawn.width != setup->sets.width || drawn.height != setup->sets.height)
         return np_err_set(err, -EINVAL,
             "the test chain turns its %dx%d pixels into %dx%d, the network takes %dx%d; with "
             "resize and center_crop in loader.test_augment any size fits",
-            info.width, info.height, geometry.window_w, geometry.window_h, setup->sets.width,
+            info.width, info.height, drawn.width, drawn.height, setup->sets.width,
             setup->sets.height);
-    code = np_decoder_decode(p->decoder, &geometry, channels, &pixels, err);
+    code = np_decoder_decode(p->decoder, &drawn.geometry, channels, &pixels, err);
     if (code == 0)
-        code = np_resize(p->resizer, &pixels, &geometry, p->row, err);
-    if (code == 0)
-        np_augment_apply(
-            chain, seed, 0, 0, p->row, setup->sets.height, setup->sets.width, channels);
+        code = np_painter_row(p->painter, &pixels, &drawn, p->row, err);
     return code;
 }
 

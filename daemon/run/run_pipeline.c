@@ -53,9 +53,9 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
         .free_bytes = box.free_bytes,
         .cores = box.nr_cpus,
         .device_has_memory = run->device->ops->alloc != NULL,
-        .geometry_only = !np_augment_has_apply(run->config->loader.augment) &&
+        .geometry_only = !np_chain_touches(run->config->loader.augment) &&
                          !(run->config->loader.test_augment &&
-                             np_augment_has_apply(run->config->loader.test_augment))};
+                             np_chain_touches(run->config->loader.test_augment))};
     if (run->device->ops->room && run->device->ops->make_rows)
         knobs->device_room = run->device->ops->room(run->device);
     knobs->row_bytes = (uint64_t)run->setup.sets.height * (uint64_t)run->setup.sets.width *

@@ -31,6 +31,7 @@ struct np_dealer {
     struct np_sizes *sizes;      /* of the pictures; NULL: all have the set's */
     int nr_batches;              /* that fit into the ring */
     struct np_dealt *rows;       /* (nr_batches, batch) */
+    struct np_step *steps;       /* of each row; NULL: the chain is geometry alone */
     struct dealt_batch *batches; /* (nr_batches) */
     struct np_torch_rng *rngs;   /* (workers), or (1) */
     bool seeded, fused;          /* rngs have begun; as np_torch_uniform() */
@@ -71,6 +72,22 @@ static int nr_rngs(const struct np_dealer *dealer)
     return dealer->deal.workers > 0 ? dealer->deal.workers : 1;
 }
 
+/* Gives each row room for its steps. */
+static int new_steps(struct np_dealer *dealer, struct np_err *err)
+{
+    const size_t nr_rows = (size_t)dealer->nr_batches * (size_t)batch_rows(dealer);
+    const size_t max_steps = (size_t)np_chain_max_steps(dealer->loader->chain);
+
+    if (max_steps == 0)
+        return 0;
+    dealer->steps = np_try_array(nr_rows * max_steps, sizeof(*dealer->steps), err);
+    if (!dealer->steps)
+        return -ENOMEM;
+    for (size_t i = 0; i < nr_rows; i++)
+        dealer->rows[i].drawn.steps = &dealer->steps[i * max_steps];
+    return 0;
+}
+
 struct np_dealer *np_dealer_new(const struct nnp_loader *loader, int nr_batches, struct np_err *err)
 {
     struct np_dealer *dealer = np_try_alloc(sizeof(*dealer), err);
@@ -82,7 +99,8 @@ struct np_dealer *np_dealer_new(const struct nnp_loader *loader, int nr_batches,
     dealer->nr_batches = dealer->ahead = nr_batches;
     dealer->rows = np_try_array(n * (size_t)loader->shape.rows, sizeof(*dealer->rows), err);
     dealer->batches = np_try_array(n, sizeof(*dealer->batches), err);
-    if (dealer->rows && dealer->batches && np_sizes_read(loader->index, &dealer->sizes, err) == 0)
+    if (dealer->rows && dealer->batches && new_steps(dealer, err) == 0 &&
+        np_sizes_read(loader->index, &dealer->sizes, err) == 0)
         return dealer;
     np_dealer_free(dealer);
     return NULL;
@@ -94,6 +112,7 @@ void np_dealer_free(struct np_dealer *dealer)
         return;
     np_sizes_free(dealer->sizes);
     np_free(dealer->rows);
+    np_free(dealer->steps);
     np_free(dealer->batches);
     np_free(dealer->rngs);
     np_free(dealer->samples);
@@ -184,7 +203,7 @@ static void deal_row(
     row->position = (uint32_t)position;
     np_sizes_get(dealer->sizes, loader->index, row->sample, &row->source_w, &row->source_h);
     if (row->source_w == 0 ||
-        !np_augment_draw_torch(loader->chain, &draws, row->source_w, row->source_h, &row->geometry))
+        !np_augment_draw_torch(loader->chain, &draws, row->source_w, row->source_h, &row->drawn))
         row->sample = UINT64_MAX;
 }
 
@@ -203,7 +222,7 @@ static int draw_batch(struct np_dealer *dealer, struct np_dealt *rows,
 {
     const uint64_t k = dealer->nr_dealt;
     struct np_torch_rng *rng = &dealer->rngs[k % (uint64_t)nr_rngs(dealer)];
-    struct np_dealt none;
+    struct np_dealt none = {0};
 
     *ret_before = *rng;
     dealer->unanswered = false;
@@ -228,7 +247,7 @@ static int deal_batch(struct np_dealer *dealer, struct np_err *err)
     batch->is_void = false;
     batch->rows = rows_of(dealer, dealer->nr_dealt);
     for (int r = batch->rows; r < batch_rows(dealer); r++)
-        rows[r] = (struct np_dealt){.sample = UINT64_MAX};
+        rows[r].sample = UINT64_MAX;
     if (draw_batch(dealer, rows, &batch->before, err) < 0)
         return err->code;
     dealer->next_seq++;

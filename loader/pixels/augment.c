@@ -2,135 +2,44 @@
  * thread. */
 #include "loader/pixels/augment.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
 
-#define MAX_OPS  32
-#define APPLY_OP 0x8000u /* so that apply and draw have different draws */
+#define MAX_OPS 32
 
 extern const struct np_augment np_augment_random_crop, np_augment_center_crop, np_augment_resize,
-    np_augment_random_resized_crop, np_augment_flip;
+    np_augment_random_resized_crop, np_augment_flip, np_augment_vertical_flip,
+    np_augment_color_jitter, np_augment_grayscale, np_augment_solarize, np_augment_posterize,
+    np_augment_equalize, np_augment_autocontrast, np_augment_sharpness, np_augment_invert;
 
-const struct np_augment *const np_augments[] = {&np_augment_random_crop, &np_augment_center_crop,
-    &np_augment_resize, &np_augment_random_resized_crop, &np_augment_flip, NULL};
+const struct np_augment *const np_augments[] = {
+    &np_augment_random_crop,
+    &np_augment_center_crop,
+    &np_augment_resize,
+    &np_augment_random_resized_crop,
+    &np_augment_flip,
+    &np_augment_vertical_flip,
+    &np_augment_color_jitter,
+    &np_augment_grayscale,
+    &np_augment_solarize,
+    &np_augment_posterize,
+    &np_augment_equalize,
+    &np_augment_autocontrast,
+    &np_augment_sharpness,
+    &np_augment_invert,
+    NULL,
+};
 
 struct np_chain {
-    int nr_ops;
-    bool has_apply;
+    int nr_ops, max_steps;
     struct {
         const struct np_augment *augment;
         void *object; /* owned: the struct its options describe */
     } ops[MAX_OPS];
 };
-
-/* --- folding ------------------------------------------------------------------------------- */
-
-void np_fold_init(struct np_fold *fold, int source_w, int source_h)
-{
-    *fold = (struct np_fold){
-        .source_w = source_w, .source_h = source_h, .width = source_w, .height = source_h};
-    fold->geometry = (struct np_geometry){.right = source_w,
-        .bottom = source_h,
-        .scaled_w = source_w,
-        .scaled_h = source_h,
-        .window_w = source_w,
-        .window_h = source_h,
-        .shown_w = source_w,
-        .shown_h = source_h};
-}
-
-struct side {
-    int32_t *box_lo, *box_hi, *scaled, *window, *window_n, *shown, *shown_n;
-};
-
-/* Crops the window to at..at+n-1. Before the resize a crop makes the box smaller, so that the
- * resize reads pixels of the crop alone. A window that is all black stays outside of what is
- * shown, wherever later crops put it. */
-static void crop_side(const struct side *side, bool resized, int at, int n, enum np_border border)
-{
-    const int shown_end = *side->shown + *side->shown_n;
-    const bool was_outside =
-        *side->window >= shown_end || *side->window + *side->window_n <= *side->shown;
-    bool inside;
-    int lo, hi;
-
-    *side->window += at;
-    *side->window_n = n;
-    inside = *side->window >= *side->shown && *side->window + n <= shown_end;
-    if (!inside && border == NP_BORDER_REFLECT)
-        return; /* the border may mirror any pixel */
-    if (was_outside) {
-        *side->window = *side->shown - n;
-        return;
-    }
-    lo = *side->window > *side->shown ? *side->window : *side->shown;
-    hi = *side->window + n < shown_end ? *side->window + n : shown_end;
-    if (lo >= hi)
-        return; /* all black */
-    *side->shown = lo;
-    *side->shown_n = hi - lo;
-    if (resized)
-        return;
-    *side->box_hi = *side->box_lo + hi;
-    *side->box_lo += lo;
-    *side->scaled = hi - lo;
-    *side->window -= lo;
-    *side->shown = 0;
-}
-
-void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border)
-{
-    struct np_geometry *g = &fold->geometry;
-
-    assert(w > 0 && h > 0);
-    if (g->flip) /* the flip comes last, so count from the other side */
-        x = fold->width - x - w;
-    if (x < 0 || y < 0 || x + w > fold->width || y + h > fold->height)
-        g->border = border;
-    crop_side(&(struct side){&g->left, &g->right, &g->scaled_w, &g->window_x, &g->window_w,
-                  &g->shown_x, &g->shown_w},
-        fold->resized, x, w, g->border);
-    crop_side(&(struct side){&g->top, &g->bottom, &g->scaled_h, &g->window_y, &g->window_h,
-                  &g->shown_y, &g->shown_h},
-        fold->resized, y, h, g->border);
-    fold->width = w;
-    fold->height = h;
-}
-
-static void cut_axis(int32_t *box_lo, int32_t *box_hi, int32_t window, int32_t window_n)
-{
-    int side = *box_hi - *box_lo, lo = window < 0 ? 0 : window, hi = window + window_n;
-
-    lo = lo >= side ? side - 1 : lo;
-    hi = hi > side ? side : hi <= lo ? lo + 1 : hi;
-    *box_hi = *box_lo + hi;
-    *box_lo += lo;
-}
-
-void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter)
-{
-    struct np_geometry *g = &fold->geometry;
-
-    assert(!fold->resized && w > 0 && h > 0);
-    cut_axis(&g->left, &g->right, g->window_x, g->window_w);
-    cut_axis(&g->top, &g->bottom, g->window_y, g->window_h);
-    g->scaled_w = g->window_w = g->shown_w = w;
-    g->scaled_h = g->window_h = g->shown_h = h;
-    g->window_x = g->window_y = g->shown_x = g->shown_y = 0;
-    g->filter = filter == NP_FILTER_NEAREST && g->flip ? NP_FILTER_NEAREST_FLIPPED : filter;
-    fold->resized = true;
-    fold->width = w;
-    fold->height = h;
-}
-
-void np_fold_flip(struct np_fold *fold)
-{
-    fold->geometry.flip = !fold->geometry.flip;
-}
 
 bool np_sides_are_whole(const struct np_floats *sides)
 {
@@ -235,7 +144,6 @@ static int parse_op(
         return np_report_no_memory(report);
     chain->ops[chain->nr_ops].augment = augment;
     chain->ops[chain->nr_ops++].object = object;
-    chain->has_apply |= augment->apply != NULL;
     map = normal_args(augment, args);
     np_options_parse(augment->options, map, name, NULL, object, report);
     if (augment->check && report->nr_errs + report->nr_dropped == before)
@@ -250,15 +158,17 @@ static void check_resizes(const struct np_chain *chain, const struct np_node *li
     int nr_resizes = 0;
 
     for (int i = 0; i < chain->nr_ops; i++) {
-        nr_resizes += chain->ops[i].augment->resizes;
+        nr_resizes = chain->ops[i].augment->touch ? 0 : nr_resizes + chain->ops[i].augment->resizes;
         if (chain->ops[i].augment->resizes && nr_resizes == 2)
             np_report_add(report, list->items[i]->line, list->items[i]->column,
-                "%s: %s is the second operation that resizes; a chain may resize only once", what,
-                chain->ops[i].augment->name);
+                "%s: %s is the second operation that resizes; a chain may resize only once, but "
+                "again behind an operation on pixels",
+                what, chain->ops[i].augment->name);
     }
 }
 
-/* A geometry has one border: zero ones of several crops add up, reflected ones do not. */
+/* Geometry between two operations on pixels has one border: zero ones of several crops add up,
+ * reflected ones do not. */
 static void check_borders(const struct np_chain *chain, const struct np_node *list,
     const char *what, struct np_report *report)
 {
@@ -269,6 +179,10 @@ static void check_borders(const struct np_chain *chain, const struct np_node *li
         const struct np_augment *augment = chain->ops[i].augment;
         enum np_border border = NP_BORDER_ZERO;
 
+        if (augment->touch) {
+            reflects = false;
+            nr_pads = 0;
+        }
         if (!augment->pad || augment->pad(chain->ops[i].object, &border) == 0)
             continue;
         nr_pads++;
@@ -281,6 +195,14 @@ static void check_borders(const struct np_chain *chain, const struct np_node *li
             return;
         }
     }
+}
+
+/* With that of the geometry before it. */
+static int steps_of(const struct np_augment *augment, const void *object)
+{
+    if (!augment->touch)
+        return 0;
+    return 1 + (augment->nr_steps ? augment->nr_steps(object) : 1);
 }
 
 int np_chain_parse(const struct np_node *list, const char *what, struct np_chain **ret_chain,
@@ -311,6 +233,9 @@ int np_chain_parse(const struct np_node *list, const char *what, struct np_chain
         np_chain_free(chain);
         return code;
     }
+    for (int i = 0; i < chain->nr_ops; i++)
+        chain->max_steps += steps_of(chain->ops[i].augment, chain->ops[i].object);
+    chain->max_steps += chain->max_steps > 0; /* the geometry behind the last */
     *ret_chain = chain;
     return 0;
 }
@@ -348,56 +273,124 @@ void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h)
             chain->ops[i].augment->size(chain->ops[i].object, ret_w, ret_h);
 }
 
-void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
-    int source_w, int source_h, struct np_geometry *ret_geometry)
+/* --- drawing ------------------------------------------------------------------------------- */
+
+bool np_dice_chance(const struct np_dice *dice, double p)
+{
+    if (dice->draws)
+        return np_draw_uniform(dice->draws) < p;
+    return np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused) < (float)p;
+}
+
+double np_dice_between(const struct np_dice *dice, double lo, double hi)
+{
+    if (dice->draws)
+        return lo + np_draw_uniform(dice->draws) * (hi - lo);
+    return (double)np_torch_uniform(dice->torch->rng, (float)lo, (float)hi, dice->torch->fused);
+}
+
+static int draw_below(const struct np_dice *dice, int n)
+{
+    if (dice->draws)
+        return (int)np_draw_below(dice->draws, (uint32_t)n);
+    return (int)np_torch_below(dice->torch->rng, n);
+}
+
+void np_dice_order(const struct np_dice *dice, int n, int *ret_order)
+{
+    for (int i = 0; i < n; i++)
+        ret_order[i] = i;
+    for (int i = 0; i < n - 1; i++) { /* as torch.randperm() */
+        const int at = i + draw_below(dice, n - i), other = ret_order[at];
+
+        ret_order[at] = ret_order[i];
+        ret_order[i] = other;
+    }
+}
+
+bool np_chain_touches(const struct np_chain *chain)
+{
+    return chain->max_steps > 0;
+}
+
+int np_chain_max_steps(const struct np_chain *chain)
+{
+    return chain->max_steps;
+}
+
+static void begin(const struct np_chain *chain, int source_w, int source_h, struct np_fold *fold,
+    struct np_drawn *drawn)
+{
+    np_fold_init(fold, source_w, source_h);
+    fold->steps = drawn->steps;
+    fold->max_steps = chain->max_steps;
+}
+
+static void end(struct np_fold *fold, struct np_drawn *drawn)
+{
+    np_fold_cut(fold);
+    drawn->geometry = fold->first;
+    drawn->width = fold->width;
+    drawn->height = fold->height;
+    drawn->nr_steps = fold->nr_steps;
+}
+
+/* Where an operation on pixels stands the geometry is cut, whether or not it then does anything: the
+ * steps between two of them are the same for all samples. */
+static void touch(
+    const struct np_augment *augment, void *object, struct np_dice dice, struct np_fold *fold)
+{
+    np_fold_cut(fold);
+    augment->touch(object, &dice, fold);
+}
+
+void np_augment_draw_row(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
+    uint32_t position, int source_w, int source_h, struct np_drawn *drawn)
 {
     struct np_draws first;
     struct np_fold fold;
 
     np_draws_init(&first, seed, NP_STREAM_AUGMENT, epoch, position, 0);
-    np_fold_init(&fold, source_w, source_h);
+    begin(chain, source_w, source_h, &fold, drawn);
     for (int i = 0; i < chain->nr_ops; i++) {
+        const struct np_augment *augment = chain->ops[i].augment;
         struct np_draws draws = first;
 
         draws.counter[2] = (uint32_t)i; /* as np_draws_init() for op i; the key is the same */
-        chain->ops[i].augment->draw(chain->ops[i].object, &draws, &fold);
+        if (augment->touch)
+            touch(augment, chain->ops[i].object, (struct np_dice){.draws = &draws}, &fold);
+        else
+            augment->draw(chain->ops[i].object, &draws, &fold);
     }
-    *ret_geometry = fold.geometry;
+    end(&fold, drawn);
 }
 
 bool np_augment_draw_torch(const struct np_chain *chain, const struct np_torch_draws *draws,
-    int source_w, int source_h, struct np_geometry *ret_geometry)
+    int source_w, int source_h, struct np_drawn *drawn)
 {
     struct np_fold fold;
     bool is_right = true;
 
-    np_fold_init(&fold, source_w, source_h);
+    begin(chain, source_w, source_h, &fold, drawn);
     for (int i = 0; is_right && i < chain->nr_ops; i++) {
         const struct np_augment *augment = chain->ops[i].augment;
 
-        if (augment->draw_torch)
+        if (augment->touch)
+            touch(augment, chain->ops[i].object, (struct np_dice){.torch = draws}, &fold);
+        else if (augment->draw_torch)
             is_right = augment->draw_torch(chain->ops[i].object, draws, &fold);
         else
             augment->draw(chain->ops[i].object, NULL, &fold); /* it draws nothing */
     }
-    *ret_geometry = fold.geometry;
+    end(&fold, drawn);
     return is_right;
 }
 
-bool np_augment_has_apply(const struct np_chain *chain)
+void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
+    int source_w, int source_h, struct np_geometry *ret_geometry)
 {
-    return chain->has_apply;
-}
+    struct np_drawn drawn = {0};
 
-void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
-    uint32_t position, uint8_t *row, int height, int width, int channels)
-{
-    struct np_draws draws;
-
-    for (int i = 0; i < chain->nr_ops; i++) {
-        if (!chain->ops[i].augment->apply)
-            continue;
-        np_draws_init(&draws, seed, NP_STREAM_AUGMENT, epoch, position, (uint32_t)i | APPLY_OP);
-        chain->ops[i].augment->apply(chain->ops[i].object, &draws, row, height, width, channels);
-    }
+    np_augment_draw_row(chain, seed, epoch, position, source_w, source_h, &drawn);
+    *ret_geometry = drawn.geometry;
 }

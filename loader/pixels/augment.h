@@ -1,30 +1,12 @@
-/* The table of augmentations. Each operation is drawn before decoding: `draw` turns random draws
- * and a size into geometry, and a chain folds into one np_geometry. `apply` changes the colours of
- * the finished row. */
+/* The table of augmentations. All operations of a chain are drawn before decoding: random draws and a
+ * size become geometry, and steps behind it (fold.h). painter.h makes the row of them. */
 #ifndef NP_AUGMENT_H
 #define NP_AUGMENT_H
 
 #include "loader/base/option.h"
 #include "loader/base/rng.h"
 #include "loader/base/torch_rng.h"
-#include "loader/batch.h"
-
-/* A chain being folded: the result of its first operations. */
-struct np_fold {
-    int source_w, source_h;
-    int width, height; /* of the result */
-    struct np_geometry geometry;
-    bool resized;
-};
-/* For `draw`: each folds one operation in. */
-void np_fold_init(struct np_fold *fold, int source_w, int source_h);
-/* Crops to x..x+w, y..y+h, which may exceed the result so far: `border` fills the rest. Any number
- * of crops may have a zero border. A reflected one must be the chain's only border: the last
- * crop's kind applies to all. */
-void np_fold_crop(struct np_fold *fold, int x, int y, int w, int h, enum np_border border);
-/* At most once a chain. filter: one of the config's. Borders of earlier crops are removed first. */
-void np_fold_resize(struct np_fold *fold, int w, int h, enum np_filter filter);
-void np_fold_flip(struct np_fold *fold);
+#include "loader/pixels/fold.h"
 
 /* For options that are one length, or [height, width]. np_side() returns the height (which: 0) or
  * the width (1). */
@@ -40,21 +22,34 @@ struct np_torch_draws {
     void *context;
 };
 
+/* The source of draws of an operation on pixels: the ticket's, or torch's generator, in the order in
+ * which torchvision's operation draws. */
+struct np_dice {
+    struct np_draws *draws; /* NULL: torch */
+    const struct np_torch_draws *torch;
+};
+bool np_dice_chance(const struct np_dice *dice, double p); /* true for the share p */
+/* A float of lo to hi; of torch a float32. */
+double np_dice_between(const struct np_dice *dice, double lo, double hi);
+void np_dice_order(const struct np_dice *dice, int n, int *ret_order); /* of 0..n-1 */
+
+/* An operation is geometry and has `draw`, or works on pixels and has `touch`. */
 struct np_augment {
     const char *name;
     const struct np_option *options;
     size_t object_bytes; /* of the struct that options describe */
     /* Optional: NULL means any value in range is valid. Config time. */
     void (*check)(const void *object, const struct np_node *node, struct np_report *report);
-    /* Required. Pure, any thread. */
+    /* Required of geometry. Pure, any thread. */
     void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
-    /* Required of a random operation. The same with the draws that torchvision's operation of this
+    /* Required of random geometry. The same with the draws that torchvision's operation of this
      * name makes, in its order. False: that operation refuses the picture's size. */
     bool (*draw_torch)(
         const void *object, const struct np_torch_draws *draws, struct np_fold *fold);
-    /* Optional: NULL means the operation is geometry alone. Changes the row; cannot fail. */
-    void (*apply)(const void *object, struct np_draws *draws, uint8_t *row, int height, int width,
-        int channels);
+    /* Required of the others. Adds at most nr_steps() steps. Pure, any thread. */
+    void (*touch)(const void *object, const struct np_dice *dice, struct np_fold *fold);
+    /* Optional: NULL means one step at most. Config time. */
+    int (*nr_steps)(const void *object);
     /* Optional: NULL means the size stays. Replaces the input's size by the output's; 0: not known.
      * Config time. */
     void (*size)(const void *object, int *w, int *h);
@@ -75,15 +70,25 @@ void np_chain_free(struct np_chain *chain);
 struct np_node *np_chain_node(const struct np_chain *chain); /* as a config node, with defaults */
 /* Output size if it is the same for all sources; else 0 x 0. */
 void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
-/* Folds the chain for one sample. Pure; any thread. */
-void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
-    int source_w, int source_h, struct np_geometry *ret_geometry);
+/* Does it work on pixels? Else its rows are geometry alone. */
+bool np_chain_touches(const struct np_chain *chain);
+int np_chain_max_steps(const struct np_chain *chain); /* of a sample; 0 for geometry alone */
+
+/* What a chain does with one sample. */
+struct np_drawn {
+    struct np_geometry geometry; /* of the decoded picture */
+    int width, height;           /* of the row */
+    struct np_step *steps;       /* (np_chain_max_steps()), borrowed; NULL: they are not wanted */
+    int nr_steps;
+};
+/* Draws the chain for one sample; the caller has set drawn->steps. Pure; any thread. */
+void np_augment_draw_row(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
+    uint32_t position, int source_w, int source_h, struct np_drawn *drawn);
 /* The same, with the draws of torchvision's transforms. False: one of them refuses this size. */
 bool np_augment_draw_torch(const struct np_chain *chain, const struct np_torch_draws *draws,
+    int source_w, int source_h, struct np_drawn *drawn);
+/* The geometry alone. */
+void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
     int source_w, int source_h, struct np_geometry *ret_geometry);
-/* Calls each operation's `apply` on the finished row. */
-void np_augment_apply(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
-    uint32_t position, uint8_t *row, int height, int width, int channels);
-bool np_augment_has_apply(const struct np_chain *chain);
 
 #endif
