@@ -282,6 +282,18 @@ bool np_dice_chance(const struct np_dice *dice, double p)
     return np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused) < (float)p;
 }
 
+bool np_dice_applies(const struct np_dice *dice, double p)
+{
+    float drawn;
+
+    if (p >= 1)
+        return true;
+    if (dice->draws || dice->torch->version == 2)
+        return np_dice_chance(dice, p);
+    drawn = np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused);
+    return drawn <= (float)p; /* version 1 includes it */
+}
+
 double np_dice_between(const struct np_dice *dice, double lo, double hi)
 {
     if (dice->draws)

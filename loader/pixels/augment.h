@@ -29,6 +29,8 @@ struct np_dice {
     const struct np_torch_draws *torch;
 };
 bool np_dice_chance(const struct np_dice *dice, double p); /* true for the share p */
+/* torchvision's RandomApply: as np_dice_chance(), but p 1 draws nothing. */
+bool np_dice_applies(const struct np_dice *dice, double p);
 /* A float of lo to hi; of torch a float32. */
 double np_dice_between(const struct np_dice *dice, double lo, double hi);
 void np_dice_order(const struct np_dice *dice, int n, int *ret_order); /* of 0..n-1 */

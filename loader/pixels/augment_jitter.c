@@ -67,7 +67,7 @@ static void touch(const void *object, const struct np_dice *dice, struct np_fold
     bool changes[NR_PARTS];
     int order[NR_PARTS];
 
-    if (jitter->p < 1 && !np_dice_chance(dice, jitter->p))
+    if (!np_dice_applies(dice, jitter->p))
         return;
     np_dice_order(dice, NR_PARTS, order);
     for (int i = 0; i < NR_PARTS; i++) {

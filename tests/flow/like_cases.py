@@ -57,6 +57,14 @@ CHAINS = {
         v1.Compose([v2.Compose([v2.Resize(50), v1.CenterCrop(60)]), v1.RandomHorizontalFlip()]),
         *v2_tail(v2.ToPureTensor()),
     ],
+    "v1 colours": [
+        v1.RandomResizedCrop(48), v1.RandomApply([v1.ColorJitter(0.4, 0.4, 0.2, 0.1)], 0.8), v1.RandomGrayscale(0.2),
+        v1.RandomHorizontalFlip(), *V1_TAIL,
+    ],
+    "v2 colours before the crop": [
+        v2.ColorJitter(brightness=(0.2, 3), hue=0.5), v2.RandomAdjustSharpness(2.5), v2.RandomResizedCrop(40),
+        v2.RandomVerticalFlip(0.3), v2.RandomEqualize(), v2.Resize((30, 44)), *v2_tail(),
+    ],
     "v2, three crops": [
         v2.Resize((70, 60)), v2.RandomCrop((60, 60)), v2.CenterCrop(52), v2.RandomCrop((50, 52)), *v2_tail(),
     ],
@@ -71,6 +79,10 @@ CIFAR_CHAINS = {
     "flip, then nearest": [v1.RandomHorizontalFlip(), v1.Resize(45, InterpolationMode.NEAREST), v1.ToTensor()],
     "two borders": [v1.RandomCrop(36, padding=4), v1.RandomHorizontalFlip(), v1.CenterCrop(40), v1.ToTensor()],
     "mirrored crop": [v2.CenterCrop(24), v2.RandomCrop(24, padding=3, padding_mode="reflect"), v2.ToImage()],
+    "v1 shares": [
+        v1.RandomSolarize(130.5), v1.RandomPosterize(3), v1.RandomAutocontrast(), v1.RandomInvert(0.2), v1.ToTensor(),
+    ],
+    "v2 upside down behind ToTensor": [v2.ToImage(), v2.RandomVerticalFlip(), v2.ToDtype(**FLOAT32)],
     "enlarged": [v1.Resize(40), v1.RandomCrop(36), v1.ToTensor()],
 }
 
@@ -91,6 +103,11 @@ def random_chain(rng):
                                          rng.choice([(0.75, 4 / 3), (1.0, 1.0), (0.1, 10.0), (5.0, 6.0)]),
                                          interpolation=rng.choice(modes)),
             lambda: of.RandomHorizontalFlip(rng.choice([0.5, 0.1, 0.9, 0.0, 1.0])),
+            lambda: of.RandomVerticalFlip(rng.choice([0.5, 0.0, 1.0])),
+            lambda: of.ColorJitter(*(rng.choice([0, 0.3, (0.2, 0.5)]) for _ in range(4))),
+            lambda: of.RandomApply([of.ColorJitter(0.4, 0.4, 0.2, 0.1)], rng.choice([0.2, 0.8])),
+            lambda: rng.choice([of.RandomGrayscale, of.RandomEqualize, of.RandomAutocontrast, of.RandomInvert])(0.4),
+            lambda: of.RandomAdjustSharpness(rng.choice([0, 0.7, 3.1]), rng.choice([0.3, 1.0])),
         ])()
 
     of = rng.choice([v1, v2])

@@ -34,7 +34,7 @@ class Recipe:
     ops: list = field(default_factory=list)  # of loader.augment
     size: tuple = None  # of the result: (height, width); None: as the pictures
     random: bool = False
-    version: int = 1  # of RandomCrop, whose draws differ between transforms and transforms.v2
+    version: int = 1  # of transforms whose draws differ between transforms and transforms.v2
     dtype: torch.dtype = None
     values: torch.Tensor = None  # float32 (3, 256); None: uint8 as decoded
     contiguous: dict = None  # by the number of rows (1, 2): are torch's batches dense, as ours are?
@@ -54,7 +54,7 @@ class _Reader:
         self.values = []  # those that work on each value alone
         self.is_tensor = self.is_normalized = self.is_resized = False
         self.has_border = self.is_mirrored = False
-        self.crop_version = 0
+        self.version_of = None  # the transform that the recipe has the version of
 
     def refuse(self, transform, why):
         name = _name(transform)
@@ -88,6 +88,24 @@ class _Reader:
                         "resize first")
         self.is_resized = True
         return _filter(self, transform)
+
+    def draws_as(self, transform):
+        """transform draws in its version's way, as all others of the chain must."""
+        version = 2 if type(transform).__module__.startswith("torchvision.transforms.v2") else 1
+        if self.version_of is not None and self.recipe.version != version:
+            self.refuse(transform, f"the chain also has {_name(self.version_of)}, and transforms and transforms.v2 "
+                        "draw differently")
+        self.version_of = transform
+        self.recipe.version = version
+
+    def touches(self, transform):
+        """An operation on pixels, behind which geometry begins anew."""
+        if self.is_tensor:
+            name = type(transform).__name__
+            self.refuse(transform, f"a tensor is rounded in another way than a picture: put {name} before ToTensor, "
+                        "PILToTensor or ToImage")
+        self.recipe.random = True
+        self.is_resized = self.has_border = self.is_mirrored = False
 
     def borders(self, transform, reflect=False):
         """A crop that may exceed the picture."""
@@ -170,14 +188,12 @@ def _padding(reader, t):
 
 
 def _random_crop(reader, t):
-    version = 2 if isinstance(t, v2.RandomCrop) else 1
     height, width = _pair(t.size)
     pad = _padding(reader, t)
     fill = t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
     if t.pad_if_needed:
         reader.refuse(t, "pad_if_needed is not supported")
-    if reader.crop_version not in (0, version):
-        reader.refuse(t, "the chain has a RandomCrop of transforms and one of transforms.v2, which draw differently")
+    reader.draws_as(t)
     if pad:
         if t.padding_mode not in ("constant", "reflect"):
             reader.refuse(t, f"padding_mode {t.padding_mode!r} is not one of constant and reflect")
@@ -186,7 +202,6 @@ def _random_crop(reader, t):
         reader.borders(t, reflect=t.padding_mode == "reflect")
     if pad >= min(height, width):
         reader.refuse(t, "the padding is as large as the crop")
-    reader.crop_version = reader.recipe.version = version
     border = "reflect" if pad and t.padding_mode == "reflect" else "zero"
     reader.recipe.ops.append({"random_crop": {"height": height, "width": width, "pad": pad, "border": border}})
     reader.recipe.random = True
@@ -213,6 +228,46 @@ def _random_resized_crop(reader, t):
 def _flip(reader, t):
     reader.recipe.ops.append({"flip": {"p": float(t.p)}})
     reader.recipe.random = True
+
+
+# --- pixels -----------------------------------------------------------------------------------------------------------
+
+
+def _vertical_flip(reader, t):
+    if not reader.is_tensor:
+        reader.touches(t)
+    reader.recipe.ops.append({"vertical_flip": {"p": float(t.p)}})
+    reader.recipe.random = True
+
+
+def _color_jitter(reader, t):
+    reader.touches(t)
+    centres = {"brightness": 1, "contrast": 1, "saturation": 1, "hue": 0}
+    ranges = {name: [float(v) for v in getattr(t, name) or (centre, centre)] for name, centre in centres.items()}
+    reader.recipe.ops.append({"color_jitter": ranges})
+
+
+def _share(name, **options):
+    """The handler of a transform with p; options: attribute of the transform by ours."""
+
+    def handler(reader, t):
+        reader.touches(t)
+        args = {ours: getattr(t, theirs) for ours, theirs in options.items()}
+        reader.recipe.ops.append({name: {**args, "p": float(t.p)}})
+
+    return handler
+
+
+def _random_apply(reader, t):
+    inner = list(t.transforms)
+    if len(inner) != 1 or HANDLERS.get(type(inner[0])) not in WITH_P or not t.p < 1:
+        reader.refuse(t, "nnpipe has it for one ColorJitter, with p below 1")
+    reader.draws_as(t)
+    reader.read(inner[0])
+    next(iter(reader.recipe.ops[-1].values()))["p"] = float(t.p)
+
+
+WITH_P = (_color_jitter,)  # operations that draw for p only if it is given
 
 
 # --- values and containers --------------------------------------------------------------------------------------------
@@ -266,6 +321,26 @@ HANDLERS = {
     v2.RandomResizedCrop: _random_resized_crop,
     v1.RandomHorizontalFlip: _flip,
     v2.RandomHorizontalFlip: _flip,
+    v1.RandomVerticalFlip: _vertical_flip,
+    v2.RandomVerticalFlip: _vertical_flip,
+    v1.ColorJitter: _color_jitter,
+    v2.ColorJitter: _color_jitter,
+    v1.RandomApply: _random_apply,
+    v2.RandomApply: _random_apply,
+    v1.RandomGrayscale: _share("grayscale"),
+    v2.RandomGrayscale: _share("grayscale"),
+    v1.RandomSolarize: _share("solarize", threshold="threshold"),
+    v2.RandomSolarize: _share("solarize", threshold="threshold"),
+    v1.RandomPosterize: _share("posterize", bits="bits"),
+    v2.RandomPosterize: _share("posterize", bits="bits"),
+    v1.RandomEqualize: _share("equalize"),
+    v2.RandomEqualize: _share("equalize"),
+    v1.RandomAutocontrast: _share("autocontrast"),
+    v2.RandomAutocontrast: _share("autocontrast"),
+    v1.RandomAdjustSharpness: _share("sharpness", factor="sharpness_factor"),
+    v2.RandomAdjustSharpness: _share("sharpness", factor="sharpness_factor"),
+    v1.RandomInvert: _share("invert"),
+    v2.RandomInvert: _share("invert"),
     v1.ToTensor: _to_tensor,
     v2.ToTensor: _to_tensor,
     v1.PILToTensor: _to_tensor,
