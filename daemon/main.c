@@ -62,7 +62,10 @@ static const struct np_command commands[] = {
     {"eval", np_cmd_eval, "[CONFIG] --weights FILE", "loss and accuracy on the test or another set",
         WEIGHTS
         "  --set NAME       test, val (or the part that data.split keeps apart) or train;\n"
-        "                   default: test, or val if there is no test set\n" DEVICE OVERRIDE JSON},
+        "                   default: test, or val if there is no test set\n"
+        "  --classes        also print precision, recall and F1 of each class, the lowest first\n"
+        "  --html FILE      write a page: classes, confusions, calibration, the worst images\n"
+        "  --predictions FILE  write the answer for each image, as CSV\n" DEVICE OVERRIDE JSON},
     {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE|FOLDER...", "classify images",
         WEIGHTS
         "  --top N          how many classes to print per image; default 5\n" DEVICE OVERRIDE JSON

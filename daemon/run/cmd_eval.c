@@ -1,11 +1,12 @@
-/* `nnpipe eval [CONFIG] --weights FILE`: loss and accuracy on the test set, or another one. */
+/* `nnpipe eval [CONFIG] --weights FILE`: loss and accuracy on the test set, or another one, and on
+ * request figures per class, calibration, confusions and the worst images. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
-#include "daemon/run/evaluate.h"
+#include "daemon/run/eval_report.h"
 #include "daemon/run/inference.h"
 #include "loader/base/json.h"
 #include "daemon/run/compute.h"
@@ -50,6 +51,14 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
             top5, rate);
 }
 
+/* What the command line asks for. */
+struct request {
+    const char *weights;
+    const struct np_overrides *overrides;
+    const char *html, *predictions; /* files; NULL: none */
+    bool classes, json;
+};
+
 struct chosen {
     enum np_which_set set;
     struct np_index *index;
@@ -80,41 +89,88 @@ static int open_chosen(struct np_config *config, const struct np_source_progress
     return np_sets_split(&config->sets, &setup->sets, err);
 }
 
-static int eval(struct np_config *config, const char *weights, struct chosen *chosen,
-    const struct np_overrides *overrides, struct np_ui *ui, struct np_err *err)
+static bool wants_outcomes(const struct request *request)
+{
+    return request->html || request->predictions || request->classes || request->json;
+}
+
+/* Writes everything that needs the answer for each image. */
+static int write_details(struct np_ui *ui, const struct request *request,
+    const struct np_eval_facts *facts, struct np_err *err)
+{
+    int code = 0;
+
+    if (request->json) {
+        np_json_begin(&ui->object, "report");
+        np_json_text(&ui->object, "set", facts->set);
+        if ((code = np_eval_put(&ui->object, facts, err)) == 0)
+            np_ui_event(ui, np_json_end(&ui->object));
+    }
+    if (code == 0 && request->classes && !request->json)
+        code = np_eval_table(facts, ui->text, err);
+    if (code == 0 && request->predictions)
+        code = np_eval_predictions(facts, request->predictions, err);
+    if (code == 0 && request->html)
+        code = np_eval_html(facts, request->html, err);
+    return code;
+}
+
+static int evaluate(const struct request *request, const struct np_inference *inference,
+    const struct chosen *chosen, struct np_ui *ui, struct np_err *err)
+{
+    const struct np_config *config = inference->config;
+    const struct np_sets *sets = &inference->setup.sets;
+    struct np_outcomes outcomes = {.nr_classes = sets->classes->nr_items};
+    struct np_eval_report result;
+    const struct np_evaluation evaluation = {
+        .config = config,
+        .device = inference->device,
+        .plan = inference->plan,
+        .index = chosen->index,
+        .split = chosen->split,
+        .labels = chosen->labels,
+        .classes = sets->classes,
+        .shape = {(int)config->loader.batch, sets->height, sets->width,
+            (int)config->loader.channels},
+        .stat = inference->stat,
+        .block = inference->block,
+        .outcomes = wants_outcomes(request) ? &outcomes : NULL,
+        .bad = say_bad,
+        .context = ui,
+    };
+    const struct np_eval_facts facts = {.set = np_set_names[chosen->set],
+        .name = config->name,
+        .weights = request->weights,
+        .precision = np_precision_names[inference->precision],
+        .evaluation = &evaluation,
+        .report = &result};
+    int code = np_evaluate(&evaluation, &result, err);
+
+    if (code == 0)
+        code = write_details(ui, request, &facts, err);
+    if (code == 0)
+        report(ui, facts.set, &result, inference);
+    np_outcomes_fini(&outcomes);
+    return code;
+}
+
+static int eval(struct np_config *config, const struct request *request, struct chosen *chosen,
+    struct np_ui *ui, struct np_err *err)
 {
     const struct np_source_progress progress = {
         .note = np_ui_note, .count = np_ui_listing, .context = ui};
     struct np_inference inference = {0};
-    struct np_eval_report result;
     char how[160];
-    int code = np_inference_open(config, weights, overrides, &progress, &inference, err);
+    int code =
+        np_inference_open(config, request->weights, request->overrides, &progress, &inference, err);
 
     if (code == 0) {
         np_inference_text(&inference, how, sizeof(how));
         np_ui_say(ui, "evaluating %s", how);
         code = open_chosen(config, &progress, &inference.setup, chosen, err);
     }
-    if (code == 0) {
-        const struct np_evaluation evaluation = {
-            .config = config,
-            .device = inference.device,
-            .plan = inference.plan,
-            .index = chosen->index,
-            .split = chosen->split,
-            .labels = chosen->labels,
-            .classes = inference.setup.sets.classes,
-            .shape = {(int)config->loader.batch, inference.setup.sets.height,
-                inference.setup.sets.width, (int)config->loader.channels},
-            .stat = inference.stat,
-            .block = inference.block,
-            .bad = say_bad,
-            .context = ui,
-        };
-        code = np_evaluate(&evaluation, &result, err);
-    }
     if (code == 0)
-        report(ui, np_set_names[chosen->set], &result, &inference);
+        code = evaluate(request, &inference, chosen, ui, err);
     np_inference_close(&inference);
     return code;
 }
@@ -147,16 +203,19 @@ static int choose(
 
 int np_cmd_eval(int argc, char **argv)
 {
-    const char *weights = NULL, *device = NULL, *set = NULL;
-    bool json = false;
+    const char *device = NULL, *set = NULL;
+    struct np_overrides overrides = {0};
+    struct request request = {.overrides = &overrides};
     const struct np_flag flags[] = {
-        {"--weights", &weights, NULL, NULL},
+        {"--weights", &request.weights, NULL, NULL},
         {"--set", &set, NULL, NULL},
+        {"--html", &request.html, NULL, NULL},
+        {"--predictions", &request.predictions, NULL, NULL},
+        {"--classes", NULL, &request.classes, NULL},
         {"--device", &device, NULL, NULL},
-        {"--json", NULL, &json, NULL},
+        {"--json", NULL, &request.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
-    struct np_overrides overrides = {0};
     struct np_config *config = NULL;
     struct chosen chosen = {0};
     struct np_err err = {0};
@@ -165,9 +224,9 @@ int np_cmd_eval(int argc, char **argv)
 
     if (code)
         return code;
-    char *own = nr == 0 && weights ? np_inference_config(weights) : NULL;
+    char *own = nr == 0 && request.weights ? np_inference_config(request.weights) : NULL;
     const char *path = nr == 1 ? argv[1] : own;
-    if (!weights || !path || nr > 1)
+    if (!request.weights || !path || nr > 1)
         code = np_usage("eval", "expected CONFIG --weights FILE, or only --weights RUN");
     if (code == 0)
         code = np_cmd_config(path, &overrides, device, &config);
@@ -178,8 +237,8 @@ int np_cmd_eval(int argc, char **argv)
         np_config_free(config);
         return code;
     }
-    np_ui_init(&ui, json);
-    if (eval(config, weights, &chosen, &overrides, &ui, &err) < 0) {
+    np_ui_init(&ui, request.json);
+    if (eval(config, &request, &chosen, &ui, &err) < 0) {
         code = err.code == -ENOEXEC ? NP_EXIT_USAGE : NP_EXIT_FAILED;
         np_ui_error(&ui, &err);
     }

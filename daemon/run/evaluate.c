@@ -22,10 +22,11 @@ int np_outputs_check(const float *logits, const struct np_node *classes, struct 
     return 0;
 }
 
-/* The second pass, which checks every image's outputs. */
+/* A pass that looks at every image's outputs. */
 struct look {
     const struct np_evaluation *evaluation;
-    float *logits; /* (rows, classes) */
+    float *logits;                /* (rows, classes) */
+    struct np_outcomes *outcomes; /* NULL: the outputs are only checked */
     struct np_err err;
 };
 
@@ -37,15 +38,17 @@ static int look_at(void *context, const struct np_batch *batch)
     int code = evaluation->device->plan_ops->logits(evaluation->plan, look->logits, &look->err);
 
     for (int r = 0; code == 0 && r < rows; r++) {
+        const float *logits = look->logits + (size_t)r * (size_t)nr;
+        const uint64_t sample = batch->about[r].sample;
         char name[512];
 
         if (batch->labels[r] < 0)
             continue;
-        code = np_outputs_check(
-            look->logits + (size_t)r * (size_t)nr, evaluation->classes, &look->err);
-        if (code < 0 &&
-            np_index_name(evaluation->index, batch->about[r].sample, name, sizeof(name)) >= 0)
+        code = np_outputs_check(logits, evaluation->classes, &look->err);
+        if (code < 0 && np_index_name(evaluation->index, sample, name, sizeof(name)) >= 0)
             np_err_context(&look->err, "%s", name);
+        if (code == 0 && look->outcomes)
+            code = np_outcomes_add(look->outcomes, sample, batch->labels[r], logits, &look->err);
     }
     return code;
 }
@@ -57,11 +60,12 @@ static bool look_stopping(void *context)
     return evaluation->stopping(evaluation->context);
 }
 
-static struct np_loader_config loader_config(const struct np_evaluation *evaluation)
+void np_evaluation_loader(
+    const struct np_evaluation *evaluation, struct np_loader_config *ret_config)
 {
     const struct np_config *config = evaluation->config;
 
-    return (struct np_loader_config){
+    *ret_config = (struct np_loader_config){
         .options = &config->loader,
         .sampler = {.seed = (uint64_t)config->seed,
             .nr_eval = evaluation->split ? evaluation->split->nr_eval
@@ -80,10 +84,11 @@ static struct np_loader_config loader_config(const struct np_evaluation *evaluat
     };
 }
 
+/* reports: the bad samples are reported, in the first pass alone. */
 static int pass(const struct np_evaluation *evaluation, const struct np_trainer_hooks *hooks,
-    struct np_eval_report *ret_report, struct np_err *err)
+    bool reports, struct np_eval_report *ret_report, struct np_err *err)
 {
-    const struct np_loader_config options = loader_config(evaluation);
+    struct np_loader_config options;
     struct np_trainer_config trainer = {
         .device = evaluation->device,
         .plan = evaluation->plan,
@@ -92,7 +97,10 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     };
     struct np_loader *loader = NULL;
     bool cut = false;
-    int code = np_loader_start(&options, &loader, err);
+    int code;
+
+    np_evaluation_loader(evaluation, &options);
+    code = np_loader_start(&options, &loader, err);
 
     if (code < 0)
         np_device_blame(evaluation->device, err);
@@ -107,32 +115,39 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
         code = np_trainer_eval(&trainer, 0, hooks->stopping ? &cut : NULL, ret_report, err);
     if (evaluation->watch)
         np_watch_ring(evaluation->watch, NULL);
-    if (loader && !hooks->evaluated) /* the first pass has reported them */
+    if (loader && reports)
         take_bad(evaluation, loader);
     np_feed_free(trainer.feed);
     np_loader_stop(loader);
     return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
 }
 
-static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
+/* A pass that looks at the outputs; with outcomes NULL it checks them only. */
+static int look_pass(const struct np_evaluation *evaluation, struct np_outcomes *outcomes,
+    struct np_eval_report *ret_report, struct np_err *err)
 {
-    struct look look = {.evaluation = evaluation};
+    struct look look = {.evaluation = evaluation, .outcomes = outcomes};
     const struct np_trainer_hooks hooks = {.stopping = evaluation->stopping ? look_stopping : NULL,
         .evaluated = look_at,
         .context = &look};
-    struct np_eval_report again;
     int code;
 
     look.logits = np_try_array(
         (size_t)evaluation->shape.rows * (size_t)evaluation->classes->nr_items, sizeof(float), err);
     if (!look.logits)
         return err->code;
-    code = pass(evaluation, &hooks, &again, err);
+    code = pass(evaluation, &hooks, outcomes != NULL, ret_report, err);
     np_free(look.logits);
-    if (look.err.code) {
+    if (look.err.code)
         *err = look.err;
-        return err->code;
-    }
+    return look.err.code ? look.err.code : code;
+}
+
+static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
+{
+    struct np_eval_report again;
+    const int code = look_pass(evaluation, NULL, &again, err);
+
     return code < 0 ? code
                     : np_err_set(err, -EDOM, "the loss is %s, though every output is finite",
                           isnan(loss) ? "not a number" : "infinite");
@@ -144,7 +159,8 @@ int np_evaluate(
     const struct np_trainer_hooks hooks = {
         .stopping = evaluation->stopping, .context = evaluation->context};
     struct np_eval_report report;
-    int code = pass(evaluation, &hooks, &report, err);
+    int code = evaluation->outcomes ? look_pass(evaluation, evaluation->outcomes, &report, err)
+                                    : pass(evaluation, &hooks, true, &report, err);
 
     if (code == 0 && !isfinite(report.loss))
         code = blame(evaluation, report.loss, err);

@@ -3,6 +3,7 @@
 #define NP_EVALUATE_H
 
 #include "daemon/config/config.h"
+#include "daemon/run/outcomes.h"
 #include "daemon/run/watch.h"
 #include "loader/loader.h"
 #include "loader/source/split.h"
@@ -22,11 +23,17 @@ struct np_evaluation {
     struct np_watch *watch; /* Optional: armed during the pass; a stop ends the wait for a batch */
     /* Optional. Called after each batch; true ends the pass with -EINTR. */
     bool (*stopping)(void *context);
+    /* Optional: gets an outcome of each image, and every output is checked in the first pass. Costs a
+     * copy of the outputs of each batch. */
+    struct np_outcomes *outcomes;
     /* Required. Called for a sample that could not be read. */
     void (*bad)(void *context, const struct np_bad_sample *bad);
     void *context;
 };
 
+/* The loader of a pass. */
+void np_evaluation_loader(
+    const struct np_evaluation *evaluation, struct np_loader_config *ret_config);
 /* Starts a loader, evaluates, stops it. Blocks. If the loss is not finite, evaluates again,
  * checks each image's outputs, and fails with -EDOM; the error names the first such image and
  * output. */

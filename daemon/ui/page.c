@@ -2,8 +2,10 @@
 #include "daemon/ui/page.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "loader/base/io.h"
 
@@ -21,6 +23,8 @@ FILE_BYTES(np_page_compare_html, "daemon/ui/page/compare.html")
 FILE_BYTES(np_page_compare, "daemon/ui/page/compare.js")
 FILE_BYTES(np_page_profile_html, "daemon/ui/page/profile.html")
 FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
+FILE_BYTES(np_page_evaluation_html, "daemon/ui/page/evaluation.html")
+FILE_BYTES(np_page_evaluation, "daemon/ui/page/evaluation.js")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
 FILE_BYTES(np_page_profile, "daemon/ui/page/profile.js")
@@ -51,6 +55,8 @@ static const struct file files[] = {
     FILE_AT("/assets/compare.js", JS, np_page_compare),
     FILE_AT("/assets/profile.html", HTML, np_page_profile_html),
     FILE_AT("/assets/profile.css", CSS, np_page_profile_css),
+    FILE_AT("/assets/evaluation.html", HTML, np_page_evaluation_html),
+    FILE_AT("/assets/evaluation.js", JS, np_page_evaluation),
     FILE_AT("/assets/words.js", JS, np_page_words),
     FILE_AT("/assets/ask.js", JS, np_page_ask),
     FILE_AT("/assets/profile.js", JS, np_page_profile),
@@ -107,6 +113,33 @@ void np_page_fill(FILE *out, const char *asset_path, const struct np_hole *holes
             fputc(*at, out);
         }
     }
+}
+
+/* In JSON a '<' occurs only in texts. As an escape it cannot end the script or open a comment. */
+static void put_json(FILE *out, const void *json)
+{
+    for (const char *at = json; *at; at++)
+        fputs(*at == '<' ? "\\u003c" : (char[]){*at, '\0'}, out);
+}
+
+static void put_nonce(FILE *out, const void *nonce)
+{
+    const uint64_t *random = nonce;
+
+    fprintf(out, "%016jx%016jx", (uintmax_t)random[0], (uintmax_t)random[1]);
+}
+
+void np_page_fill_json(FILE *out, const char *asset, const char *script, const void *json)
+{
+    uint64_t nonce[2] = {(uintptr_t)out}; /* if getrandom() fails: better than a constant */
+    const struct np_hole holes[] = {{"nonce", put_nonce, nonce}, {"json", put_json, json},
+        {"style", np_page_put, "/assets/profile.css"}, {"words", np_page_put, "/assets/words.js"},
+        {"script", np_page_put, script}, {"page style", np_page_put, "/assets/page.css"},
+        {"chart style", np_page_put, "/assets/dygraph.css"},
+        {"chart", np_page_put, "/assets/dygraph.js"}, {NULL}};
+
+    (void)!getrandom(nonce, sizeof(nonce), 0);
+    np_page_fill(out, asset, holes);
 }
 
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err)
