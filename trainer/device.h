@@ -8,6 +8,7 @@
 #include "loader/base/mem.h"
 #include "loader/batch.h"
 #include "trainer/graph/graph.h"
+#include "trainer/optim_scalars.h"
 
 struct np_device;
 struct np_plan;
@@ -64,11 +65,12 @@ struct np_device_ops {
 };
 
 struct np_hyper { /* of one update */
+    int kind;     /* enum np_optimizer */
     float lr, momentum, weight_decay, eps, clip_norm /* 0: off */;
     double beta1, beta2; /* double: in float 1 - beta2 would be off by 1e-5 of its value */
+    double mu, next_mu, mu_product; /* nadam: of this update, the next one; of all so far */
     bool nesterov;
-    bool decoupled;  /* AdamW; false: SGD */
-    uint64_t update; /* updates done before this one, for AdamW's bias correction */
+    uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };
 
 struct np_metrics {

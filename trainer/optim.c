@@ -1,51 +1,128 @@
-/* Optimizers: their option tables, and their updates as loops over flat f32 buffers.
- *
- * Every update is elementwise and in f32, so that a result does not depend on how the
- * buffers are split over threads; the compiler turns the loops into vectors, which give
- * the same bits as one element at a time (no fused multiply-add, no reassociation). Only
- * the gradient's norm is a sum: in double, by fixed blocks, added in order. */
+/* Optimizers: their option tables, and the numbers of an update. optim_update.c has the loops. */
 #include "trainer/optim.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
 
-/* gcc 12 at -O2 does not vectorise loops of unknown length. */
-#define NP_VECTOR __attribute__((optimize("O3")))
-
 #define AT(field) offsetof(struct np_optim_options, field)
 
+/* Rows that several optimizers share. */
+#define LR(value)                                                                                  \
+    {                                                                                              \
+        "lr", NP_OPT_FLOAT, AT(lr), value, 0, 1e6, NULL,                                           \
+            "Peak learning rate; `schedule` scales it."                                            \
+    }
+#define BETA1                                                                                      \
+    {                                                                                              \
+        "beta1", NP_OPT_FLOAT, AT(beta1), "0.9", 0, 0.99999999, NULL,                              \
+            "Decay of the mean of gradients."                                                      \
+    }
+#define BETA2                                                                                      \
+    {                                                                                              \
+        "beta2", NP_OPT_FLOAT, AT(beta2), "0.999", 0, 0.99999999, NULL,                            \
+            "Decay of the mean of squared gradients."                                              \
+    }
+#define EPS(value)                                                                                 \
+    {                                                                                              \
+        "eps", NP_OPT_FLOAT, AT(eps), value, 0, 1, NULL, "Added to the root in the denominator."   \
+    }
+#define L2(value)                                                                                  \
+    {                                                                                              \
+        "weight_decay", NP_OPT_FLOAT, AT(weight_decay), value, 0, 1e6, NULL,                       \
+            "Adds `weight_decay * parameter` to the gradient."                                     \
+    }
+#define SHRINKS(value)                                                                             \
+    {                                                                                              \
+        "weight_decay", NP_OPT_FLOAT, AT(weight_decay), value, 0, 1e6, NULL,                       \
+            "Shrinks parameters by `lr * weight_decay` per update, separately from the gradient."  \
+    }
+#define DECAY_ALL                                                                                  \
+    {                                                                                              \
+        "decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,                               \
+            "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear "  \
+            "only."                                                                                \
+    }
+
 static const struct np_option sgd_table[] = {
-    {"lr", NP_OPT_FLOAT, AT(lr), "0.1", 0, 1e6, NULL, "Peak learning rate; `schedule` scales it."},
+    LR("0.1"),
     {"momentum", NP_OPT_FLOAT, AT(momentum), "0.9", 0, 0.999999, NULL,
         "`buffer = momentum * buffer + gradient`, as in torch.optim.SGD; 0: no buffer."},
     {"nesterov", NP_OPT_BOOL, AT(nesterov), "false", 0, 0, NULL,
         "Steps along `gradient + momentum * buffer`; needs a momentum."},
-    {"weight_decay", NP_OPT_FLOAT, AT(weight_decay), "0", 0, 1e6, NULL,
-        "Adds `weight_decay * parameter` to the gradient."},
-    {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
-        "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear only."},
+    L2("0"),
+    DECAY_ALL,
     NP_OPTIONS_END,
 };
 
 static const struct np_option adamw_table[] = {
-    {"lr", NP_OPT_FLOAT, AT(lr), "1e-3", 0, 1e6, NULL, "Peak learning rate; `schedule` scales it."},
-    {"beta1", NP_OPT_FLOAT, AT(beta1), "0.9", 0, 0.99999999, NULL,
-        "Decay of the mean of gradients."},
-    {"beta2", NP_OPT_FLOAT, AT(beta2), "0.999", 0, 0.99999999, NULL,
-        "Decay of the mean of squared gradients."},
-    {"eps", NP_OPT_FLOAT, AT(eps), "1e-8", 0, 1, NULL, "Added to the root in the denominator."},
-    {"weight_decay", NP_OPT_FLOAT, AT(weight_decay), "0.01", 0, 1e6, NULL,
-        "Shrinks parameters by `lr * weight_decay` per update, separately from the gradient."},
-    {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
-        "Decay biases and batchnorm too, as torch does; `false`: weights of conv and linear only."},
+    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), SHRINKS("0.01"), DECAY_ALL, NP_OPTIONS_END};
+
+static const struct np_option adam_table[] = {
+    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), L2("0"), DECAY_ALL, NP_OPTIONS_END};
+
+static const struct np_option nadam_table[] = {
+    LR("2e-3"),
+    BETA1,
+    BETA2,
+    EPS("1e-8"),
+    {"momentum_decay", NP_OPT_FLOAT, AT(momentum_decay), "4e-3", 0, 1e6, NULL,
+        "How fast the momentum rises: `beta1 * (1 - 0.5 * 0.96 ^ (update * momentum_decay))`."},
+    L2("0"),
+    DECAY_ALL,
     NP_OPTIONS_END,
 };
 
+static const struct np_option rmsprop_table[] = {
+    LR("0.01"),
+    {"alpha", NP_OPT_FLOAT, AT(beta2), "0.99", 0, 0.99999999, NULL,
+        "Decay of the mean of squared gradients."},
+    EPS("1e-8"),
+    {"momentum", NP_OPT_FLOAT, AT(momentum), "0", 0, 0.999999, NULL,
+        "`buffer = momentum * buffer + gradient / root`, as in torch.optim.RMSprop; 0: no buffer."},
+    L2("0"),
+    DECAY_ALL,
+    NP_OPTIONS_END,
+};
+
+static const struct np_option lion_table[] = {
+    LR("1e-4"),
+    {"beta1", NP_OPT_FLOAT, AT(beta1), "0.9", 0, 0.99999999, NULL,
+        "Weight of the mean in the step's sign."},
+    {"beta2", NP_OPT_FLOAT, AT(beta2), "0.99", 0, 0.99999999, NULL,
+        "Decay of the mean of gradients."},
+    SHRINKS("0"),
+    DECAY_ALL,
+    NP_OPTIONS_END,
+};
+
+static const struct np_option lamb_table[] = {
+    LR("1e-3"),
+    BETA1,
+    BETA2,
+    EPS("1e-6"),
+    {"weight_decay", NP_OPT_FLOAT, AT(weight_decay), "0.01", 0, 1e6, NULL,
+        "Adds `weight_decay * parameter` to the step, before the step gets the parameter's norm."},
+    {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
+        "Decay biases and batchnorm and give their steps their norms, as in the paper; `false`: "
+        "weights of conv and linear only, as in timm."},
+    NP_OPTIONS_END,
+};
+
+/* Indices are enum np_optimizer. */
 const struct np_choice np_optim_choices[] = {
     {"sgd", sgd_table, "Stochastic gradient descent, as torch.optim.SGD."},
     {"adamw", adamw_table, "Adam with decoupled weight decay, as torch.optim.AdamW."},
+    {"adam", adam_table, "Adam, as torch.optim.Adam: weight decay is part of the gradient."},
+    {"nadam", nadam_table, "Adam with Nesterov's momentum, as torch.optim.NAdam."},
+    {"rmsprop", rmsprop_table,
+        "Gradients divided by the root of their mean square, as torch.optim.RMSprop."},
+    {"lion", lion_table,
+        "Steps by the sign of a mean of gradients (arXiv:2302.06675). Its rate is a tenth to a "
+        "third of AdamW's, its weight decay as many times greater."},
+    {"lamb", lamb_table,
+        "Adam's step, scaled for each parameter to that parameter's norm, for large batches "
+        "(arXiv:1904.00962)."},
     {NULL, NULL, NULL},
 };
 
@@ -76,17 +153,49 @@ struct np_node *np_optim_node(const struct np_optim_options *options)
     return np_choice_node(&np_optim_choices[options->kind], options);
 }
 
+static int nr_states(int kind, bool moves)
+{
+    switch (kind) {
+    case NP_SGD: return moves;
+    case NP_RMSPROP: return 1 + moves;
+    case NP_LION: return 1;
+    default: return 2;
+    }
+}
+
 int np_optim_states(const struct np_optim_options *options)
 {
-    if (options->kind == NP_ADAMW)
-        return 2;
-    return options->momentum > 0 ? 1 : 0;
+    return nr_states(options->kind, options->momentum > 0);
+}
+
+int np_hyper_states(const struct np_hyper *hyper)
+{
+    return nr_states(hyper->kind, hyper->momentum > 0);
+}
+
+static double nadam_mu(const struct np_optim_options *options, uint64_t t)
+{
+    return options->beta1 * (1 - 0.5 * pow(0.96, (double)t * options->momentum_decay));
+}
+
+/* torch keeps the product as a state; calculated anew, a resumed run needs none. A product this
+ * small no longer changes 1 - product. */
+static void nadam_hyper(const struct np_optim_options *options, struct np_hyper *hyper)
+{
+    const uint64_t last = hyper->update + 1;
+
+    hyper->mu = nadam_mu(options, last);
+    hyper->next_mu = nadam_mu(options, last + 1);
+    hyper->mu_product = 1;
+    for (uint64_t t = 1; t <= last && hyper->mu_product > 1e-20; t++)
+        hyper->mu_product *= nadam_mu(options, t);
 }
 
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper)
 {
     *ret_hyper = (struct np_hyper){
+        .kind = options->kind,
         .lr = (float)(options->lr * factor),
         .momentum = (float)options->momentum,
         .weight_decay = (float)options->weight_decay,
@@ -95,115 +204,44 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         .eps = (float)options->eps,
         .clip_norm = (float)options->clip_norm,
         .nesterov = options->nesterov,
-        .decoupled = options->kind == NP_ADAMW,
         .update = update,
     };
+    if (options->kind == NP_NADAM)
+        nadam_hyper(options, ret_hyper);
 }
 
-/* torch.optim.SGD, dampening 0. Its first update sets the buffer to the gradient; a buffer
- * of zeros gives the same. */
-NP_VECTOR static void sgd_momentum(float *restrict params, float *restrict state,
-    const float *restrict grads, uint64_t n, const struct np_hyper *hyper, float decay, float scale)
+/* Does weight decay shrink the parameter itself? */
+static bool decoupled(int kind)
 {
-    const float lr = hyper->lr, momentum = hyper->momentum;
-    const bool nesterov = hyper->nesterov;
+    return kind == NP_ADAMW || kind == NP_LION;
+}
 
-    for (uint64_t i = 0; i < n; i++) {
-        float grad = grads[i] * scale + decay * params[i];
-        float buffer = momentum * state[i] + grad;
-        state[i] = buffer;
-        params[i] -= lr * (nesterov ? grad + momentum * buffer : buffer);
+void np_optim_scalars(const struct np_hyper *hyper, bool decay, struct np_scalars *ret_scalars)
+{
+    const double t = (double)hyper->update + 1, lr = hyper->lr;
+    const double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
+    const bool shrinks = decay && decoupled(hyper->kind);
+
+    *ret_scalars = (struct np_scalars){
+        .kind = hyper->kind,
+        .nesterov = hyper->nesterov,
+        .moves = hyper->momentum > 0,
+        .lr = hyper->lr,
+        .momentum = hyper->momentum,
+        .eps = hyper->eps,
+        .l2 = decay && !shrinks ? hyper->weight_decay : 0,
+        .keep = (float)(shrinks ? 1 - lr * hyper->weight_decay : 1),
+        .beta1 = (float)hyper->beta1,
+        .one_minus_beta1 = (float)(1 - hyper->beta1),
+        .beta2 = (float)hyper->beta2,
+        .one_minus_beta2 = (float)(1 - hyper->beta2),
+        .step = (float)(lr / bias1),
+        .root_bias = (float)sqrt(bias2),
+    };
+    if (hyper->kind == NP_LAMB)
+        ret_scalars->step = (float)(1 / bias1);
+    if (hyper->kind == NP_NADAM) {
+        ret_scalars->step = (float)(lr * hyper->next_mu / (1 - hyper->mu_product * hyper->next_mu));
+        ret_scalars->grad_step = (float)(lr * (1 - hyper->mu) / (1 - hyper->mu_product));
     }
-}
-
-NP_VECTOR static void sgd_plain(float *restrict params, const float *restrict grads, uint64_t n,
-    float lr, float decay, float scale)
-{
-    for (uint64_t i = 0; i < n; i++)
-        params[i] -= lr * (grads[i] * scale + decay * params[i]);
-}
-
-void np_sgd_update(float *params, float *state, const float *grads, uint64_t n,
-    const struct np_hyper *hyper, float grad_scale, bool decay)
-{
-    float weight_decay = decay ? hyper->weight_decay : 0;
-
-    assert(!hyper->decoupled && (state || hyper->momentum == 0));
-    if (hyper->momentum == 0)
-        sgd_plain(params, grads, n, hyper->lr, weight_decay, grad_scale);
-    else
-        sgd_momentum(params, state, grads, n, hyper, weight_decay, grad_scale);
-}
-
-struct adamw_scalars { /* of one update, calculated in double */
-    float keep;        /* 1 - lr * weight_decay */
-    float one_minus_beta1, beta2, one_minus_beta2;
-    float step;      /* lr / (1 - beta1^t) */
-    float root_bias; /* sqrt(1 - beta2^t) */
-    float eps, scale;
-};
-
-NP_VECTOR static void adamw_loop(float *restrict params, float *restrict m, float *restrict v,
-    const float *restrict grads, uint64_t n, const struct adamw_scalars s)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        float grad = grads[i] * s.scale;
-        float mean = m[i] + s.one_minus_beta1 * (grad - m[i]);
-        float square = s.beta2 * v[i] + s.one_minus_beta2 * (grad * grad);
-        m[i] = mean;
-        v[i] = square;
-        params[i] = params[i] * s.keep - s.step * (mean / (sqrtf(square) / s.root_bias + s.eps));
-    }
-}
-
-void np_adamw_update(float *params, float *m, float *v, const float *grads, uint64_t n,
-    const struct np_hyper *hyper, float grad_scale, bool decay)
-{
-    double t = (double)hyper->update + 1;
-    double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
-
-    assert(hyper->decoupled && m && v);
-    adamw_loop(params, m, v, grads, n,
-        (struct adamw_scalars){
-            .keep = (float)(decay ? 1 - (double)hyper->lr * hyper->weight_decay : 1),
-            .one_minus_beta1 = (float)(1 - hyper->beta1),
-            .beta2 = (float)hyper->beta2,
-            .one_minus_beta2 = (float)(1 - hyper->beta2),
-            .step = (float)(hyper->lr / bias1),
-            .root_bias = (float)sqrt(bias2),
-            .eps = hyper->eps,
-            .scale = grad_scale,
-        });
-}
-
-/* Eight partial sums: the same order for every vector width. */
-NP_VECTOR static double square_sum_block(const float *x, uint64_t n)
-{
-    double sums[8] = {0};
-    uint64_t i = 0;
-
-    for (; i + 8 <= n; i += 8)
-        for (int lane = 0; lane < 8; lane++)
-            sums[lane] += (double)x[i + lane] * x[i + lane];
-    for (; i < n; i++)
-        sums[i % 8] += (double)x[i] * x[i];
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
-           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
-}
-
-double np_square_sum(const float *x, uint64_t n)
-{
-    double sum = 0;
-
-    for (uint64_t first = 0; first < n; first += NP_NORM_BLOCK)
-        sum += square_sum_block(x + first, n - first < NP_NORM_BLOCK ? n - first : NP_NORM_BLOCK);
-    return sum;
-}
-
-float np_clip_scale(double norm, double clip_norm)
-{
-    if (clip_norm <= 0)
-        return 1;
-    double scale = clip_norm / (norm + 1e-6);
-    return scale < 1 ? (float)scale : 1; /* a NaN norm gives 1; the loss shows it */
 }

@@ -1,15 +1,18 @@
-/* Optimizers over one flat f32 buffer, and the clipping before them. Formulas as in
- * torch.optim: SGD (Sutskever et al. 2013, PMLR 28), AdamW (arXiv:1711.05101). */
+/* Optimizers over flat f32 buffers, and the clipping before them. Formulas as in torch.optim where
+ * it has them: SGD (Sutskever et al. 2013, PMLR 28), Adam (arXiv:1412.6980), AdamW
+ * (arXiv:1711.05101), NAdam (Dozat 2016, ICLR workshop), RMSprop (Hinton's lecture 6e, and
+ * arXiv:1308.0850 without the centering); Lion (arXiv:2302.06675, algorithm 2), LAMB
+ * (arXiv:1904.00962, algorithm 2, phi(z) = z). */
 #ifndef NP_OPTIM_H
 #define NP_OPTIM_H
 
 #include "loader/base/option.h"
 #include "trainer/device.h"
 
-enum np_optimizer { NP_SGD, NP_ADAMW };
 struct np_optim_options {
     int kind; /* enum np_optimizer */
-    double lr, momentum, weight_decay, beta1, beta2, eps, clip_norm;
+    double lr, momentum, weight_decay, beta1, beta2 /* also rmsprop's alpha */, eps, clip_norm;
+    double momentum_decay; /* nadam */
     bool nesterov;
     bool decay_all; /* decay biases and batchnorm too, as torch does; false: weights only */
 };
@@ -18,26 +21,46 @@ extern const struct np_choice np_optim_choices[];
 int np_optim_parse(
     const struct np_node *node, struct np_optim_options *ret_options, struct np_report *report);
 struct np_node *np_optim_node(const struct np_optim_options *options);
-/* Returns the number of state arrays: sgd 1 (0 without momentum), adamw 2. */
+/* Returns the number of state arrays: 0 to 2. */
 int np_optim_states(const struct np_optim_options *options);
+int np_hyper_states(const struct np_hyper *hyper); /* the same */
 /* Fills the parameters of update number `update` (from 0); factor: the schedule's, on the peak
  * rate. */
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper);
+/* decay: weight decay applies to the parameter. */
+void np_optim_scalars(const struct np_hyper *hyper, bool decay, struct np_scalars *ret_scalars);
 
-/* Update n elements of the flat buffers, a range of one parameter; gradients are multiplied by
- * grad_scale first; decay: weight decay applies to this parameter. Elementwise: the same bits
- * however a buffer is cut into ranges. Any thread.
+/* A range of one parameter; lamb: the whole parameter. */
+struct np_update {
+    float *params, *state[2]; /* (n); state: NULL if the optimizer has no such array */
+    const float *grads;       /* (n) */
+    uint64_t n;
+    float grad_scale; /* gradients are multiplied by it first */
+    bool decay;       /* weight decay applies */
+};
+/* Updates parameters and states. Elementwise, but for lamb's norms: the same bits however a buffer
+ * is cut into ranges. g = grad_scale * grad; t = hyper->update + 1. Any thread.
  *
- *   sgd    g = scale * grad + wd * p;  b = momentum * b + g;  p -= lr * b
- *          nesterov: p -= lr * (g + momentum * b);  state: b, NULL without momentum
- *   adamw  m += (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g^2
- *          p = (1 - lr * wd) * p - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
- *          with t = update + 1 */
-void np_sgd_update(float *params, float *state, const float *grads, uint64_t n,
-    const struct np_hyper *hyper, float grad_scale, bool decay);
-void np_adamw_update(float *params, float *m, float *v, const float *grads, uint64_t n,
-    const struct np_hyper *hyper, float grad_scale, bool decay);
+ *   sgd      g += wd * p;  b = momentum * b + g;  p -= lr * b
+ *            nesterov: p -= lr * (g + momentum * b);  state: b, none without momentum
+ *   adamw    m += (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g^2
+ *            p = (1 - lr * wd) * p - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
+ *   adam     g += wd * p;  the rest as adamw with wd = 0
+ *   nadam    g += wd * p;  m, v as adamw;  p -= lr * ((1 - mu_t) / (1 - M_t) * g +
+ *            mu_(t+1) / (1 - M_(t+1)) * m) / (sqrt(v / (1 - beta2^t)) + eps)
+ *            mu_t = beta1 * (1 - 0.96^(t * momentum_decay) / 2);  M_t = mu_1 * ... * mu_t
+ *   rmsprop  g += wd * p;  v = alpha * v + (1 - alpha) * g^2;  d = g / (sqrt(v) + eps)
+ *            p -= lr * d;  with momentum: b = momentum * b + d;  p -= lr * b;  states: v, b
+ *   lion     p = (1 - lr * wd) * p - lr * sign(beta1 * m + (1 - beta1) * g)
+ *            m = beta2 * m + (1 - beta2) * g
+ *   lamb     m, v as adamw;  r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + wd * p
+ *            p -= lr * |p| / |r| * r;  the ratio is 1 if a norm is 0, and, as in timm, for
+ *            parameters that do not decay */
+void np_optim_update(const struct np_hyper *hyper, const struct np_update *update);
+
+/* lamb's |p| / |r| from the sums of their squares; 1 if one is 0. */
+float np_lamb_ratio(double param_squares, double way_squares);
 
 /* Sum of squares in double: blocks of NP_NORM_BLOCK elements, added in order. Threads may sum a
  * block each: their sums, added in order, give the same bits as one call over all. */

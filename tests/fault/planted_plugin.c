@@ -85,9 +85,9 @@ static int update(struct np_plan *plan, const struct np_hyper *hyper, struct np_
         wrong.nesterov = false;
     if (planted("clip"))
         wrong.clip_norm = 0;
-    if (planted("correction") && hyper->decoupled)
+    if (planted("correction") && hyper->kind == NP_ADAMW)
         wrong.update++;
-    if (planted("decay") && hyper->decoupled)
+    if (planted("decay") && hyper->kind == NP_ADAMW)
         wrong.weight_decay = 0;
     return np_plan_cpu.update(plan, &wrong, err);
 }

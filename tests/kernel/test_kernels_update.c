@@ -9,97 +9,147 @@
 
 enum { N = 5 * NP_CUDA_CHUNK };
 
-static void optimizers_agree(bool decoupled, bool nesterov, double clip)
+static const uint32_t starts[] = {0, 2, 3, 5}; /* tensors, in chunks */
+static const uint8_t decays[N / NP_CUDA_CHUNK] = {1, 1, 0, 1, 1};
+
+struct arrays {
+    float params[N], m[N], v[N], grads[N];
+};
+
+static void fill(struct arrays *a, int kind)
 {
-    float params[2][N], m[2][N], v[2][N], grads[N];
-    uint8_t decay[N / NP_CUDA_CHUNK] = {1, 0, 1, 1, 0};
+    for (int i = 0; i < N; i++) {
+        a->grads[i] = (float)sin(i * 0.7) * 0.3f;
+        a->params[i] = (float)cos(i * 0.3);
+        a->m[i] = (float)sin(i * 0.11) * 0.1f;
+        a->v[i] = fabsf((float)cos(i * 0.13)) * 0.01f;
+        if (kind == NP_RMSPROP) /* its first state is the squares */
+            a->m[i] = a->v[i];
+    }
+}
+
+/* Tensor by tensor. Returns the gradients' norm. */
+static double update_on_cpu(struct arrays *a, const struct np_hyper *hyper)
+{
+    const double norm = sqrt(np_square_sum(a->grads, N));
+
+    for (int t = 0; t < 3; t++) {
+        const int at = (int)starts[t] * NP_CUDA_CHUNK;
+        const struct np_update update = {
+            .params = &a->params[at],
+            .state = {&a->m[at], &a->v[at]},
+            .grads = &a->grads[at],
+            .n = (starts[t + 1] - starts[t]) * NP_CUDA_CHUNK,
+            .grad_scale = np_clip_scale(norm, hyper->clip_norm),
+            .decay = decays[starts[t]],
+        };
+        np_optim_update(hyper, &update);
+    }
+    return norm;
+}
+
+static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, double norm)
+{
     uint16_t half[N];
-    double scratch[512];
+    double scratch[512], squares[2 * N / NP_CUDA_CHUNK];
+    float ratios[N / NP_CUDA_CHUNK];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1};
-    const struct np_hyper hyper = {.lr = 0.1f,
-        .momentum = 0.9f,
-        .weight_decay = 0.01f,
-        .eps = 1e-8f,
-        .clip_norm = (float)clip,
-        .beta1 = 0.9,
-        .beta2 = 0.999,
-        .nesterov = nesterov,
-        .decoupled = decoupled,
-        .update = 4};
-    struct np_cuda_step step = {.slot = 17,
-        .lr = 0.1f,
-        .momentum = 0.9f,
-        .weight_decay = 0.01f,
-        .eps = 1e-8f,
-        .clip_norm = (float)clip,
-        .nesterov = nesterov,
-        .decoupled = decoupled,
-        .keep = (float)(1 - (double)0.1f * 0.01f),
-        .one_minus_beta1 = (float)(1 - 0.9),
-        .beta2 = 0.999f,
-        .one_minus_beta2 = (float)(1 - 0.999),
-        .adamw_step = (float)(0.1f / (1 - pow(0.9, 5))),
-        .root_bias = (float)sqrt(1 - pow(0.999, 5))};
+    struct np_cuda_step step = {.slot = 17, .clip_norm = hyper->clip_norm};
+    const struct np_cuda_optimizer update = {.params = a->params,
+        .m = a->m,
+        .v = a->v,
+        .grads = a->grads,
+        .decay = decays,
+        .starts = starts,
+        .nr_tensors = 3,
+        .squares = squares,
+        .ratios = ratios,
+        .half = half,
+        .dtype = NP_CUDA_BF16,
+        .n = N};
 
-    for (int i = 0; i < N; i++) {
-        grads[i] = (float)sin(i * 0.7) * 0.3f;
-        params[0][i] = params[1][i] = (float)cos(i * 0.3);
-        m[0][i] = m[1][i] = (float)sin(i * 0.11) * 0.1f;
-        v[0][i] = v[1][i] = fabsf((float)cos(i * 0.13)) * 0.01f;
-    }
-    double norm = sqrt(np_square_sum(grads, N));
-    for (int c = 0; c < N / NP_CUDA_CHUNK; c++) {
-        int at = c * NP_CUDA_CHUNK;
-
-        if (decoupled)
-            np_adamw_update(&params[0][at], &m[0][at], &v[0][at], &grads[at], NP_CUDA_CHUNK, &hyper,
-                np_clip_scale(norm, clip), decay[c]);
-        else
-            np_sgd_update(&params[0][at], &m[0][at], &grads[at], NP_CUDA_CHUNK, &hyper,
-                np_clip_scale(norm, clip), decay[c]);
-    }
-    np_cuda_norm(NULL, &step, &scaler, grads, N, false, numbers, scratch);
-    np_cuda_update(
-        NULL, &step, &scaler, params[1], m[1], v[1], grads, decay, NP_CUDA_BF16, half, N);
+    np_optim_scalars(hyper, true, &step.update);
+    np_cuda_norm(NULL, &step, &scaler, a->grads, N, false, numbers, scratch);
+    np_cuda_update(NULL, &step, &scaler, &update, hyper->kind == NP_LAMB);
     cr_assert_float_eq(numbers[1].grad_norm, norm, 1e-6 * norm);
     for (int i = 0; i < N; i++) {
         float back;
 
         np_f32_from_bf16(&back, &half[i], 1);
-        cr_assert_float_eq(params[0][i], params[1][i], 1e-6);
-        cr_assert_float_eq(m[0][i], m[1][i], 1e-6);
-        cr_assert_float_eq(v[0][i], v[1][i], 1e-6);
-        cr_assert_float_eq(back, params[1][i], 4e-3 * fabs(params[1][i]) + 1e-6);
+        cr_assert_float_eq(back, a->params[i], 4e-3 * fabs(a->params[i]) + 1e-6);
     }
+}
+
+static void optimizers_agree(int kind, bool nesterov, double clip)
+{
+    static struct arrays cpu, grid, start;
+    const struct np_hyper hyper = {.kind = kind,
+        .lr = 0.1f,
+        .momentum = kind == NP_RMSPROP && clip > 0 ? 0 : 0.9f, /* both of its forms */
+        .weight_decay = 0.01f,
+        .eps = 1e-8f,
+        .clip_norm = (float)clip,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .mu = 0.8,
+        .next_mu = 0.85,
+        .mu_product = 0.3,
+        .nesterov = nesterov,
+        .update = 4};
+    double moved = 0;
+
+    fill(&cpu, kind);
+    fill(&grid, kind);
+    fill(&start, kind);
+    update_on_grid(&grid, &hyper, update_on_cpu(&cpu, &hyper));
+    for (int i = 0; i < N; i++) {
+        cr_assert_float_eq(cpu.params[i], grid.params[i], 1e-6 + 1e-6 * fabs(cpu.params[i]));
+        cr_assert_float_eq(cpu.m[i], grid.m[i], 1e-6 + 1e-6 * fabs(cpu.m[i]));
+        cr_assert_float_eq(cpu.v[i], grid.v[i], 1e-6 + 1e-6 * fabs(cpu.v[i]));
+        moved = fmax(moved, fabs(cpu.params[i] - start.params[i]));
+    }
+    cr_assert(moved > 0.01, "optimizer %d moves by %g only", kind, moved);
 }
 
 Test(kernels_cuda, updates_equal_those_of_the_cpu)
 {
-    optimizers_agree(false, false, 0);
-    optimizers_agree(false, true, 0.5);
-    optimizers_agree(true, false, 0);
-    optimizers_agree(true, false, 1);
+    optimizers_agree(NP_SGD, true, 0.5);
+    for (int kind = 0; kind < NP_NR_OPTIMIZERS; kind++) {
+        optimizers_agree(kind, false, 0);
+        optimizers_agree(kind, false, 1);
+    }
+}
+
+static void update_one(const struct np_cuda_step *step, const struct np_cuda_scaler *scaler,
+    float *params, float *m, const float *grads, enum np_cuda_dtype dtype)
+{
+    const uint8_t decay[1] = {0};
+    const struct np_cuda_optimizer update = {.params = params,
+        .m = m,
+        .grads = grads,
+        .decay = decay,
+        .dtype = dtype,
+        .n = NP_CUDA_CHUNK};
+
+    np_cuda_update(NULL, step, scaler, &update, false);
 }
 
 Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
-    uint8_t decay[1] = {0};
     double scratch[8];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1024, .good = 7};
-    const struct np_cuda_step step = {.lr = 1};
+    const struct np_cuda_step step = {.update = {.kind = NP_SGD, .lr = 1}};
 
     np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
-    np_cuda_update(
-        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_F16, NULL, NP_CUDA_CHUNK);
+    update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert(params[0] == 1 && scaler.scale == 512 && scaler.good == 0);
     grads[0] = 512; /* of a loss scaled by 512: 1 */
     scaler.good = 1999;
     np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
-    np_cuda_update(
-        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_F16, NULL, NP_CUDA_CHUNK);
+    update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert_float_eq(params[0], 0, 1e-6);
     cr_assert(scaler.scale == 1024 && scaler.good == 0);
 }
@@ -107,15 +157,13 @@ Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
 Test(kernels_cuda, clipping_an_infinite_gradient_gives_nan_as_on_the_cpu)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
-    uint8_t decay[1] = {0};
     double scratch[8];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1};
-    const struct np_cuda_step step = {.lr = 1, .clip_norm = 5};
+    const struct np_cuda_step step = {.clip_norm = 5, .update = {.kind = NP_SGD, .lr = 1}};
 
     np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, false, numbers, scratch);
-    np_cuda_update(
-        NULL, &step, &scaler, params, m, NULL, grads, decay, NP_CUDA_BF16, NULL, NP_CUDA_CHUNK);
+    update_one(&step, &scaler, params, m, grads, NP_CUDA_BF16);
     cr_assert(isinf(numbers[0].grad_norm));
     cr_assert(isnan(params[0]));
 }

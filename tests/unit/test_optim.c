@@ -26,6 +26,28 @@ static void fill(struct buffers *b, uint32_t round)
     }
 }
 
+static void update(
+    struct buffers *b, int first, int n, const struct np_hyper *hyper, float grad_scale)
+{
+    const struct np_update range = {.params = b->params + first,
+        .state = {b->m + first, b->v + first},
+        .grads = b->grads + first,
+        .n = (uint64_t)n,
+        .grad_scale = grad_scale,
+        .decay = true};
+
+    np_optim_update(hyper, &range);
+}
+
+static void update_one(
+    float *param, float *m, float *v, float grad, const struct np_hyper *hyper, bool decay)
+{
+    const struct np_update range = {
+        .params = param, .state = {m, v}, .grads = &grad, .n = 1, .grad_scale = 1, .decay = decay};
+
+    np_optim_update(hyper, &range);
+}
+
 /* torch.optim.SGD, one element, in double. */
 static void sgd_in_double(
     double *p, double *buffer, double grad, double lr, double momentum, double decay, bool nesterov)
@@ -66,7 +88,7 @@ static double sgd_error(double momentum, bool nesterov, double weight_decay)
             for (int i = 0; i < N; i++)
                 p[i] = b.params[i];
         np_optim_hyper(&options, 0.5, (uint64_t)t, &hyper);
-        np_sgd_update(b.params, momentum > 0 ? b.m : NULL, b.grads, N, &hyper, 0.25f, true);
+        update(&b, 0, N, &hyper, 0.25f);
         for (int i = 0; i < N; i++)
             sgd_in_double(
                 &p[i], &buffer[i], 0.25 * b.grads[i], 0.025, momentum, weight_decay, nesterov);
@@ -87,10 +109,10 @@ Test(optim, sgd_is_torch_SGD)
 Test(optim, nesterov_differs_from_momentum)
 {
     struct np_hyper hyper = {.lr = 1, .momentum = 0.5f, .nesterov = true};
-    float p[2] = {0, 0}, state[2] = {0, 0}, grads[2] = {1, 1};
-    np_sgd_update(&p[0], &state[0], &grads[0], 1, &hyper, 1, true);
+    float p[2] = {0, 0}, state[2] = {0, 0};
+    update_one(&p[0], &state[0], NULL, 1, &hyper, true);
     hyper.nesterov = false;
-    np_sgd_update(&p[1], &state[1], &grads[1], 1, &hyper, 1, true);
+    update_one(&p[1], &state[1], NULL, 1, &hyper, true);
     cr_assert_float_eq(p[0], -1.5, 1e-7);
     cr_assert_float_eq(p[1], -1, 1e-7);
     cr_assert_float_eq(state[0], 1, 1e-7);
@@ -114,7 +136,7 @@ Test(optim, adamw_is_torch_AdamW)
         for (int i = 0; i < N && t == 0; i++)
             p[i] = b.params[i], m[i] = v[i] = 0;
         np_optim_hyper(&options, 1, (uint64_t)t, &hyper);
-        np_adamw_update(b.params, b.m, b.v, b.grads, N, &hyper, 1, true);
+        update(&b, 0, N, &hyper, 1);
         for (int i = 0; i < N; i++)
             adamw_in_double(&p[i], &m[i], &v[i], b.grads[i], 1e-2, 0.1, 0.9, 0.999, 1e-8, t + 1);
     }
@@ -128,54 +150,49 @@ Test(optim, adamw_is_torch_AdamW)
 /* One element of torch.optim.AdamW worked out by hand: the first step is lr * sign(g). */
 Test(optim, first_adamw_step_is_the_rate)
 {
-    struct np_hyper hyper = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .decoupled = true};
+    struct np_hyper hyper = {.lr = 0.1f, .beta1 = 0.9, .beta2 = 0.999, .kind = NP_ADAMW};
     float p = 2, m = 0, v = 0, grad = -3e-5f;
     hyper.weight_decay = 0.5f;
-    np_adamw_update(&p, &m, &v, &grad, 1, &hyper, 1, false);
+    update_one(&p, &m, &v, grad, &hyper, false);
     cr_assert_float_eq(p, 2.1, 1e-6);
     p = 2, m = v = 0;
-    np_adamw_update(&p, &m, &v, &grad, 1, &hyper, 1, true);
+    update_one(&p, &m, &v, grad, &hyper, true);
     cr_assert_float_eq(p, 2 * (1 - 0.1 * 0.5) + 0.1, 1e-6);
 }
 
 Test(optim, weight_decay_can_be_left_out_of_a_range)
 {
     struct np_hyper hyper = {.lr = 0.1f, .weight_decay = 0.5f};
-    float p[2] = {1, 1}, grads[2] = {0, 0};
-    np_sgd_update(&p[0], NULL, grads, 1, &hyper, 1, true);
-    np_sgd_update(&p[1], NULL, grads, 1, &hyper, 1, false);
+    float p[2] = {1, 1};
+    update_one(&p[0], NULL, NULL, 0, &hyper, true);
+    update_one(&p[1], NULL, NULL, 0, &hyper, false);
     cr_assert_float_eq(p[0], 0.95, 1e-7);
     cr_assert_eq(p[1], 1);
 }
 
+/* All but lamb, which needs a parameter whole. */
 Test(optim, any_split_gives_the_same_bits)
 {
     static struct buffers whole, split;
-    struct np_hyper sgd = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 1e-3f};
-    struct np_hyper adamw = {.lr = 0.1f,
+    struct np_hyper hyper = {.lr = 0.1f,
+        .momentum = 0.9f,
         .weight_decay = 1e-3f,
         .beta1 = 0.9,
         .beta2 = 0.99,
-        .eps = 1e-8f,
-        .decoupled = true};
+        .mu = 0.8,
+        .next_mu = 0.8,
+        .mu_product = 0.5,
+        .eps = 1e-8f};
 
-    for (int kind = 0; kind < 3; kind++) {
-        sgd.nesterov = kind == 1;
+    for (int kind = 0; kind < 2 * NP_LAMB; kind++) {
+        hyper.kind = kind / 2;
+        hyper.nesterov = kind % 2;
+        hyper.momentum = kind % 2 ? 0.9f : 0;
         fill(&whole, 0);
         fill(&split, 0);
-        for (int first = 0, step = 1; first < N; first += step, step = step % 37 + 1) {
-            uint64_t n = (uint64_t)(first + step > N ? N - first : step);
-            if (kind == 2)
-                np_adamw_update(split.params + first, split.m + first, split.v + first,
-                    split.grads + first, n, &adamw, 0.3f, true);
-            else
-                np_sgd_update(split.params + first, split.m + first, split.grads + first, n, &sgd,
-                    0.3f, true);
-        }
-        if (kind == 2)
-            np_adamw_update(whole.params, whole.m, whole.v, whole.grads, N, &adamw, 0.3f, true);
-        else
-            np_sgd_update(whole.params, whole.m, whole.grads, N, &sgd, 0.3f, true);
+        for (int first = 0, step = 1; first < N; first += step, step = step % 37 + 1)
+            update(&split, first, first + step > N ? N - first : step, &hyper, 0.3f);
+        update(&whole, 0, N, &hyper, 0.3f);
         cr_assert_eq(memcmp(&whole, &split, sizeof(whole)), 0);
     }
 }

@@ -50,7 +50,7 @@ static const char model[] =
 static int plan_all(void *context, struct np_err *err)
 {
     static const struct np_hyper adamw = {
-        .lr = 0.01f, .eps = 1e-8f, .beta1 = 0.9, .beta2 = 0.99, .decoupled = true};
+        .kind = NP_ADAMW, .lr = 0.01f, .eps = 1e-8f, .beta1 = 0.9, .beta2 = 0.99};
     static const uint8_t images[4 * 8 * 8 * 3];
     static const int32_t labels[4];
     const struct np_plan_options options = {.lanes = 2,

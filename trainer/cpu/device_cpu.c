@@ -299,14 +299,17 @@ static void update_tensor(void *context, int item, int thread)
 
     if (tensor->role != NP_ROLE_PARAM)
         return;
-    float *params = plan->arrays[NP_ARRAY_PARAMS] + at, *state = plan->arrays[NP_ARRAY_STATE0] + at;
-
-    if (plan->hyper->decoupled)
-        np_adamw_update(params, state, plan->arrays[NP_ARRAY_STATE1] + at, grads_of(plan) + at, n,
-            plan->hyper, plan->grad_scale, tensor->decay);
-    else
-        np_sgd_update(params, plan->hyper->momentum != 0 ? state : NULL, grads_of(plan) + at, n,
-            plan->hyper, plan->grad_scale, tensor->decay);
+    float *const *arrays = plan->arrays;
+    const struct np_update update = {
+        .params = arrays[NP_ARRAY_PARAMS] + at,
+        .state = {arrays[NP_ARRAY_STATE0] + at,
+            arrays[NP_ARRAY_STATE1] ? arrays[NP_ARRAY_STATE1] + at : NULL},
+        .grads = grads_of(plan) + at,
+        .n = n,
+        .grad_scale = plan->grad_scale,
+        .decay = tensor->decay,
+    };
+    np_optim_update(plan->hyper, &update);
 }
 
 static int second_state(struct np_plan *plan, struct np_err *err)
@@ -315,12 +318,12 @@ static int second_state(struct np_plan *plan, struct np_err *err)
 
     if (!*state)
         *state = np_try_array(plan->elements[NP_ARRAY_STATE1], sizeof(float), err);
-    return *state ? 0 : np_err_context(err, "AdamW's second state");
+    return *state ? 0 : np_err_context(err, "the optimizer's second state");
 }
 
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
-    if (hyper->decoupled && second_state(plan, err) < 0)
+    if (np_hyper_states(hyper) > 1 && second_state(plan, err) < 0)
         return -ENOMEM;
     plan->hyper = hyper;
     plan->grad_scale = 1;
@@ -358,7 +361,7 @@ static void plan_losses(const struct np_plan *plan, float *out)
     memcpy(out, plan->losses[0], (size_t)plan->last->graph->batch * sizeof(float));
 }
 
-/* Allocates AdamW's second state when it is first needed. */
+/* Allocates the optimizer's second state when it is first needed. */
 static int find_array(
     struct np_plan *plan, int array, float **ret_array, size_t *ret_bytes, struct np_err *err)
 {

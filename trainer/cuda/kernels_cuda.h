@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "trainer/optim_scalars.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,10 +27,8 @@ struct np_cuda_step {
     uint64_t step;
     uint64_t slot;    /* slot for the step's numbers */
     float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
-    /* Of the update, as struct np_hyper; the host calculates AdamW's in double. */
-    float lr, momentum, weight_decay, eps, clip_norm;
-    float keep, one_minus_beta1, beta2, one_minus_beta2, adamw_step, root_bias;
-    int32_t nesterov, decoupled;
+    float clip_norm;
+    struct np_scalars update; /* for parameters that decay */
 };
 /* f16's loss scale and other state of an update, in device memory. */
 struct np_cuda_scaler {
@@ -186,11 +186,21 @@ size_t np_cuda_norm_scratch(uint64_t n);
  * always computed, because it is reported. */
 void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
     const float *grads, uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, void *scratch);
-/* decay: (n / NP_CUDA_CHUNK), 1 where weight decay applies. half: NULL, or the copy of params that
- * kernels of that dtype read. step->decoupled chooses AdamW; v: its second state, else NULL. */
+struct np_cuda_optimizer {
+    float *params, *m, *v;  /* (n) each; m, v: the optimizer's states, NULL where it has none */
+    const float *grads;     /* (n) */
+    const uint8_t *decay;   /* (n / NP_CUDA_CHUNK) 1 where weight decay applies */
+    const uint32_t *starts; /* (nr_tensors + 1) first chunk of each tensor, and their end: lamb */
+    int nr_tensors;
+    double *squares; /* (2, n / NP_CUDA_CHUNK): lamb's scratch */
+    float *ratios;   /* (n / NP_CUDA_CHUNK): the same */
+    void *half;      /* NULL, or the copy of params that kernels of `dtype` read */
+    enum np_cuda_dtype dtype;
+    uint64_t n;
+};
+/* Twin: np_optim_update(). lamb: step->update.kind is NP_LAMB, which the host has to know. */
 void np_cuda_update(void *stream, const struct np_cuda_step *step,
-    const struct np_cuda_scaler *scaler, float *params, float *m, float *v, const float *grads,
-    const uint8_t *decay, enum np_cuda_dtype dtype, void *half, uint64_t n);
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
 
 #ifdef __cplusplus
 }

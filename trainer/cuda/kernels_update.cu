@@ -90,55 +90,192 @@ extern "C" void np_cuda_norm(void *stream, const np_cuda_step *step, np_cuda_sca
         numbers);
 }
 
+/* The new parameter; decays: its weight decay applies. */
 static __device__ inline float sgd(
-    const np_cuda_step *s, float param, float *m, float grad, float decay)
+    const np_scalars *s, float param, float *m, float grad, bool decays)
 {
     float buffer;
 
-    grad += decay * param;
+    grad += (decays ? s->l2 : 0.0f) * param;
     buffer = s->momentum * *m + grad;
     *m = buffer;
     return param - s->lr * (s->nesterov ? grad + s->momentum * buffer : buffer);
 }
 
-static __device__ inline float adamw(
-    const np_cuda_step *s, float param, float *m, float *v, float grad, float keep)
+/* m and v of the adams and of lamb. */
+static __device__ inline void means(
+    const np_scalars *s, float *m, float *v, float grad, float *mean, float *square)
 {
-    float mean = *m + s->one_minus_beta1 * (grad - *m);
-    float square = s->beta2 * *v + s->one_minus_beta2 * (grad * grad);
+    *mean = *m + s->one_minus_beta1 * (grad - *m);
+    *square = s->beta2 * *v + s->one_minus_beta2 * (grad * grad);
+    *m = *mean;
+    *v = *square;
+}
 
-    *m = mean;
+static __device__ inline float adam(
+    const np_scalars *s, float param, float *m, float *v, float grad, bool decays)
+{
+    float mean, square;
+
+    grad += (decays ? s->l2 : 0.0f) * param;
+    means(s, m, v, grad, &mean, &square);
+    return param * (decays ? s->keep : 1.0f) -
+           s->step * (mean / (sqrtf(square) / s->root_bias + s->eps));
+}
+
+static __device__ inline float nadam(
+    const np_scalars *s, float param, float *m, float *v, float grad, bool decays)
+{
+    float mean, square;
+
+    grad += (decays ? s->l2 : 0.0f) * param;
+    means(s, m, v, grad, &mean, &square);
+    return param - (s->grad_step * grad + s->step * mean) / (sqrtf(square) / s->root_bias + s->eps);
+}
+
+static __device__ inline float rmsprop(
+    const np_scalars *s, float param, float *v, float *m, float grad, bool decays)
+{
+    float square, way;
+
+    grad += (decays ? s->l2 : 0.0f) * param;
+    square = s->beta2 * *v + s->one_minus_beta2 * (grad * grad);
     *v = square;
-    return param * keep - s->adamw_step * (mean / (sqrtf(square) / s->root_bias + s->eps));
+    way = grad / (sqrtf(square) + s->eps);
+    if (s->moves)
+        *m = way = s->momentum * *m + way;
+    return param - s->lr * way;
+}
+
+static __device__ inline float lion(
+    const np_scalars *s, float param, float *m, float grad, bool decays)
+{
+    float way = s->beta1 * *m + s->one_minus_beta1 * grad;
+
+    *m = s->beta2 * *m + s->one_minus_beta2 * grad;
+    return param * (decays ? s->keep : 1.0f) - s->lr * (way > 0 ? 1.0f : way < 0 ? -1.0f : way);
 }
 
 template <typename T>
-static __global__ void update(const np_cuda_step *step, const np_cuda_scaler *scaler, float *params,
-    float *m, float *v, const float *grads, const uint8_t *decay, T *half, uint64_t n)
+static __global__ void update(
+    const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
+    const np_scalars *s = &step->update;
     float scale = scaler->grad_scale;
 
     if (scaler->skip)
         return;
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        bool decays = decay[i / NP_CUDA_CHUNK];
-        float grad = grads[i] * scale, param;
+    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
+        bool decays = to.decay[i / NP_CUDA_CHUNK];
+        float grad = to.grads[i] * scale, param = to.params[i];
 
-        if (step->decoupled)
-            param = adamw(step, params[i], &m[i], &v[i], grad, decays ? step->keep : 1.0f);
-        else
-            param = sgd(step, params[i], &m[i], grad, decays ? step->weight_decay : 0.0f);
-        params[i] = param;
-        if (half)
-            np_put(&half[i], param);
+        switch (s->kind) {
+        case NP_NADAM: param = nadam(s, param, &to.m[i], &to.v[i], grad, decays); break;
+        case NP_RMSPROP: param = rmsprop(s, param, &to.m[i], &to.v[i], grad, decays); break;
+        case NP_LION: param = lion(s, param, &to.m[i], grad, decays); break;
+        case NP_SGD: param = sgd(s, param, &to.m[i], grad, decays); break;
+        default: param = adam(s, param, &to.m[i], &to.v[i], grad, decays);
+        }
+        to.params[i] = param;
+        if (to.half)
+            np_put(&((T *)to.half)[i], param);
     }
 }
 
-extern "C" void np_cuda_update(void *stream, const np_cuda_step *step, const np_cuda_scaler *scaler,
-    float *params, float *m, float *v, const float *grads, const uint8_t *decay,
-    enum np_cuda_dtype dtype, void *half, uint64_t n)
+/* --- lamb: means and squares of each chunk, a ratio for each tensor, the step ----------------- */
+
+static __device__ inline float lamb_way(
+    const np_scalars *s, float param, float mean, float square, bool decays)
 {
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(update<T>, np_blocks(n), NP_THREADS, 0, stream, step, scaler, params, m, v, grads,
-            decay, (T *)half, n));
+    return mean * s->step / (sqrtf(square) / s->root_bias + s->eps) +
+           (decays ? s->l2 : 0.0f) * param;
+}
+
+/* A block has the threads of a chunk. */
+static __global__ void __launch_bounds__(NP_THREADS)
+    lamb_squares(const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
+{
+    const np_scalars *s = &step->update;
+    uint64_t chunks = to.n / NP_CUDA_CHUNK;
+
+    if (scaler->skip)
+        return;
+    for (uint64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+        uint64_t i = chunk * NP_CUDA_CHUNK + threadIdx.x;
+        float mean, square, way, param = to.params[i];
+        double sum;
+
+        means(s, &to.m[i], &to.v[i], to.grads[i] * scaler->grad_scale, &mean, &square);
+        way = lamb_way(s, param, mean, square, to.decay[chunk]);
+        sum = sum_block((double)param * param);
+        if (threadIdx.x == 0)
+            to.squares[chunk] = sum;
+        __syncthreads(); /* sum_block()'s memory is used again */
+        sum = sum_block((double)way * way);
+        if (threadIdx.x == 0)
+            to.squares[chunks + chunk] = sum;
+        __syncthreads();
+    }
+}
+
+/* A block for each tensor. np_lamb_ratio() of optim_update.c. */
+static __global__ void __launch_bounds__(NP_THREADS)
+    lamb_ratios(const np_cuda_scaler *scaler, np_cuda_optimizer to)
+{
+    uint64_t chunks = to.n / NP_CUDA_CHUNK;
+    uint32_t first = to.starts[blockIdx.x], end = to.starts[blockIdx.x + 1];
+    double params = 0, ways = 0;
+    NP_SHARED(float, ratio, [1]);
+
+    if (scaler->skip)
+        return;
+    for (uint32_t i = first + threadIdx.x; i < end; i += NP_THREADS) {
+        params += to.squares[i];
+        ways += to.squares[chunks + i];
+    }
+    params = sum_block(params);
+    __syncthreads();
+    ways = sum_block(ways);
+    if (threadIdx.x == 0)
+        ratio[0] = params == 0 || ways == 0 || !to.decay[first] ? 1.0f : (float)sqrt(params / ways);
+    __syncthreads();
+    for (uint32_t i = first + threadIdx.x; i < end; i += NP_THREADS)
+        to.ratios[i] = ratio[0];
+}
+
+template <typename T>
+static __global__ void lamb_apply(
+    const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
+{
+    const np_scalars *s = &step->update;
+
+    if (scaler->skip)
+        return;
+    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
+        uint64_t chunk = i / NP_CUDA_CHUNK;
+        float param = to.params[i];
+
+        param -= s->lr * to.ratios[chunk] * lamb_way(s, param, to.m[i], to.v[i], to.decay[chunk]);
+        to.params[i] = param;
+        if (to.half)
+            np_put(&((T *)to.half)[i], param);
+    }
+}
+
+extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to, bool lamb)
+{
+    uint64_t chunks = to->n / NP_CUDA_CHUNK;
+
+    static_assert(NP_CUDA_CHUNK == NP_THREADS, "lamb_squares() has a thread for each element");
+    if (!lamb) {
+        NP_FOR_DTYPE(to->dtype, T,
+            NP_LAUNCH(update<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
+        return;
+    }
+    NP_LAUNCH(
+        lamb_squares, chunks < 4096 ? (int)chunks : 4096, NP_THREADS, 0, stream, step, scaler, *to);
+    NP_LAUNCH(lamb_ratios, to->nr_tensors, NP_THREADS, 0, stream, scaler, *to);
+    NP_FOR_DTYPE(to->dtype, T,
+        NP_LAUNCH(lamb_apply<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }

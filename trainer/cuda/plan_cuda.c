@@ -204,24 +204,8 @@ static int announce(
 
 static void set_hyper(struct np_cuda_step *step, const struct np_hyper *hyper)
 {
-    double t = (double)hyper->update + 1;
-    double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
-
-    step->lr = hyper->lr;
-    step->momentum = hyper->momentum;
-    step->weight_decay = hyper->weight_decay;
-    step->eps = hyper->eps;
     step->clip_norm = hyper->clip_norm;
-    step->nesterov = hyper->nesterov;
-    step->decoupled = hyper->decoupled;
-    if (!hyper->decoupled)
-        return;
-    step->keep = (float)(1 - (double)hyper->lr * hyper->weight_decay);
-    step->one_minus_beta1 = (float)(1 - hyper->beta1);
-    step->beta2 = (float)hyper->beta2;
-    step->one_minus_beta2 = (float)(1 - hyper->beta2);
-    step->adamw_step = (float)(hyper->lr / bias1);
-    step->root_bias = (float)sqrt(bias2);
+    np_optim_scalars(hyper, true, &step->update);
 }
 
 static void queue_update(struct np_plan *plan, const float *grads)
@@ -231,8 +215,21 @@ static void queue_update(struct np_plan *plan, const float *grads)
 
     np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, grads, n, plan->f16, a->numbers,
         plan->norm_scratch);
-    np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, a->params, plan->state[0],
-        plan->state[1], grads, plan->decay, plan->train->dtype, a->half, n);
+    const struct np_cuda_optimizer update = {
+        .params = a->params,
+        .m = plan->state[0],
+        .v = plan->state[1],
+        .grads = grads,
+        .decay = plan->decay,
+        .starts = plan->lamb.starts,
+        .nr_tensors = plan->lamb.nr_tensors,
+        .squares = plan->lamb.squares,
+        .ratios = plan->lamb.ratios,
+        .half = a->half,
+        .dtype = plan->train->dtype,
+        .n = n,
+    };
+    np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, &update, plan->kind == NP_LAMB);
 }
 
 struct queueing {
@@ -334,7 +331,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
  * after it. */
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
-    int code = hyper->decoupled ? np_cuda_second_state(plan, err) : 0;
+    int code = np_cuda_take_optimizer(plan, hyper, err);
 
     if (code < 0)
         return code;
@@ -352,14 +349,8 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 static int plan_step_update(struct np_plan *plan, const void *images, const void *labels,
     uint64_t step, float loss_scale, const struct np_hyper *hyper, struct np_err *err)
 {
-    cudaGraphExec_t *graph = &plan->captured[NP_CUDA_STEP_UPDATE].exec;
-    int code = hyper->decoupled ? np_cuda_second_state(plan, err) : 0;
+    int code = np_cuda_take_optimizer(plan, hyper, err);
 
-    if (plan->decoupled != hyper->decoupled && *graph) { /* different arrays need another graph */
-        cudaGraphExecDestroy(*graph);
-        *graph = NULL;
-    }
-    plan->decoupled = hyper->decoupled;
     plan->now.step = step;
     plan->now.loss_scale = loss_scale;
     set_hyper(&plan->now, hyper);

@@ -2,10 +2,12 @@
  * for it: weights are read only for checkpoints. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/cuda/plan_memory.h"
 #include "trainer/feed.h"
+#include "trainer/optim.h"
 
 #define F16_SCALE 65536.0f /* of the loss to begin with, as torch's GradScaler */
 
@@ -248,12 +250,60 @@ int np_cuda_second_state(struct np_plan *plan, struct np_err *err)
                : np_cuda_take(plan, plan->layout->nr_params * sizeof(float), &plan->state[1], err);
 }
 
+/* Tensors lie behind one another in the order of their offsets, not of the graph. */
+static int compare_starts(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+static int take_lamb(struct np_plan *plan, struct np_err *err)
+{
+    const struct np_graph *graph = plan->layout->files;
+    const uint64_t chunks = plan->layout->nr_params / NP_CUDA_CHUNK;
+    uint32_t *starts = np_alloc_array((size_t)graph->nr_tensors + 1, sizeof(*starts));
+    int n = 0;
+
+    for (int t = 0; t < graph->nr_tensors; t++)
+        if (graph->tensors[t].role == NP_ROLE_PARAM)
+            starts[n++] = (uint32_t)(plan->layout->offsets[t] / NP_CUDA_CHUNK);
+    qsort(starts, (size_t)n, sizeof(*starts), compare_starts);
+    starts[n] = (uint32_t)chunks;
+    plan->lamb.nr_tensors = n;
+    int code = np_cuda_take(plan, 2 * chunks * sizeof(double), &plan->lamb.squares, err);
+    if (code == 0)
+        code = np_cuda_take(plan, chunks * sizeof(float), &plan->lamb.ratios, err);
+    if (code == 0)
+        code = np_cuda_take(plan, ((size_t)n + 1) * sizeof(*starts), &plan->lamb.starts, err);
+    if (code == 0)
+        code = upload(plan, plan->lamb.starts, starts, ((size_t)n + 1) * sizeof(*starts), err);
+    if (code == 0)
+        code = wait_for(plan, err);
+    np_free(starts);
+    return code;
+}
+
+int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
+{
+    cudaGraphExec_t *graph = &plan->captured[NP_CUDA_STEP_UPDATE].exec;
+
+    if (plan->kind != hyper->kind && *graph) {
+        cudaGraphExecDestroy(*graph);
+        *graph = NULL;
+    }
+    plan->kind = hyper->kind;
+    if (hyper->kind == NP_LAMB && !plan->lamb.starts && take_lamb(plan, err) < 0)
+        return err->code;
+    return np_hyper_states(hyper) > 1 ? np_cuda_second_state(plan, err) : 0;
+}
+
 void np_cuda_release_memory(struct np_plan *plan)
 {
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
         plan->state[0], plan->state[1], plan->sum, plan->decay, plan->arena, plan->workspace,
-        plan->norm_scratch};
+        plan->norm_scratch, plan->lamb.starts, plan->lamb.squares, plan->lamb.ratios};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])

@@ -28,10 +28,17 @@ struct np_plan {
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
     bool summing; /* sum holds batches that have not been applied yet */
-    bool f16, decoupled;
-    bool noted_refusal;                 /* a failed capture was reported */
-    bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
-    struct np_cuda_step now;            /* the values last sent to the device */
+    bool f16;
+    int kind; /* enum np_optimizer: of the newest update */
+    struct {
+        uint32_t *starts;
+        double *squares;
+        float *ratios;
+        int nr_tensors;
+    } lamb;                  /* of struct np_cuda_optimizer; NULL before lamb's first update */
+    bool noted_refusal;      /* a failed capture was reported */
+    bool graphs;             /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
+    struct np_cuda_step now; /* the values last sent to the device */
     struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
@@ -56,7 +63,7 @@ static inline int np_cuda_plan_check(
 /* Takes device memory, zeroed; bytes 0 also gives memory. *ret_memory: a pointer of any type, freed
  * with cudaFree(). */
 int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct np_err *err);
-/* np_cuda_take_arrays() takes all arrays but AdamW's second state, with the loss scale of a
+/* np_cuda_take_arrays() takes all arrays but the optimizer's second state, with the loss scale of a
  * checkpoint's state (NULL: the initial one), and the host's memory for numbers.
  * np_cuda_take_arena() takes the arena and binds both programs. */
 int np_cuda_take_arrays(
@@ -68,8 +75,11 @@ int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, stru
  * to what the chosen engines need. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
-/* Takes AdamW's second state, unless it exists. */
+/* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
+/* Takes what updates of this kind need, unless it exists, and sets plan->kind. Drops the captured
+ * step of another kind: different arrays need another graph. */
+int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */
 int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err);

@@ -26,6 +26,7 @@ const struct np_selftest_tolerance np_selftest_numbers[NP_SELF_NR] = {
     [NP_SELF_NORM] = {"norm", 1e-5, 1e-5, 1e-5},
     [NP_SELF_SGD] = {"sgd", 1e-4, 1e-4, 1e-4},
     [NP_SELF_ADAMW] = {"adamw", 1e-4, 1e-4, 1e-4},
+    [NP_SELF_ADAPTIVE] = {"adaptive", 1e-4, 1e-4, 1e-4},
     [NP_SELF_AGAIN] = {"again", 0, 0, 0},
     [NP_SELF_CURVE] = {"curve", 1e-3, 2e-2, 1e-2},
     [NP_SELF_LEARNT] = {"learnt", 0.5, 0.5, 0.5},
@@ -357,12 +358,15 @@ static void update_truth(struct trial *trial, const struct np_hyper *hyper)
 
         if (tensor->role != NP_ROLE_PARAM)
             continue;
-        if (hyper->decoupled)
-            np_adamw_update(truth[TRUE_PARAMS] + at, truth[TRUE_STATE0] + at,
-                truth[TRUE_STATE1] + at, truth[TRUE_GRADS] + at, n, hyper, scale, tensor->decay);
-        else
-            np_sgd_update(truth[TRUE_PARAMS] + at, truth[TRUE_STATE0] + at, truth[TRUE_GRADS] + at,
-                n, hyper, scale, tensor->decay);
+        const struct np_update update = {
+            .params = truth[TRUE_PARAMS] + at,
+            .state = {truth[TRUE_STATE0] + at, truth[TRUE_STATE1] + at},
+            .grads = truth[TRUE_GRADS] + at,
+            .n = n,
+            .grad_scale = scale,
+            .decay = tensor->decay,
+        };
+        np_optim_update(hyper, &update);
     }
 }
 
@@ -431,20 +435,35 @@ static bool try_sgd(struct trial *trial)
            compare_update(trial, 1, &error[NP_SELF_SGD]);
 }
 
-static bool try_adamw(struct trial *trial)
+/* Two updates of an optimizer with two states. */
+static bool try_adaptive(struct trial *trial, int kind, double *ret_error)
 {
-    struct np_hyper hyper = {.lr = 0.01f,
+    struct np_hyper hyper = {.kind = kind,
+        .lr = 0.01f,
+        .momentum = 0.9f,
         .weight_decay = 0.1f,
         .eps = 1e-8f,
         .beta1 = 0.9,
         .beta2 = 0.99,
-        .decoupled = true};
+        .mu = 0.5,
+        .next_mu = 0.6,
+        .mu_product = 0.4};
 
     if (!start_update(trial, true) || !step_update_both(trial, 0, trial->step, &hyper))
         return false;
     hyper.update = 1;
     return step_update_both(trial, 1, trial->step + 1, &hyper) &&
-           compare_update(trial, 2, &trial->result->error[NP_SELF_ADAMW]);
+           compare_update(trial, 2, ret_error);
+}
+
+/* Not lion: a sum that two devices round to either side of 0 is a step to either side. */
+static bool try_optimizers(struct trial *trial)
+{
+    static const int others[] = {NP_ADAM, NP_NADAM, NP_RMSPROP, NP_LAMB};
+    double *error = trial->result->error;
+
+    return try_sgd(trial) && try_adaptive(trial, NP_ADAMW, &error[NP_SELF_ADAMW]) &&
+           try_adaptive(trial, others[trial->step % 4], &error[NP_SELF_ADAPTIVE]);
 }
 
 /* --- the test of one network ---------------------------------------------------------------- */
@@ -463,7 +482,7 @@ static bool try_draw(struct trial *trial, bool *ret_void)
     compare(trial, found, &trial->want, result->error, result->tensor);
     result->error[NP_SELF_COUNTS] = counts_error(&trial->device, found->logits, &found->step) +
                                     counts_error(&trial->device, found->eval_logits, &found->eval);
-    if (!measure_again(trial) || !try_sgd(trial) || !try_adamw(trial))
+    if (!measure_again(trial) || !try_optimizers(trial))
         return false;
     judge(result);
     return find_void(trial, ret_void);
