@@ -197,18 +197,25 @@ static int load(struct np_inference *inference, const char *path, struct np_err 
     const struct np_plan_ops *ops = inference->device->plan_ops;
     float *params = np_try_array(graph->nr_params + 1, sizeof(*params), err);
     float *buffers = np_try_array(graph->nr_buffers + 1, sizeof(*buffers), err);
-    char *text = NULL;
+    struct np_weights_table *table = NULL;
     int code = err->code;
 
     if (code == 0)
-        code = np_weights_load(path, graph, params, buffers, &text, err);
-    if (code == 0 && text)
-        code = np_err_set(err, -EINVAL, "%s does not fit this model: %s", path, text);
+        code = np_weights_load(path, graph, params, buffers, &table, err);
+    char *misfit = code == 0 ? np_weights_table_misfit(table) : NULL;
+    if (misfit)
+        code = np_err_set(err, -EINVAL, "%s does not fit this model: %s", path, misfit);
+    if (code == 0 && (table->part || table->prefix)) {
+        char *source = np_weights_table_source(table);
+        note(inference, source);
+        np_free(source);
+    }
     if (code == 0)
         code = ops->write(inference->plan, NP_ARRAY_PARAMS, params, err);
     if (code == 0)
         code = ops->write(inference->plan, NP_ARRAY_BUFFERS, buffers, err);
-    np_free(text);
+    np_free(misfit);
+    np_weights_table_free(table);
     np_free(params);
     np_free(buffers);
     return code;

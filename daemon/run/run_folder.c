@@ -20,6 +20,7 @@
 #include "loader/source/split.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
 #include "trainer/checkpoint/checkpoint_names.h"
+#include "trainer/checkpoint/weights_file.h"
 
 #define MAX_TRIES  100
 #define MAX_DEPTH  4 /* of folders below a run's for its size */
@@ -415,7 +416,8 @@ static int checkpoint_of(const char *path, const struct np_source_progress *prog
     if (*ret_checkpoint || err->code)
         return err->code;
     return np_err_set(err, -ENOENT,
-        "%s: no complete weights: expected a safetensors file, a checkpoint's folder or a run's "
+        "%s: no complete weights: expected a safetensors or PyTorch file, a checkpoint's folder or "
+        "a run's "
         "folder",
         path);
 }
@@ -428,13 +430,15 @@ int np_weights_find(const char *path, const struct np_source_progress *progress,
     int code = err->code;
 
     *ret_path = *ret_checkpoint = NULL;
-    if (code == 0 && access(at, F_OK) < 0)
-        code = np_err_set(err, -errno, "%s: cannot be opened: %s", at, strerror(errno));
+    char *file = np_format("%.*s", (int)np_weights_path(at), at); /* without #KEY */
+    if (code == 0 && access(file, F_OK) < 0)
+        code = np_err_set(err, -errno, "%s: cannot be opened: %s", file, strerror(errno));
     if (code == 0 && !np_is_folder(at)) {
         *ret_path = np_strdup(at);
     } else if (code == 0 && (code = checkpoint_of(at, progress, ret_checkpoint, err)) == 0) {
         *ret_path = np_format("%s/weights.safetensors", *ret_checkpoint);
     }
+    np_free(file);
     np_free(named);
     return code;
 }

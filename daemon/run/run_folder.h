@@ -37,7 +37,7 @@ int np_folder_find(const char *runs, const char *name, bool (*fits)(void *contex
 int np_run_newest_facts(const char *dir, struct np_node **ret_facts, struct np_err *err);
 /* Reads the facts of a checkpoint's folder, not its arrays. np_node_free. */
 int np_facts_read(const char *checkpoint, struct np_node **ret_facts, struct np_err *err);
-/* Finds weights. path: a safetensors file, a checkpoint's folder, a run's folder (its newest
+/* Finds weights. path: a file (np_weights_open()), a checkpoint's folder, a run's folder (its newest
  * one), or RUN:best, RUN:last, RUN:step-N. *ret_path: the weights file; *ret_checkpoint: the
  * checkpoint's folder, NULL for a bare file. np_free both. Checks a checkpoint's files against
  * its manifest; in a run's folder, skips damaged checkpoints with a note. */

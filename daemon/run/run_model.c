@@ -9,7 +9,6 @@
 #include "daemon/run/run_folder.h"
 #include "loader/base/clock.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
-#include "trainer/checkpoint/weights.h"
 
 /* --- arrays -------------------------------------------------------------------------------- */
 
@@ -280,24 +279,6 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }
 
-/* --weights: loads the tensors that fit by name, reports the others. */
-static int load_weights(struct np_run *run, struct np_err *err)
-{
-    const struct np_source_progress progress = {.note = np_run_note, .context = run};
-    char *path = NULL, *checkpoint = NULL, *text = NULL;
-    int code = np_weights_find(run->options->weights, &progress, &path, &checkpoint, err);
-
-    if (code == 0)
-        code = np_weights_load(path, run->setup.graph, run->arrays[NP_ARRAY_PARAMS],
-            run->arrays[NP_ARRAY_BUFFERS], &text, err);
-    if (code == 0)
-        np_run_say(run, "weights from %s%s%s", path, text ? "; " : "", text ? text : "");
-    np_free(path);
-    np_free(checkpoint);
-    np_free(text);
-    return code;
-}
-
 static int open_weights(struct np_run *run, struct np_err *err)
 {
     const int code = open_arrays(run, err);
@@ -308,7 +289,7 @@ static int open_weights(struct np_run *run, struct np_err *err)
         return load_checkpoint(run, err);
     np_graph_init(run->setup.graph, (uint64_t)run->config->seed, run->arrays[NP_ARRAY_PARAMS],
         run->arrays[NP_ARRAY_BUFFERS]);
-    return run->options->weights ? load_weights(run, err) : 0;
+    return run->options->weights ? np_run_load_weights(run, err) : 0;
 }
 
 int np_run_open_model(struct np_run *run, struct np_err *err)

@@ -175,6 +175,12 @@ int np_run_new_folder(struct np_run *run, struct np_err *err);
 int np_run_take_own(
     const struct np_node *resolved, const char *dir, struct np_config *config, struct np_err *err);
 
+/* --- run_weights.c ------------------------------------------------------------------------- */
+
+/* --weights: loads the tensors that fit by name over the initial ones; prints the table of what was
+ * loaded, as an event "weights", too. */
+int np_run_load_weights(struct np_run *run, struct np_err *err);
+
 /* --- run_model.c --------------------------------------------------------------------------- */
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);

@@ -189,9 +189,11 @@ Test(safetensors, a_written_file_reads_back)
 {
     float w[6] = {1, -2, 3, 4.5f, 5, 6}, b = 7;
     int64_t steps = 12345678901;
-    struct np_st_tensor tensors[] = {{"w\"\\\xc3\xa9", "F32", {2, 3}, 2, w, sizeof(w), 0},
-        {"b", "F32", {1}, 1, &b, sizeof(b), 0}, {"steps", "I64", {0}, 0, &steps, 8, 0},
-        {"none", "F32", {0, 4}, 2, NULL, 0, 0}};
+    struct np_st_tensor tensors[] = {
+        {"w\"\\\xc3\xa9", "F32", {2, 3}, 2, w, sizeof(w), 0, false, {0}},
+        {"b", "F32", {1}, 1, &b, sizeof(b), 0, false, {0}},
+        {"steps", "I64", {0}, 0, &steps, 8, 0, false, {0}},
+        {"none", "F32", {0, 4}, 2, NULL, 0, 0, false, {0}}};
     struct np_st_file *file = NULL;
     struct np_err err = {0};
     struct np_io io = {0};
@@ -229,7 +231,7 @@ Test(safetensors, a_written_file_reads_back)
 Test(safetensors, a_file_cut_short_while_it_is_open_is_an_error_of_the_read)
 {
     static float w[5000] = {1};
-    struct np_st_tensor tensor = {"w", "F32", {5000}, 1, w, sizeof(w), 0};
+    struct np_st_tensor tensor = {"w", "F32", {5000}, 1, w, sizeof(w), 0, false, {0}};
     struct np_st_file *file = NULL;
     struct np_err err = {0};
     struct np_io io = {0};
@@ -253,7 +255,7 @@ Test(safetensors, a_file_cut_short_while_it_is_open_is_an_error_of_the_read)
 Test(safetensors, a_folder_that_is_not_there_and_a_full_disk_are_errors)
 {
     float w[1000] = {0};
-    struct np_st_tensor tensor = {"w", "F32", {1000}, 1, w, sizeof(w), 0};
+    struct np_st_tensor tensor = {"w", "F32", {1000}, 1, w, sizeof(w), 0, false, {0}};
     struct np_err err = {0};
     struct np_io io = {0};
 
@@ -269,7 +271,7 @@ Test(safetensors, a_folder_that_is_not_there_and_a_full_disk_are_errors)
 Test(safetensors, a_name_that_is_no_utf8_cannot_be_written)
 {
     float w = 0;
-    struct np_st_tensor tensor = {"\xff", "F32", {1}, 1, &w, sizeof(w), 0};
+    struct np_st_tensor tensor = {"\xff", "F32", {1}, 1, &w, sizeof(w), 0, false, {0}};
     struct np_io io = {0};
     cr_assert_eq(np_io_open(&io, "pread", 1, NULL), 0);
     cr_assert_lt(np_st_write(&io, temporary(), &tensor, 1, NULL, NULL, NULL), 0);

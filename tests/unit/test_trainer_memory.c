@@ -113,13 +113,14 @@ static int read_latest(void *context, struct np_err *err)
 static int load_weights(void *context, struct np_err *err)
 {
     struct box *box = context;
-    char path[200], *text = NULL;
+    struct np_weights_table *table = NULL;
+    char path[200];
 
     snprintf(path, sizeof(path), "%s/step-3/weights.safetensors", box->dir);
     const int code =
-        np_weights_load(path, box->checkpoint.graph, box->params, box->buffers, &text, err);
+        np_weights_load(path, box->checkpoint.graph, box->params, box->buffers, &table, err);
 
-    np_free(text);
+    np_weights_table_free(table);
     return code;
 }
 
