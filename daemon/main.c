@@ -29,9 +29,9 @@
     "  --socket PATH    the service's socket; default: $NNPIPE_SOCKET, the user's, the box's\n"
 #define OF_SERVICE JSON SOCKET
 #define WEIGHTS                                                                                    \
-    "  --weights FILE   a safetensors file, a checkpoint folder, a run folder (its newest\n"       \
-    "                   checkpoint), RUN:best, RUN:last or RUN:step-N. The weights of a run\n"     \
-    "                   need no CONFIG: it is the run's own\n"
+    "  --weights FILE   a safetensors or PyTorch file (FILE#PART: a part of it), a checkpoint\n"   \
+    "                   folder, a run folder (its newest checkpoint), RUN:best, RUN:last or\n"     \
+    "                   RUN:step-N. The weights of a run need no CONFIG: it is the run's own\n"
 
 /* One command. The name "data pack" is a command of the group "data", whose own row has no
  * run(). */
@@ -50,8 +50,9 @@ static const struct np_command commands[] = {
         "                   -o may change rate, weight decay, schedule and length: see nnpipe(1)\n"
         "  --reset-schedule with --resume: start the schedule again at this step, with the rate,\n"
         "                   decay, schedule and length of CONFIG\n"
-        "  --weights FILE   start a new run with the weights of a safetensors file, a checkpoint\n"
-        "                   or a run (RUN:best)\n" DEVICE OVERRIDE
+        "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
+        "                   (FILE#PART: a part of it), a checkpoint or a run (RUN:best)\n" DEVICE
+            OVERRIDE
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and exits with 75; a second\n"

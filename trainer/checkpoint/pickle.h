@@ -12,7 +12,7 @@
 #include "loader/base/err.h"
 
 #define NP_PICKLE_MAX_BYTES  (64u << 20)  /* of a pickle */
-#define NP_PICKLE_MAX_MEMORY (512u << 20) /* of its values */
+#define NP_PICKLE_MAX_MEMORY (256u << 20) /* of its values */
 
 enum np_pickle_kind {
     NP_PICKLE_NONE,

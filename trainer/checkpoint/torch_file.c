@@ -27,14 +27,13 @@ static bool ends(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-bool np_torch_is_zip(const char *name, const uint8_t *start, size_t bytes)
+bool np_torch_is_zip(const uint8_t *start, size_t bytes)
 {
-    return bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0 &&
-           (holds(start, bytes, "data.pkl", 8) || ends(name, ".pt") || ends(name, ".pth"));
+    return bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0 && !holds(start, bytes, ".npy", 4);
 }
 
 /* 0x1950a86a20f9469cfc6c as a LONG1, and STOP, in any protocol */
-bool np_torch_is_old(const char *name, const uint8_t *start, size_t bytes)
+bool np_torch_is_old(const uint8_t *start, size_t bytes)
 {
     static const char magic[] = "\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.";
     const size_t n = sizeof(magic) - 1;

@@ -22,9 +22,10 @@ struct np_torch {
     char *names;    /* the zip file's */
 };
 
-/* Does a file begin as torch.save() begins one? start: its first bytes. */
-bool np_torch_is_zip(const char *name, const uint8_t *start, size_t bytes);
-bool np_torch_is_old(const char *name, const uint8_t *start, size_t bytes);
+/* Does a file begin as torch.save() begins one? start: its first bytes. A zip file of other content
+ * is refused when it is read. */
+bool np_torch_is_zip(const uint8_t *start, size_t bytes);
+bool np_torch_is_old(const uint8_t *start, size_t bytes);
 
 /* Reads the containers; file: np_st_open_raw(). -EBADMSG: damaged, of a machine with another byte
  * order, or TorchScript. np_torch_fini(), also after an error. */

@@ -44,9 +44,8 @@ static const char *kind_of(const char *name, const uint8_t *start, size_t bytes)
         if (bytes >= kinds[i].offset + kinds[i].bytes &&
             memcmp(start + kinds[i].offset, kinds[i].magic, kinds[i].bytes) == 0)
             return kinds[i].text;
-    if (bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0)
-        return memmem(start, bytes, ".npy", 4) ? CONVERT("a NumPy archive")
-                                               : CONVERT("a zip archive");
+    if (bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0 && memmem(start, bytes, ".npy", 4))
+        return CONVERT("a NumPy archive");
     if (bytes >= 2 && start[0] == 0x80 && start[1] >= 2 && start[1] <= 5)
         return CONVERT("a Python pickle");
     if (bytes >= 3 && start[0] == 8 && start[1] < 32 && (start[2] == 0x12 || ends(name, ".onnx")))
@@ -91,7 +90,7 @@ static int read_old(struct np_st_file *file, const char *key, struct np_err *err
     return read_torch(file, key, np_torch_read_old, err);
 }
 
-static bool is_safetensors(const char *name, const uint8_t *start, size_t bytes)
+static bool is_safetensors(const uint8_t *start, size_t bytes)
 {
     return bytes >= 9 && start[8] == '{';
 }
@@ -106,7 +105,7 @@ static int read_safetensors(struct np_st_file *file, const char *key, struct np_
 }
 
 static const struct format {
-    bool (*is)(const char *name, const uint8_t *start, size_t bytes); /* its first bytes */
+    bool (*is)(const uint8_t *start, size_t bytes); /* its first bytes */
     /* Fills tensors, part and others. key: the part that the user wants; NULL: none. */
     int (*read)(struct np_st_file *file, const char *key, struct np_err *err);
 } formats[] = {
@@ -125,7 +124,7 @@ static int read_format(struct np_st_file *file, const char *key, struct np_err *
     if (code < 0)
         return code;
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-        if (formats[i].is(file->name, start, n))
+        if (formats[i].is(start, n))
             return formats[i].read(file, key, err);
     if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
         return np_err_set(

@@ -1,0 +1,91 @@
+"""Makes tests/fuzz/corpus/torch, with any torch of 2.4 or later: make_torch.py FOLDER. The same three tensors in the
+forms that torch.save() has, and files that are refused; tests/unit/test_torch.c loads each of them. All but `new` and
+`old` have no CRC-32, so that a fuzzer's changes of a pickle are not found before it is parsed."""
+import argparse
+import collections
+import sys
+
+import numpy
+import torch
+
+folder = sys.argv[1]
+Old = {"_use_new_zipfile_serialization": False}
+state = collections.OrderedDict([
+    ("fc.weight", (torch.arange(6.) * 0.25 - 1).view(2, 3)), ("fc.bias", torch.tensor([1.5, -2.])),
+    ("bn.running_mean", torch.tensor([0.5, 3.])), ("bn.num_batches_tracked", torch.tensor(7))])
+
+
+def save(name, what, **options):
+    torch.save(what, f"{folder}/{name}", **options)
+
+
+def as_type(dtype):
+    return {k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()}
+
+
+def with_prefix(prefix):
+    return {prefix + k: v for k, v in state.items()}
+
+
+def strided():
+    """A transposed tensor, every second element of a vector, and one value that stands for two."""
+    other = dict(state)
+    other["fc.weight"] = state["fc.weight"].t().contiguous().t()
+    other["fc.bias"] = torch.tensor([1.5, 9., -2., 9.])[::2]
+    return other
+
+
+def views():
+    """All of one storage, with other values around them."""
+    flat = torch.cat([torch.tensor([9.])] + [v.flatten() for k, v in state.items() if k != "bn.num_batches_tracked"])
+    return {"fc.weight": flat[1:7].view(2, 3), "fc.bias": flat[7:9], "bn.running_mean": flat[9:]}
+
+
+class Labelled(torch.Tensor):
+    pass
+
+
+save("new", state)
+save("old", state, **Old)
+torch.serialization.set_crc32_options(False)
+for protocol in 3, 4, 5:
+    save(f"protocol{protocol}", state, pickle_protocol=protocol)
+save("old_protocol4", state, pickle_protocol=4, **Old)
+for dtype in "float16", "bfloat16", "float64":
+    save(dtype, as_type(getattr(torch, dtype)))
+save("float16_old", as_type(torch.float16), **Old)
+save("strided", strided())
+save("strided_old", strided(), **Old)
+save("views", views())
+save("views_old", views(), **Old)
+save("parameters", {k: torch.nn.Parameter(v, requires_grad=v.is_floating_point()) for k, v in state.items()})
+marked = torch.nn.Parameter(state["fc.bias"])
+marked.note = "an attribute"
+save("attributes", {**state, "fc.bias": marked, "epoch": 3, "names": ["a", "b"], "lr": 0.1, "none": None,
+                    "size": torch.Size([2]), "type": torch.float32})
+save("subclass", {**state, "fc.bias": state["fc.bias"].as_subclass(Labelled)})
+net = torch.nn.Linear(3, 2)
+adam = torch.optim.Adam(net.parameters())
+net(torch.ones(1, 3)).sum().backward()
+adam.step()
+save("reference", {
+    "model": state, "optimizer": adam.state_dict(), "lr_scheduler": {"last_epoch": 3}, "epoch": 3,
+    "args": argparse.Namespace(lr=0.1, device=torch.device("cpu")), "best": numpy.float64(0.7),
+    "model_ema": {**{"module." + k: v + 1 for k, v in state.items()}, "n_averaged": torch.tensor(3)}})
+save("imagenet", {"epoch": 9, "arch": "resnet18", "state_dict": with_prefix("module."), "best_acc1": torch.tensor(7.)})
+save("lightning", {"state_dict": with_prefix("model._orig_mod."), "callbacks": {"a": {"best": torch.tensor(1.)}},
+                   "hyper_parameters": {"lr": 0.1}})
+save("nested", {"params": {"lr": 0.1}, "network": {"state_dict": state}})
+save("odd_name", {"weights_of_mine": state, "small": {"fc.bias": torch.zeros(2)}})
+save("contrast", {"state_dict": with_prefix("encoder_q.")})
+
+# Refused.
+save("empty", {})
+save("list", [state])
+save("whole_model", net)
+save("object_inside", {**state, "fc.bias": numpy.ones(2)})
+save("sparse", {**state, "fc.bias": torch.tensor([1.5, -2.]).to_sparse()})
+save("quantized", {**state, "fc.bias": torch.quantize_per_tensor(state["fc.bias"], 0.1, 0, torch.qint8)})
+save("float8", {**state, "fc.bias": state["fc.bias"].to(torch.float8_e4m3fn)})
+save("meta", {**state, "fc.bias": torch.zeros(2, device="meta")})
+torch.jit.save(torch.jit.script(torch.nn.Linear(3, 2)), f"{folder}/script")
