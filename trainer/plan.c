@@ -37,6 +37,8 @@ static bool in_place(const struct np_op_node *node, int in)
     switch (node->op) {
     case NP_OP_RELU:
     case NP_OP_RELU_DGRAD:
+    case NP_OP_ACT:
+    case NP_OP_ACT_DGRAD:
     case NP_OP_DROPOUT:
     case NP_OP_DROPOUT_DGRAD:
     case NP_OP_BN_EVAL:

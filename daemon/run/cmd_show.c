@@ -62,7 +62,9 @@ static void print_layers(const struct np_graph *graph, struct np_json *line, boo
         printf("\n# %-32s %-16s %-16s %12s %16s\n", "layer", "op", "output", "parameters", "FLOPs");
     for (int i = 0; i < graph->nr_nodes; i++) {
         const struct np_op_node *node = &graph->nodes[i];
-        const char *op = node->op == NP_OP_BN_APPLY ? "batchnorm" : np_op_names[node->op];
+        const char *op = node->op == NP_OP_BN_APPLY ? "batchnorm"
+                         : node->op == NP_OP_ACT    ? np_act_names[node->attrs.act]
+                                                    : np_op_names[node->op];
         const uint64_t own = node_params(graph, node), work = np_node_flops(graph, node);
         char text[64];
         int shape[3];

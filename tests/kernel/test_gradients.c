@@ -176,6 +176,19 @@ Test(gradients, of_relu_behind_everything)
     cr_assert(kinked("  - flatten\n  - linear: {out: 7}\n  - relu\n", ""));
 }
 
+Test(gradients, of_activation_functions)
+{
+    cr_assert(kinked("  - relu6\n", ""));
+    cr_assert(kinked("  - leaky_relu: {slope: 0.2}\n", ""));
+    cr_assert(kinked("  - hardsigmoid\n", ""));
+    cr_assert(kinked("  - hardswish\n", ""));
+    cr_assert(smooth("  - sigmoid\n", ""));
+    cr_assert(smooth("  - tanh\n", ""));
+    cr_assert(smooth("  - silu\n", ""));
+    cr_assert(smooth("  - gelu\n", ""));
+    cr_assert(smooth("  - gelu: {approximate: tanh}\n", ""));
+}
+
 Test(gradients, of_pooling)
 {
     cr_assert(kinked("  - maxpool: {kernel: 2}\n", ""));

@@ -100,6 +100,30 @@ Test(kernels_cuda, elementwise_kernels_are_the_reference)
     cr_assert(elements_are_right(NP_OP_ADD, 2, true, 0));
 }
 
+/* Whole packs of 16 bytes, and a remainder. */
+static bool act_is_right(enum np_act act, bool back, enum np_dtype dtype)
+{
+    struct kernel_case the_case;
+
+    kernel_case_init(&the_case, back ? NP_OP_ACT_DGRAD : NP_OP_ACT, 7);
+    kernel_case_node(&the_case)->attrs.act = act;
+    kernel_case_node(&the_case)->attrs.slope = 0.3;
+    for (int i = 0; i <= back + 1; i++)
+        kernel_case_activation(&the_case, dtype, 5, 3, 13, i == back + 1);
+    for (int i = 0; i < 7 * 5 * 3 * 13 && dtype == NP_F32;
+         i++) /* where relu6 and others bend, too */
+        ((float *)the_case.reference[back])[i] = ((float *)the_case.tested[back])[i] *= 4;
+    return check(&the_case, dtype, 0);
+}
+
+Test(kernels_cuda, activation_functions_are_the_reference)
+{
+    for (int act = 0; act < NP_NR_ACTS; act++)
+        for (int variant = 0; variant < 4; variant++)
+            cr_expect(act_is_right((enum np_act)act, variant & 1, variant & 2 ? NP_BF16 : NP_F32),
+                "act %d variant %d", act, variant);
+}
+
 Test(kernels_cuda, dropout_draws_what_the_reference_draws)
 {
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0.3));

@@ -155,7 +155,8 @@ static const struct {
         "2:5: no layer 'covn'; did you mean 'conv'?\n"},
     {"model:\n  - transformer\n" TAIL,
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
-        "global_avgpool, dropout, flatten, add, concat, block\n"},
+        "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
+        "tanh, silu, hardswish, gelu, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},

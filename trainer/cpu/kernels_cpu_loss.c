@@ -7,26 +7,6 @@
 
 #include "trainer/cpu/simd.h"
 
-/* e^x for x <= 0, within 2 units in the last place; 0 below f32's normal numbers. A NaN stays. x
- * = n log 2 + r, |r| <= log 2 / 2; 2^n by its exponent, e^r by a polynomial (S. Moshier's
- * Cephes, expf). */
-#define EXP(value)                                                                                 \
-    __extension__({                                                                                \
-        np_v8 x_ = (value), r_, p_;                                                                \
-        np_v8 t_ = x_ * np_set(1.44269504f) + np_set(0x1.8p23f); /* n in its lowest bits */        \
-        np_v8 n_ = t_ - np_set(0x1.8p23f);                                                         \
-        r_ = x_ - n_ * np_set(0.693359375f) - n_ * np_set(-2.12194440e-4f);                        \
-        p_ = np_set(1.9875691500e-4f);                                                             \
-        p_ = p_ * r_ + np_set(1.3981999507e-3f);                                                   \
-        p_ = p_ * r_ + np_set(8.3334519073e-3f);                                                   \
-        p_ = p_ * r_ + np_set(4.1665795894e-2f);                                                   \
-        p_ = p_ * r_ + np_set(1.6666665459e-1f);                                                   \
-        p_ = p_ * r_ + np_set(5.0000001201e-1f);                                                   \
-        p_ = p_ * r_ * r_ + r_ + np_set(1);                                                        \
-        p_ *= (np_v8)(((np_v8u)t_ + 127) << 23);                                                   \
-        np_mask(~(x_ < np_set(-87)), p_);                                                          \
-    })
-
 /* Loads up to eight of n logits from `at` on; minus infinity beyond the last one. */
 #define LOGITS(x, at, n)                                                                           \
     __extension__({                                                                                \
@@ -54,7 +34,7 @@ NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
     for (int j = 0; j < 8; j++)
         max = largest[j] > max ? largest[j] : max;
     for (size_t i = 0; i < n; i += 8)
-        sums += EXP(LOGITS(x, i, n) - np_set(max));
+        sums += np_exp(LOGITS(x, i, n) - np_set(max));
     *ret_max = max;
     *ret_sum =
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
@@ -63,7 +43,7 @@ NP_LOOP(sum_of_exps, (const float *x, size_t n, float *ret_max, float *ret_sum),
 NP_LOOP(exps, (float *p, const float *x, size_t n, float whole), (p, x, n, whole))
 {
     for (size_t i = 0; i < n; i += 8) {
-        np_v8 v = EXP(LOGITS(x, i, n) - np_set(whole));
+        np_v8 v = np_exp(LOGITS(x, i, n) - np_set(whole));
 
         if (n - i >= 8)
             np_store(p + i, v);

@@ -426,6 +426,8 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(BN_DGRAD, ref_bn_dgrad, NULL),
     ROWS(RELU, ref_relu, NULL),
     ROWS(RELU_DGRAD, ref_relu_dgrad, NULL),
+    ROWS(ACT, np_ref_act, NULL),
+    ROWS(ACT_DGRAD, np_ref_act, NULL),
     ROWS(MAXPOOL, np_ref_pool, NULL),
     ROWS(MAXPOOL_DGRAD, np_ref_pool_dgrad, NULL),
     ROWS(AVGPOOL, np_ref_pool, NULL),

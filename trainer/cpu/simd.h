@@ -84,6 +84,31 @@ NP_INLINE bool np_has_avx2(void)
         np_mask(~(r_ < np_zero()), r_); /* a NaN stays */                                          \
     })
 
+/* condition ? a : b; condition is evaluated twice. */
+#define np_pick(condition, a, b)                                                                   \
+    ((np_v8)(((np_v8i)(a) & (condition)) | ((np_v8i)(b) & ~(condition))))
+#define np_abs(v) ((np_v8)((np_v8i)(v)&INT32_MAX))
+
+/* e^x for x <= 0, within 2 units in the last place; 0 below f32's normal numbers. A NaN stays. x
+ * = n log 2 + r, |r| <= log 2 / 2; 2^n by its exponent, e^r by a polynomial (S. Moshier's
+ * Cephes, expf). */
+#define np_exp(value)                                                                              \
+    __extension__({                                                                                \
+        np_v8 x_ = (value), r_, p_;                                                                \
+        np_v8 t_ = x_ * np_set(1.44269504f) + np_set(0x1.8p23f); /* n in its lowest bits */        \
+        np_v8 n_ = t_ - np_set(0x1.8p23f);                                                         \
+        r_ = x_ - n_ * np_set(0.693359375f) - n_ * np_set(-2.12194440e-4f);                        \
+        p_ = np_set(1.9875691500e-4f);                                                             \
+        p_ = p_ * r_ + np_set(1.3981999507e-3f);                                                   \
+        p_ = p_ * r_ + np_set(8.3334519073e-3f);                                                   \
+        p_ = p_ * r_ + np_set(4.1665795894e-2f);                                                   \
+        p_ = p_ * r_ + np_set(1.6666665459e-1f);                                                   \
+        p_ = p_ * r_ + np_set(5.0000001201e-1f);                                                   \
+        p_ = p_ * r_ * r_ + r_ + np_set(1);                                                        \
+        p_ *= (np_v8)(((np_v8u)t_ + 127) << 23);                                                   \
+        np_mask(~(x_ < np_set(-87)), p_);                                                          \
+    })
+
 #define np_load_bf16(p)                                                                            \
     __extension__({                                                                                \
         np_v8h h_;                                                                                 \

@@ -124,6 +124,19 @@ static void run_pointwise(struct np_cuda_program *p, const struct np_cuda_call *
             stream, p->dtype, p->arrays.step, node->attrs.seed, node->attrs.rate, q[0], q[1], n);
 }
 
+static void run_act(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    uint64_t n = elements(p, node->outs[0]);
+    float slope = (float)node->attrs.slope;
+
+    if (node->op == NP_OP_ACT)
+        np_cuda_act(stream, p->dtype, node->attrs.act, slope, q[0], q[1], n);
+    else
+        np_cuda_act_dgrad(stream, p->dtype, node->attrs.act, slope, q[0], q[1], q[2], n);
+}
+
 static void run_pool(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
@@ -239,6 +252,8 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_BN_DGRAD] = {"own bn_dgrad", run_batchnorm_back},
     [NP_OP_RELU] = {"own relu", run_pointwise},
     [NP_OP_RELU_DGRAD] = {"own relu_dgrad", run_pointwise},
+    [NP_OP_ACT] = {"own act", run_act},
+    [NP_OP_ACT_DGRAD] = {"own act_dgrad", run_act},
     [NP_OP_MAXPOOL] = {"own maxpool", run_pool},
     [NP_OP_MAXPOOL_DGRAD] = {"own maxpool_dgrad", run_pool},
     [NP_OP_AVGPOOL] = {"own avgpool", run_pool},

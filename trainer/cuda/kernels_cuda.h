@@ -71,6 +71,11 @@ void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x, enum np_
 void np_cuda_relu(void *stream, enum np_cuda_dtype dtype, const void *x, void *y, uint64_t n);
 void np_cuda_relu_dgrad(
     void *stream, enum np_cuda_dtype dtype, const void *dy, const void *y, void *dx, uint64_t n);
+/* y = f(x), and dx = dy f'(x): act is an enum np_act, slope leaky_relu's. y may be x, dx may be dy. */
+void np_cuda_act(void *stream, enum np_cuda_dtype dtype, int act, float slope, const void *x,
+    void *y, uint64_t n);
+void np_cuda_act_dgrad(void *stream, enum np_cuda_dtype dtype, int act, float slope, const void *dy,
+    const void *x, void *dx, uint64_t n);
 /* y = a + b, then max(0, y) where relu. y may be a or b. */
 void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool relu,
     void *y, uint64_t n);

@@ -170,6 +170,7 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
         arrives(tape, node.ins[1], dy);
         break;
     case NP_OP_RELU: send_back(tape, NP_OP_RELU_DGRAD, n, x, (const int[]){dy, y}, 2); break;
+    case NP_OP_ACT: send_back(tape, NP_OP_ACT_DGRAD, n, x, (const int[]){dy, x}, 2); break;
     case NP_OP_MAXPOOL:
         send_back(tape, NP_OP_MAXPOOL_DGRAD, n, x, (const int[]){dy, node.outs[1]}, 2);
         break;

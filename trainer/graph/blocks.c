@@ -351,7 +351,7 @@ static void check_blocks(struct np_builder *b, const struct np_node *model)
 static void no_list(const struct np_node *model, struct np_report *report)
 {
     static const char *const shipped[] = {
-        "alexnet", "cnn", "resnet18", "resnet20", "resnet50", NULL};
+        "alexnet", "cnn", "mobilenet_v2", "resnet18", "resnet20", "resnet50", "vgg16", NULL};
     const char *name = model->kind == NP_NODE_SCALAR ? model->text : "";
     bool known = false;
 

@@ -10,10 +10,14 @@
 #include "loader/base/rng.h"
 
 const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv_wgrad", "bn_stats",
-    "bn_apply", "bn_eval", "bn_reduce", "bn_dgrad", "relu", "relu_dgrad", "maxpool",
-    "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool", "global_avgpool_dgrad", "linear",
-    "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad", "flatten", "flatten_dgrad", "add",
-    "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad"};
+    "bn_apply", "bn_eval", "bn_reduce", "bn_dgrad", "relu", "relu_dgrad", "act", "act_dgrad",
+    "maxpool", "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool",
+    "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
+    "flatten", "flatten_dgrad", "add", "concat", "concat_dgrad", "cross_entropy",
+    "cross_entropy_dgrad"};
+
+const char *const np_act_names[NP_NR_ACTS] = {
+    "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
 
 uint64_t np_dtype_bytes(enum np_dtype dtype)
 {

@@ -9,6 +9,7 @@
 
 #include "loader/base/err.h"
 #include "loader/base/node.h"
+#include "trainer/graph/act.h"
 
 /* Precision of activations and of the weights that kernels read; master weights are f32. */
 enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
@@ -30,6 +31,8 @@ enum np_op {
     NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
     NP_OP_RELU,           /* x -> y */
     NP_OP_RELU_DGRAD,     /* dy, y -> dx */
+    NP_OP_ACT,            /* x -> y               attr: act, slope */
+    NP_OP_ACT_DGRAD,      /* dy, x -> dx */
     NP_OP_MAXPOOL,        /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
     NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
     NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
@@ -51,7 +54,7 @@ enum np_op {
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
     NP_NR_OPS
 };
-extern const char *const np_op_names[NP_NR_OPS];
+extern const char *const np_op_names[NP_NR_OPS], *const np_act_names[NP_NR_ACTS];
 
 struct np_window {
     int kernel_h, kernel_w, stride, pad, dilation, groups;
@@ -62,6 +65,8 @@ struct np_attrs {
     bool relu;               /* a relu fused after the operation */
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
     double rate;             /* dropout */
+    enum np_act act;
+    double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout: of the node */

@@ -59,6 +59,7 @@ int np_site_window(
 /* The rows. */
 extern const struct np_layer np_layer_conv, np_layer_linear, np_layer_batchnorm, np_layer_maxpool,
     np_layer_avgpool, np_layer_global_avgpool, np_layer_relu, np_layer_dropout, np_layer_flatten,
-    np_layer_add, np_layer_concat;
+    np_layer_add, np_layer_concat, np_layer_relu6, np_layer_leaky_relu, np_layer_sigmoid,
+    np_layer_hardsigmoid, np_layer_tanh, np_layer_silu, np_layer_hardswish, np_layer_gelu;
 
 #endif

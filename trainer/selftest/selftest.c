@@ -533,7 +533,9 @@ static void set_tolerances(struct trial *trial)
     int nr_kinks = 0;
 
     for (int n = 0; n < graph->nr_forward; n++)
-        nr_kinks += graph->nodes[n].op == NP_OP_RELU || graph->nodes[n].op == NP_OP_MAXPOOL;
+        nr_kinks +=
+            graph->nodes[n].op == NP_OP_RELU || graph->nodes[n].op == NP_OP_MAXPOOL ||
+            (graph->nodes[n].op == NP_OP_ACT && np_act_has_kinks(graph->nodes[n].attrs.act));
     for (int k = 0; k < NP_SELF_NR; k++)
         tolerance[k] = k < NP_SELF_CURVE ? tolerance_of(trial->precision, nr_kinks, k) : -1;
     for (size_t i = 0; i < NR_ROUNDED; i++) {

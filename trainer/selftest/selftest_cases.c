@@ -156,6 +156,20 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"batchnorm of 1x1", BEHIND(24, "batchnorm, relu"), 24, 1, 1, 3, 10},
     /* the rest */
     {"relu", AROUND(13, "relu"), 5, 9, 7, 3, 10},
+    {"relu6", AROUND(13, "relu6"), 5, 9, 7, 3, 10},
+    {"leaky_relu", AROUND(13, "leaky_relu: {slope: 0.2}"), 5, 9, 7, 3, 10},
+    {"sigmoid", AROUND(13, "sigmoid"), 5, 9, 7, 3, 10},
+    {"hardsigmoid", AROUND(13, "hardsigmoid"), 5, 9, 7, 3, 10},
+    {"tanh", AROUND(13, "tanh"), 5, 9, 7, 3, 10},
+    {"silu", AROUND(16, "silu"), 5, 9, 7, 3, 10},
+    {"hardswish", AROUND(13, "hardswish"), 5, 9, 7, 3, 10},
+    {"gelu", AROUND(13, "gelu"), 5, 9, 7, 3, 10},
+    {"gelu by tanh", AROUND(13, "gelu: {approximate: tanh}"), 5, 9, 7, 3, 10},
+    {"linear bottleneck",
+        BEHIND(8, "conv: {out: 24, kernel: 1, bias: false}, batchnorm, relu6, conv: {out: 24, "
+                  "kernel: 3, pad: 1, groups: 24, bias: false}, batchnorm, relu6, conv: {out: 8, "
+                  "kernel: 1, bias: false}, batchnorm: {name: last}, add: [last, 0]"),
+        6, 8, 9, 3, 10},
     {"maxpool 2x2", AROUND(16, "maxpool: {kernel: 2}"), 5, 12, 10, 3, 10},
     {"maxpool 2x2 of odd size", AROUND(13, "maxpool: {kernel: 2}"), 5, 9, 7, 3, 10},
     {"maxpool 3x3 stride 2", AROUND(16, "maxpool: {kernel: 3, stride: 2, pad: 1}"), 5, 13, 12, 3,
