@@ -94,6 +94,9 @@ const struct np_option np_train_table[] = {
         "Write sample_losses.bin: the loss of every row of every step. `nnpipe replay RUN --worst "
         "20` "
         "shows the pictures with the highest losses: wrong labels are among them."},
+    {"best", NP_OPT_WORD, AT(best), "accuracy", 0, 0, "accuracy|loss|top5|f1",
+        "Which evaluation makes the best checkpoint (`checkpoints/best`): the one with the highest "
+        "accuracy, top-5 accuracy or F1 (the mean of the classes), or with the lowest loss."},
     NP_OPTIONS_END,
 };
 

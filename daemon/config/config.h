@@ -26,6 +26,7 @@ struct np_train_options {
     bool deterministic, tf32;
     bool history;       /* write history.bin: the sample indices of every step */
     bool sample_losses; /* write sample_losses.bin */
+    int best;           /* metric of the best checkpoint: np_run_best() */
     char *eval_every_text;
 };
 enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };

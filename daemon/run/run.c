@@ -339,6 +339,8 @@ static void close_run(struct np_run *run)
         np_free(run->arrays[i]);
     np_free(run->mark_buffers);
     np_free(run->losses);
+    np_free(run->logits);
+    np_outcomes_fini(&run->outcomes);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
     np_watch_stop(run->watch);
@@ -438,7 +440,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->saved_step = UINT64_MAX;
     run->resolved = np_config_node(config);
     run->overrides = overrides_list(options);
-    run->lr = NAN;
+    run->lr = run->best_value = NAN;
     pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);
     if (options->probe)

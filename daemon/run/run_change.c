@@ -286,7 +286,7 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
     "track", "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
-    "loader.test_augment", "train.eval_every", "train.threads", "train.history",
+    "loader.test_augment", "train.eval_every", "train.threads", "train.best", "train.history",
     "train.sample_losses", NULL};
 /* Keys whose values may grow if the schedule allows it. */
 static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};

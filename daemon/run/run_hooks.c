@@ -281,11 +281,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     run->eval = *report;
     run->pipeline.start.ns = 0; /* the next step begins a new window */
     np_run_take_bad(run, report->step, true);
-    if (run->position.best_step == 0 || accuracy > run->position.best_accuracy) {
-        run->position.best_accuracy = accuracy;
-        run->position.best_step = report->step;
-        run->best_unsaved = true;
-    }
+    np_run_best(run, report);
     np_json_begin(line, "eval");
     np_json_int(line, "step", (int64_t)report->step);
     np_json_real(line, "epoch", epoch);
@@ -294,6 +290,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_run_put_of_set(line, set, "loss", report->loss);
     np_run_put_of_set(line, set, "accuracy", accuracy);
     np_run_put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
+    np_run_best_put(run, report);
     np_json_real(line, "seconds", report->seconds);
     send(run);
     add_eval_curves(run, epoch, report->loss, accuracy);
@@ -334,6 +331,7 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
             .top5 = (uint64_t)llround(images * fmax(top5, 0)),
         };
         add_eval_curves(run, epoch, run->eval.loss, accuracy);
+        np_run_best_reload(run, line);
     }
     np_node_free(line);
 }
@@ -435,6 +433,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .batch = on_batch,
         .step = on_step,
         .eval = on_eval,
+        .evaluated = np_run_best_look,
         .eval_follows = eval_follows,
         .stopping = np_run_stopping,
         .boundary_follows = boundary_follows,

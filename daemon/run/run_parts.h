@@ -1,6 +1,7 @@
 /* Private to the files of a run; other code includes run.h.
  *
  *   run.c        opens, connects, closes: calls all parts, is called by none
+ *   run_best.c   the best evaluation
  *   run_hooks.c  work at each step             run_model.c   network, weights, checkpoints
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
@@ -14,6 +15,7 @@
 
 #include "daemon/config/setup.h"
 #include "daemon/run/compute.h"
+#include "daemon/run/outcomes.h"
 #include "daemon/run/run_change.h"
 #include "daemon/run/run_log.h"
 #include "daemon/run/run_options.h"
@@ -93,6 +95,10 @@ struct np_run {
     uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
     bool saved_eval_due;
     bool best_unsaved; /* the last evaluation was the best one so far */
+    double best_value; /* of train.best, at position.best_step; NAN: not known */
+    double f1;         /* of the last evaluation; only with train.best: f1, as the next two */
+    struct np_outcomes outcomes; /* of the evaluation so far */
+    float *logits;               /* (batch, classes) */
     /* The last evaluation of val, or of test without val; images 0: none. */
     struct np_eval_report eval;
     struct np_eval_report test; /* at the end, if there is a val; images 0: none */
@@ -209,7 +215,18 @@ void np_run_pipeline_step(
 /* Fills the known fields of *progress and leaves the others as they were. */
 void np_run_progress(const struct np_run *run, struct np_progress *progress);
 
-/* --- run_hooks.c: calls run_data, run_model, run_pipeline ---------------------------------- */
+/* --- run_best.c ---------------------------------------------------------------------------- */
+
+/* Decides whether an evaluation is the best one so far, and notes it in the position. */
+void np_run_best(struct np_run *run, const struct np_eval_report *report);
+/* Adds to an `eval` line what train.best needs; nothing by default. */
+void np_run_best_put(struct np_run *run, const struct np_eval_report *report);
+/* At a resume: takes the best value from the `eval` line of the best step. */
+void np_run_best_reload(struct np_run *run, const struct np_node *line);
+/* Hook `evaluated`: keeps the answers for the images of a batch, if train.best needs them. */
+int np_run_best_look(void *run, const struct np_batch *batch);
+
+/* --- run_hooks.c: calls run_best, run_data, run_model, run_pipeline ---------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */

@@ -113,7 +113,12 @@ static void take_eval(struct np_found_run *run, const struct np_node *line)
         run->loss = np_node_number(line, val ? "val_loss" : "test_loss", NAN);
     }
     take_set(run, val ? "val" : "test");
-    if (!isnan(accuracy) && !(accuracy < run->best_accuracy)) { /* of equal ones the first counts */
+    /* A line of a run with another train.best says it; the newest such line counts. Of equal
+     * accuracies the first counts. */
+    const struct np_node *best = np_node_get(line, "best");
+
+    if (best ? np_node_is(best, "true") && isnan(run->best_step)
+             : !isnan(accuracy) && !(accuracy < run->best_accuracy)) {
         run->best_accuracy = accuracy;
         run->best_step = np_node_number(line, "step", NAN);
     }

@@ -80,7 +80,8 @@ bool np_page_asset(const char *path, struct np_asset *ret_asset)
     return false;
 }
 
-void np_page_put(FILE *out, const void *path)
+/* The bytes of the asset at a path. */
+static void put_asset(FILE *out, const void *path)
 {
     struct np_asset asset;
 
@@ -133,10 +134,10 @@ void np_page_fill_json(FILE *out, const char *asset, const char *script, const v
 {
     uint64_t nonce[2] = {(uintptr_t)out}; /* if getrandom() fails: better than a constant */
     const struct np_hole holes[] = {{"nonce", put_nonce, nonce}, {"json", put_json, json},
-        {"style", np_page_put, "/assets/profile.css"}, {"words", np_page_put, "/assets/words.js"},
-        {"script", np_page_put, script}, {"page style", np_page_put, "/assets/page.css"},
-        {"chart style", np_page_put, "/assets/dygraph.css"},
-        {"chart", np_page_put, "/assets/dygraph.js"}, {NULL}};
+        {"style", put_asset, "/assets/profile.css"}, {"words", put_asset, "/assets/words.js"},
+        {"script", put_asset, script}, {"page style", put_asset, "/assets/page.css"},
+        {"chart style", put_asset, "/assets/dygraph.css"},
+        {"chart", put_asset, "/assets/dygraph.js"}, {NULL}};
 
     (void)!getrandom(nonce, sizeof(nonce), 0);
     np_page_fill(out, asset, holes);

@@ -16,7 +16,6 @@ struct np_asset {
 /* path: "/", "/assets/dygraph.js", "/openapi.json". false: no such path. */
 bool np_page_asset(const char *path, struct np_asset *ret_asset);
 typedef void np_put_fn(FILE *out, const void *what);
-np_put_fn np_page_put; /* the bytes of the asset at the path `what` */
 
 /* An asset may have holes, "{name}": put(out, what) writes the text that replaces it. */
 struct np_hole {

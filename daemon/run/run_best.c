@@ -1,0 +1,102 @@
+/* Which evaluation was the best so far, by train.best. Its value is not in the checkpoint: a resumed
+ * run reads it from metrics.jsonl, so it may go on with another metric. */
+#include <errno.h>
+#include <math.h>
+
+#include "daemon/run/evaluate.h"
+#include "daemon/run/run_parts.h"
+
+/* In the order of train.best's words. */
+enum { BEST_ACCURACY, BEST_LOSS, BEST_TOP5, BEST_F1, NR_BEST };
+static const char *const keys[NR_BEST] = {"accuracy", "loss", "top5_accuracy", "f1"};
+
+static double value_of(const struct np_run *run, const struct np_eval_report *report)
+{
+    switch (run->config->run.best) {
+    case BEST_LOSS: return report->loss;
+    case BEST_TOP5: return report->images ? (double)report->top5 / (double)report->images : 0;
+    case BEST_F1: return run->f1;
+    default: return report->images ? (double)report->correct / (double)report->images : 0;
+    }
+}
+
+static bool is_better(const struct np_run *run, double value)
+{
+    if (run->position.best_step == 0 || isnan(run->best_value))
+        return true;
+    return run->config->run.best == BEST_LOSS ? value < run->best_value : value > run->best_value;
+}
+
+/* The mean F1 of the classes, from the answers for all images of the evaluation. */
+static void take_f1(struct np_run *run)
+{
+    struct np_class_figures *classes =
+        run->outcomes.nr_rows
+            ? np_try_array((size_t)run->outcomes.nr_classes, sizeof(*classes), NULL)
+            : NULL;
+    struct np_class_means means = {0};
+
+    if (classes)
+        np_outcomes_classes(&run->outcomes, classes, &means);
+    np_free(classes);
+    run->f1 = means.macro.f1;
+}
+
+void np_run_best(struct np_run *run, const struct np_eval_report *report)
+{
+    if (run->config->run.best == BEST_F1)
+        take_f1(run);
+    const double value = value_of(run, report);
+    if (!is_better(run, value))
+        return;
+    run->best_value = value;
+    run->position.best_accuracy = np_eval_accuracy(report);
+    run->position.best_step = report->step;
+    run->best_unsaved = true;
+}
+
+void np_run_best_put(struct np_run *run, const struct np_eval_report *report)
+{
+    if (run->config->run.best == BEST_F1)
+        np_run_put_of_set(&run->line, np_run_set_name(run), keys[BEST_F1], run->f1);
+    if (run->config->run.best != BEST_ACCURACY)
+        np_json_bool(&run->line, "best", run->position.best_step == report->step);
+}
+
+void np_run_best_reload(struct np_run *run, const struct np_node *line)
+{
+    static const char *const sets[] = {"val", "test"};
+
+    if (np_node_number(line, "step", -1) != (double)run->position.best_step)
+        return;
+    run->best_value = run->config->run.best == BEST_ACCURACY ? run->position.best_accuracy : NAN;
+    for (int i = 0; i < 2 && isnan(run->best_value); i++) {
+        char key[32];
+
+        snprintf(key, sizeof(key), "%s_%s", sets[i], keys[run->config->run.best]);
+        run->best_value = np_node_number(line, key, NAN);
+    }
+}
+
+int np_run_best_look(void *context, const struct np_batch *batch)
+{
+    struct np_run *run = context;
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    const int rows = (int)run->config->loader.batch, nr = run->setup.sets.classes->nr_items;
+    int code = 0;
+
+    if (run->config->run.best != BEST_F1)
+        return 0;
+    if (batch->part == 0)
+        run->outcomes.nr_rows = 0;
+    run->outcomes.nr_classes = nr;
+    if (!run->logits)
+        run->logits = np_try_array((size_t)rows * (size_t)nr, sizeof(float), &run->stop_err);
+    if (!run->logits || (code = ops->logits(run->plan, run->logits, &run->stop_err)) < 0)
+        return code < 0 ? code : -ENOMEM;
+    for (int r = 0; r < rows && code == 0; r++)
+        if (batch->labels[r] >= 0)
+            code = np_outcomes_add(&run->outcomes, batch->about[r].sample, batch->labels[r],
+                run->logits + (size_t)r * (size_t)nr, &run->stop_err);
+    return code;
+}
