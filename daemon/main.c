@@ -82,8 +82,9 @@ static const struct np_command commands[] = {
         "decode images (`nnpipe data verify` does) or unpack archives. Prints \"ok\" and exits\n"
         "with 0, or prints each mistake with its place and exits with 2: `nnpipe train` would\n"
         "not start. Writes nothing but indexes, into the cache folder.\n"},
-    {"show", np_cmd_show, "CONFIG | RUN", "print all keys, and the layers with shapes and FLOPs",
-        OVERRIDE JSON},
+    {"show", np_cmd_show, "CONFIG | RUN | FILE",
+        "print all keys, and the layers with shapes and FLOPs",
+        OVERRIDE JSON "\nOf a FILE of weights (safetensors or PyTorch) it lists the tensors.\n"},
     {"data", NULL, "COMMAND ...", "create, pack, list, check and inspect sets",
         "A PATH is a folder with one folder of images per class, a .tar, .tar.gz or .tar.zst\n"
         "(also WebDataset), a glob of these, CIFAR-10's *_batch*.bin or an IDX file of images.\n"},

@@ -1,16 +1,18 @@
-/* `nnpipe show CONFIG|RUN`: prints the resolved config, then each layer with its output shape,
+/* `nnpipe show CONFIG|RUN|FILE`: prints the resolved config, then each layer with its output shape,
  * parameters and FLOPs for one image. The text is a valid config, because the layers are
- * comments. */
+ * comments. Of a FILE of weights it lists the tensors. */
 #include <stdio.h>
 #include <sys/stat.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/run/inference.h"
+#include "daemon/run/show_weights.h"
 #include "loader/base/clock.h"
 #include "loader/base/json.h"
 #include "daemon/config/setup.h"
 #include "loader/base/yaml.h"
+#include "trainer/checkpoint/weights_file.h"
 
 static uint64_t node_params(const struct np_graph *graph, const struct np_op_node *node)
 {
@@ -158,7 +160,9 @@ int np_cmd_show(int argc, char **argv)
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
     if (code == 0 && nr != 1)
-        code = np_usage("show", "expected one CONFIG or RUN, not %d", nr);
+        code = np_usage("show", "expected one CONFIG, RUN or FILE of weights, not %d", nr);
+    if (code == 0 && np_weights_is_file(argv[1]))
+        return np_show_weights(argv[1], json);
     char *own = code == 0 && stat(argv[1], &stat_) == 0 && S_ISDIR(stat_.st_mode)
                     ? np_inference_config(argv[1])
                     : NULL;

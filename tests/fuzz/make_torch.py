@@ -78,6 +78,7 @@ save("lightning", {"state_dict": with_prefix("model._orig_mod."), "callbacks": {
 save("nested", {"params": {"lr": 0.1}, "network": {"state_dict": state}})
 save("odd_name", {"weights_of_mine": state, "small": {"fc.bias": torch.zeros(2)}})
 save("contrast", {"state_dict": with_prefix("encoder_q.")})
+save("only_fc", {"model": {k: v for k, v in state.items() if k.startswith("fc.")}})
 
 # Refused.
 save("empty", {})

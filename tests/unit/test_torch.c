@@ -142,6 +142,16 @@ Test(torch, what_is_no_state_dict_is_refused_with_the_reason)
     }
 }
 
+Test(torch, a_file_of_weights_is_known_from_its_content)
+{
+    cr_assert(np_weights_is_file(CORPUS "new") && np_weights_is_file(CORPUS "old_protocol4"));
+    cr_assert(np_weights_is_file(CORPUS "reference#model_ema"));
+    cr_assert(np_weights_is_file("tests/fuzz/corpus/safetensors/two"));
+    cr_assert_not(np_weights_is_file("configs/cnn.yaml"));
+    cr_assert_not(np_weights_is_file("configs/none.yaml"));
+    cr_assert_not(np_weights_is_file("configs"));
+}
+
 /* --- damage -------------------------------------------------------------------------------- */
 
 static size_t read_whole(const char *name, uint8_t *bytes, size_t room)
@@ -219,6 +229,72 @@ Test(torch, other_zip_files_are_refused)
             "is compressed, which torch.save() never does"));
     cr_assert_not_null(strstr(CHANGED("views", "PK\1\2\0\0\0\0\10\10", "PK\1\2\0\0\0\0\11\10"),
         "is encrypted, which torch.save() never does"));
+}
+
+static uint32_t get_u32(const uint8_t *at)
+{
+    uint32_t value;
+
+    memcpy(&value, at, 4);
+    return value;
+}
+
+/* The list of entries is found by zip64's numbers alone. */
+Test(torch, a_zip64_end_is_read)
+{
+    static uint8_t bytes[8192];
+    const size_t all = read_whole("views", bytes, sizeof(bytes)), end = all - 22;
+    const uint64_t place[4] = {
+        bytes[end + 10], bytes[end + 10], get_u32(bytes + end + 12), get_u32(bytes + end + 16)};
+    uint8_t old_end[22], *at = bytes + end;
+
+    memcpy(old_end, at, sizeof(old_end));
+    memset(old_end + 8, 0xff, 12);
+    memset(at, 0, 76);
+    memcpy(at, "PK\6\6", 4);
+    memcpy(at + 24, place, sizeof(place)); /* entries here, entries, bytes, offset */
+    memcpy(at + 56, "PK\6\7", 4);
+    memcpy(at + 64, &(uint64_t){end}, 8);
+    memcpy(at + 76, old_end, sizeof(old_end));
+    struct loaded loaded = load_bytes(bytes, end + 76 + sizeof(old_end));
+    cr_assert(is_made(&loaded), "%s", loaded.text);
+    at[24 + 24] ^= 1; /* another offset */
+    cr_assert_not_null(
+        strstr(load_bytes(bytes, end + 76 + sizeof(old_end)).text, "damaged or truncated"));
+    at[64] ^= 1; /* another place of the end */
+    cr_assert_not_null(strstr(load_bytes(bytes, end + 76 + sizeof(old_end)).text,
+        "the end of the zip file is not where it should be"));
+}
+
+/* The row of a name in the list of entries; it stands 46 bytes before the name. */
+static uint8_t *row_of(uint8_t *bytes, size_t all, const char *name)
+{
+    uint8_t *last = NULL;
+
+    for (uint8_t *at = bytes; (at = memmem(at, all - (size_t)(at - bytes), name, strlen(name)));)
+        last = at++;
+    cr_assert(last != NULL);
+    return last - 46;
+}
+
+Test(torch, entries_that_overlap_or_lie_elsewhere_are_refused)
+{
+    static uint8_t bytes[8192];
+    const size_t all = read_whole("new", bytes, sizeof(bytes));
+    uint8_t *one = row_of(bytes, all, "new/data/1"), *zero = row_of(bytes, all, "new/data/0");
+    uint8_t kept[4];
+
+    memcpy(kept, one + 42, 4);
+    memcpy(one + 42, zero + 42, 4);
+    cr_assert_not_null(strstr(load_bytes(bytes, all).text, "two entries of the zip file overlap"));
+    memcpy(one + 42, kept, 4);
+    one[42] ^= 1;
+    cr_assert_not_null(strstr(load_bytes(bytes, all).text, "is not where its list says"));
+    memset(one + 42, 0xfe, 4);
+    cr_assert_not_null(strstr(load_bytes(bytes, all).text, "lies outside of it"));
+    memcpy(one + 42, kept, 4);
+    one[22] = one[26] = 1; /* its sizes */
+    cr_assert_not_null(strstr(load_bytes(bytes, all).text, "lies outside of it"));
 }
 
 /* --- the pickle ---------------------------------------------------------------------------- */

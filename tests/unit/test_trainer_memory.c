@@ -124,6 +124,36 @@ static int load_weights(void *context, struct np_err *err)
     return code;
 }
 
+static int load_torch(const char *name, struct np_err *err)
+{
+    static struct np_tensor tensors[] = {
+        {.name = "fc.weight", .role = NP_ROLE_PARAM, .dims = {2, 3}, .nr_dims = 2}};
+    static const struct np_graph graph = {.tensors = tensors, .nr_tensors = 1, .nr_params = 6};
+    struct np_weights_table *table = NULL;
+    float params[6];
+    const int code = np_weights_load(name, &graph, params, NULL, &table, err);
+
+    np_weights_table_free(table);
+    return code;
+}
+
+static int load_torch_zip(void *context, struct np_err *err)
+{
+    return load_torch("tests/fuzz/corpus/torch/reference", err);
+}
+
+static int load_torch_old(void *context, struct np_err *err)
+{
+    return load_torch("tests/fuzz/corpus/torch/strided_old", err);
+}
+
+/* The list of the zip file, the pickle and its values, storages, tensors; a strided tensor. */
+Test(trainer_memory, weights_of_torch)
+{
+    cr_assert_geq(each_fails(load_torch_zip, NULL), 12);
+    cr_assert_geq(each_fails(load_torch_old, NULL), 12);
+}
+
 /* A checkpoint that is whole is not called damaged where memory was short. */
 Test(trainer_memory, a_checkpoint_and_weights_of_other_programs)
 {

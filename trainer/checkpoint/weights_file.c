@@ -90,9 +90,10 @@ static int read_old(struct np_st_file *file, const char *key, struct np_err *err
     return read_torch(file, key, np_torch_read_old, err);
 }
 
+/* A header has less than 2^40 bytes, and no text has such zeros. */
 static bool is_safetensors(const uint8_t *start, size_t bytes)
 {
-    return bytes >= 9 && start[8] == '{';
+    return bytes >= 9 && memcmp(start + 5, "\0\0\0{", 4) == 0;
 }
 
 static int read_safetensors(struct np_st_file *file, const char *key, struct np_err *err)
@@ -114,18 +115,33 @@ static const struct format {
     {is_safetensors, read_safetensors},
 };
 
-static int read_format(struct np_st_file *file, const char *key, struct np_err *err)
+/* Reads the first bytes, *ret_n of them. *ret_format NULL: of no format. */
+static int find_format(const struct np_st_file *file, uint8_t start[START_BYTES], size_t *ret_n,
+    const struct format **ret_format, struct np_err *err)
 {
     const size_t n = file->nr_bytes < START_BYTES ? (size_t)file->nr_bytes : START_BYTES;
+    const int code = np_st_read_at(file, 0, start, n, err);
+
+    *ret_n = n;
+    *ret_format = NULL;
+    for (size_t i = 0; code == 0 && !*ret_format && i < sizeof(formats) / sizeof(formats[0]); i++)
+        if (formats[i].is(start, n))
+            *ret_format = &formats[i];
+    return code;
+}
+
+static int read_format(struct np_st_file *file, const char *key, struct np_err *err)
+{
+    const struct format *format;
     uint8_t start[START_BYTES];
     char kind[400];
-    int code = np_st_read_at(file, 0, start, n, err);
+    size_t n;
+    const int code = find_format(file, start, &n, &format, err);
 
     if (code < 0)
         return code;
-    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++)
-        if (formats[i].is(start, n))
-            return formats[i].read(file, key, err);
+    if (format)
+        return format->read(file, key, err);
     if (np_weights_kind(file->name, start, n, kind, sizeof(kind)))
         return np_err_set(
             err, -EBADMSG, "%s: neither a safetensors nor a PyTorch file but %s", file->name, kind);
@@ -152,6 +168,21 @@ static void cut(const char *path, char **ret_file, char **ret_key, char **ret_pr
     const size_t length = *ret_prefix ? (size_t)(tail - key) : strlen(key);
     const size_t used = length - (*ret_prefix && length > 0); /* without the slash */
     *ret_key = used > 0 ? np_format("%.*s", (int)used, key) : NULL;
+}
+
+bool np_weights_is_file(const char *path)
+{
+    char *name = np_format("%.*s", (int)np_weights_path(path), path);
+    const struct format *format = NULL;
+    struct np_st_file *file = NULL;
+    uint8_t start[START_BYTES];
+    size_t n;
+
+    if (np_st_open_raw(name, &file, NULL) == 0)
+        find_format(file, start, &n, &format, NULL);
+    np_st_close(file);
+    np_free(name);
+    return format != NULL;
 }
 
 int np_weights_open(const char *path, struct np_st_file **ret_file, struct np_err *err)

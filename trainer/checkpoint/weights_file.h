@@ -11,6 +11,9 @@
  * np_st_close(). */
 int np_weights_open(const char *path, struct np_st_file **ret_file, struct np_err *err);
 
+/* Does FILE, or FILE#KEY, begin as one of these formats does? */
+bool np_weights_is_file(const char *path);
+
 /* The length of FILE in FILE#KEY: all of path if there is no '#', or a file of the whole name. */
 size_t np_weights_path(const char *path);
 
