@@ -9,6 +9,7 @@ static const char *const type_texts[] = {
     [NP_OPT_STRING] = "text",
     [NP_OPT_WORD] = "word",
     [NP_OPT_FLOATS] = "list of numbers",
+    [NP_OPT_PAIR] = "whole number or [height, width]",
     [NP_OPT_NODE] = "",
 };
 

@@ -16,7 +16,7 @@
 
 static const char *const type_names[] = {"true or false", "a whole number",
     "a number of bytes (64M, 2G)", "a number", "a share (10% or 0.1)", "text", "a word",
-    "a list of numbers", "a value"};
+    "a list of numbers", "a whole number or [height, width]", "a value"};
 
 /* --- words -------------------------------------------------------------------------------- */
 
@@ -234,6 +234,30 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
     floats->nr_values = values ? node->nr_items : 0;
 }
 
+/* One number for both, or a list of two. */
+static void parse_pair(const struct np_option *option, const struct np_node *node, void *object,
+    struct np_report *report)
+{
+    int64_t *pair = field(option, object);
+    struct np_option one = *option;
+
+    one.type = NP_OPT_INT;
+    one.offset = 0;
+    if (node->kind == NP_NODE_SCALAR) {
+        parse_number(&one, node, &pair[0], report);
+        pair[1] = pair[0];
+        return;
+    }
+    one.words = NULL;
+    if (node->kind != NP_NODE_LIST || node->nr_items != 2 ||
+        node->items[0]->kind != NP_NODE_SCALAR || node->items[1]->kind != NP_NODE_SCALAR) {
+        mistake(report, node, option, type_names[NP_OPT_PAIR]);
+        return;
+    }
+    for (int i = 0; i < 2; i++)
+        parse_number(&one, node->items[i], &pair[i], report);
+}
+
 static void parse_value(const struct np_option *option, const struct np_node *node, void *object,
     struct np_report *report)
 {
@@ -243,6 +267,10 @@ static void parse_value(const struct np_option *option, const struct np_node *no
     }
     if (option->type == NP_OPT_FLOATS) {
         parse_floats(option, node, object, report);
+        return;
+    }
+    if (option->type == NP_OPT_PAIR) {
+        parse_pair(option, node, object, report);
         return;
     }
     if (node->kind != NP_NODE_SCALAR) {
@@ -362,6 +390,18 @@ void np_options_fini(const struct np_option *table, void *object)
     }
 }
 
+/* A number, or the word for it. */
+static struct np_node *value_of_int(const struct np_option *option, int64_t value)
+{
+    char text[MAX_WORD];
+
+    if (option->words && value < 0)
+        word_at(option->words, (int)(-1 - value), text);
+    else
+        snprintf(text, sizeof(text), "%lld", (long long)value);
+    return np_node_scalar(text, 0, 0);
+}
+
 static struct np_node *value_node(const struct np_option *option, const void *object)
 {
     const void *at = (const char *)object + option->offset;
@@ -387,13 +427,19 @@ static struct np_node *value_node(const struct np_option *option, const void *ob
         }
         return list;
     }
+    case NP_OPT_PAIR: {
+        const int64_t *pair = at;
+        struct np_node *list;
+
+        if (pair[0] == pair[1])
+            return value_of_int(option, pair[0]);
+        list = np_node_new(NP_NODE_LIST, 0, 0);
+        for (int i = 0; i < 2; i++)
+            np_node_add(list, NULL, value_of_int(option, pair[i]));
+        return list;
+    }
     case NP_OPT_INT:
-    case NP_OPT_BYTES:
-        if (option->words && *(const int64_t *)at < 0)
-            word_at(option->words, (int)(-1 - *(const int64_t *)at), text);
-        else
-            snprintf(text, sizeof(text), "%lld", (long long)*(const int64_t *)at);
-        break;
+    case NP_OPT_BYTES: return value_of_int(option, *(const int64_t *)at);
     case NP_OPT_FLOAT:
     case NP_OPT_SHARE:
         if (option->words && *(const double *)at < 0)

@@ -19,7 +19,7 @@ void kernel_case_init(struct kernel_case *the_case, enum np_op op, int batch)
     the_case->graph->logits = the_case->graph->loss = the_case->graph->correct =
         the_case->graph->top5 = -1;
     np_graph_node(the_case->graph, op, "node", 0);
-    the_case->graph->nodes[0].attrs.window = (struct np_window){1, 1, 1, 0, 1, 1};
+    the_case->graph->nodes[0].attrs.window = (struct np_window)NP_SQUARE(1, 1, 0, 1, 1);
 }
 
 struct np_op_node *kernel_case_node(struct kernel_case *the_case)
@@ -236,7 +236,7 @@ void kernel_case_say(const struct kernel_case *the_case, double error)
 
     fprintf(stderr, "%s, %s: off by %g; window %d, stride %d, pad %d, relu %d; operands",
         np_op_names[node->op], the_case->kernel ? the_case->kernel : "no kernel", error,
-        w->kernel_h, w->stride, w->pad, node->attrs.relu);
+        w->kernel_h, w->stride_h, w->pad_h, node->attrs.relu);
     for (int i = 0; i < node->nr_ins + node->nr_outs; i++) {
         int at = i < node->nr_ins ? node->ins[i] : node->outs[i - node->nr_ins];
         const struct np_tensor *tensor = at < 0 ? NULL : &the_case->graph->tensors[at];

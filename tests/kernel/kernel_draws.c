@@ -37,15 +37,26 @@ struct kernel_shape kernel_draws_shape(struct kernel_draws *draws)
     return shape;
 }
 
+int kernel_pool_out(int in, int kernel, int stride, int pad, bool up)
+{
+    int out = (in + 2 * pad - kernel + (up ? stride - 1 : 0)) / stride + 1;
+
+    return out - (up && (out - 1) * stride >= in + pad);
+}
+
 struct np_window kernel_draws_pool(struct kernel_draws *draws, struct kernel_shape shape)
 {
-    int least = shape.h < shape.w ? shape.h : shape.w, kernel, pad;
+    const int sides[2] = {shape.h, shape.w};
+    int kernel[2], pad[2], stride[2];
 
-    do {
-        kernel = kernel_draws_int(draws, 1, 7);
-        pad = kernel_draws_int(draws, 0, kernel / 2);
-    } while (kernel > least + 2 * pad);
-    return (struct np_window){kernel, kernel, kernel_draws_int(draws, 1, 4), pad, 1, 1};
+    for (int i = 0; i < 2; i++) {
+        do {
+            kernel[i] = kernel_draws_int(draws, 1, 7);
+            pad[i] = kernel_draws_int(draws, 0, kernel[i] / 2);
+        } while (kernel[i] > sides[i] + 2 * pad[i]);
+        stride[i] = kernel_draws_int(draws, 1, 4);
+    }
+    return (struct np_window){kernel[0], kernel[1], stride[0], stride[1], pad[0], pad[1], 1, 1, 1};
 }
 
 void kernel_draws_note(struct kernel_draws *draws, bool right)

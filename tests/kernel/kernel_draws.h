@@ -26,6 +26,8 @@ void kernel_draws_init(struct kernel_draws *draws, int which);
 int kernel_draws_int(struct kernel_draws *draws, int least, int most);
 /* One pixel or up to 24x24, 1 to 600 channels, batch 1 to 5; up to 8000 elements. */
 struct kernel_shape kernel_draws_shape(struct kernel_draws *draws);
+/* Outputs of a pool along one side; up: with ceil_mode. */
+int kernel_pool_out(int in, int kernel, int stride, int pad, bool up);
 /* A pool's window of up to 7x7 that fits the picture with its padding. */
 struct np_window kernel_draws_pool(struct kernel_draws *draws, struct kernel_shape shape);
 void kernel_draws_note(struct kernel_draws *draws, bool right);

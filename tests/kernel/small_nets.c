@@ -65,7 +65,7 @@ static int conv(struct maker *m, int x, int c, int kernel, int stride, bool bias
             m, "bias", NP_ROLE_PARAM, NP_INIT_FAN_IN_UNIFORM, 1, (int[]){c}, in * kernel * kernel);
     y = activation(m, h, w, c);
     node_of(m, NP_OP_CONV, ins, 2 + bias)->attrs.window =
-        (struct np_window){kernel, kernel, stride, pad, 1, 1};
+        (struct np_window)NP_SQUARE(kernel, stride, pad, 1, 1);
     out(m, y);
     return y;
 }
@@ -195,7 +195,7 @@ struct np_graph *net_plain(int batch, int side, int classes, enum np_dtype dtype
     argmax =
         np_graph_tensor(m.graph, "argmax", NP_ROLE_SAVED, NP_U8, 4, (int[]){batch, half, half, 12});
     m.layer++;
-    node_of(&m, NP_OP_MAXPOOL, &y, 1)->attrs.window = (struct np_window){2, 2, 2, 0, 1, 1};
+    node_of(&m, NP_OP_MAXPOOL, &y, 1)->attrs.window = (struct np_window)NP_SQUARE(2, 2, 0, 1, 1);
     out(&m, pooled);
     out(&m, argmax);
     y = relu(&m, conv(&m, pooled, 20, 3, 1, true));

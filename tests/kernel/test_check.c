@@ -34,7 +34,7 @@ static void make_conv(
 
     kernel_case_init(the_case, op, 6);
     kernel_case_node(the_case)->attrs.window =
-        (struct np_window){s->kernel, s->kernel, s->stride, s->pad, s->dilation, s->groups};
+        (struct np_window)NP_SQUARE(s->kernel, s->stride, s->pad, s->dilation, s->groups);
     kernel_case_node(the_case)->attrs.relu = forward;
     if (forward || wgrad)
         kernel_case_activation(the_case, dtype, s->h, s->w, s->in, false);

@@ -200,6 +200,16 @@ Test(gradients, of_pooling)
     cr_assert(smooth("  - global_avgpool\n", ""));
 }
 
+Test(gradients, of_windows_with_unequal_sides)
+{
+    cr_assert(smooth("  - conv: {out: 5, kernel: [1, 5], stride: [2, 1], pad: [0, 2]}\n", ""));
+    cr_assert(
+        smooth("  - conv: {out: 4, kernel: 3, dilation: [2, 1], pad: same, groups: 2}\n", ""));
+    cr_assert(kinked("  - maxpool: {kernel: [3, 2], stride: 2, ceil_mode: true}\n", ""));
+    cr_assert(smooth(
+        "  - avgpool: {kernel: [2, 3], stride: [2, 2], pad: [1, 1], ceil_mode: true}\n", ""));
+}
+
 Test(gradients, of_dropout_with_the_same_draws)
 {
     cr_assert(smooth("  - dropout: {rate: 0.3}\n", ""));

@@ -67,7 +67,7 @@ static void make_conv(
 
     kernel_case_init(the_case, op, NP_TIMES(c->batch, 2));
     kernel_case_node(the_case)->attrs.window =
-        (struct np_window){c->kernel, c->kernel, c->stride, c->pad, c->dilation, c->groups};
+        (struct np_window)NP_SQUARE(c->kernel, c->stride, c->pad, c->dilation, c->groups);
     kernel_case_node(the_case)->attrs.relu = c->relu && forward;
     if (forward || wgrad)
         kernel_case_activation(the_case, dtype, c->h, c->w, c->in, false);

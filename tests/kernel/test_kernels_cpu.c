@@ -356,8 +356,8 @@ static uint8_t in_picture(
 {
     for (int i = byte;; i++) {
         int k = i % (w->kernel_h * w->kernel_w);
-        int y = oy * w->stride - w->pad + k / w->kernel_w;
-        int x = ox * w->stride - w->pad + k % w->kernel_w;
+        int y = oy * w->stride_h - w->pad_h + k / w->kernel_w;
+        int x = ox * w->stride_w - w->pad_w + k % w->kernel_w;
 
         if (y >= 0 && y < shape.h && x >= 0 && x < shape.w)
             return (uint8_t)k;
@@ -378,8 +378,8 @@ static void draw_argmax(struct kernel_case *the_case, struct kernel_shape shape,
 static bool maxpool_is_right(
     struct np_window w, enum np_dtype dtype, struct kernel_shape shape, bool back, bool saves)
 {
-    int oh = (shape.h + 2 * w.pad - w.kernel_h) / w.stride + 1;
-    int ow = (shape.w + 2 * w.pad - w.kernel_w) / w.stride + 1;
+    int oh = kernel_pool_out(shape.h, w.kernel_h, w.stride_h, w.pad_h, shape.c % 2);
+    int ow = kernel_pool_out(shape.w, w.kernel_w, w.stride_w, w.pad_w, shape.c % 2);
     struct kernel_case the_case;
 
     kernel_case_init(&the_case, back ? NP_OP_MAXPOOL_DGRAD : NP_OP_MAXPOOL, shape.batch);
@@ -406,7 +406,7 @@ Test(kernels_cpu, maxpool_and_its_gradient_are_the_reference)
     for (size_t i = 0; i < sizeof(pool_cases) / sizeof(*pool_cases); i++)
         for (int half = 0; half < 2; half++) {
             const struct pool_case *p = &pool_cases[i];
-            const struct np_window w = {p->kernel, p->kernel, p->stride, p->pad, 1, 1};
+            const struct np_window w = NP_SQUARE(p->kernel, p->stride, p->pad, 1, 1);
             const struct kernel_shape shape = {5, p->h, p->w, p->c, 2, 2};
             enum np_dtype dtype = half ? NP_BF16 : NP_F32;
 

@@ -8,6 +8,7 @@
 
 #include "loader/base/mem.h"
 #include "tests/kernel/kernel_case.h"
+#include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
 #include "trainer/cuda/program_cuda.h"
 
@@ -314,18 +315,14 @@ Test(kernels_cuda, batchnorm_gradient_is_the_reference)
 }
 
 /* Windows: kernel, stride, pad; on 9x9 and 7x5 pictures. */
-static const struct np_window windows[] = {{2, 2, 2, 0, 1, 1}, {3, 3, 2, 1, 1, 1},
-    {3, 3, 1, 1, 1, 1}, {1, 1, 1, 0, 1, 1}, {3, 2, 3, 0, 1, 1}};
-
-static int outputs(int in, int kernel, const struct np_window *w)
-{
-    return (in + 2 * w->pad - kernel) / w->stride + 1;
-}
+static const struct np_window windows[] = {NP_SQUARE(2, 2, 0, 1, 1), NP_SQUARE(3, 2, 1, 1, 1),
+    NP_SQUARE(3, 1, 1, 1, 1), NP_SQUARE(1, 1, 0, 1, 1), {3, 2, 3, 1, 1, 0, 1, 1, 1}};
 
 static bool pool_is_right(
     enum np_op op, enum np_dtype dtype, const struct np_window *w, int h, int wd, int c)
 {
-    int oh = outputs(h, w->kernel_h, w), ow = outputs(wd, w->kernel_w, w);
+    int oh = kernel_pool_out(h, w->kernel_h, w->stride_h, w->pad_h, c % 2);
+    int ow = kernel_pool_out(wd, w->kernel_w, w->stride_w, w->pad_w, c % 2);
     bool back = op == NP_OP_MAXPOOL_DGRAD || op == NP_OP_AVGPOOL_DGRAD;
     struct kernel_case the_case;
 
@@ -343,7 +340,7 @@ static bool pool_is_right(
         kernel_case_activation(&the_case, NP_U8, oh, ow, c, false);
         for (int i = 0; i < 3 * oh * ow * c;
              i++) { /* positions inside the window, and the picture */
-            int at = w->pad ? w->pad * w->kernel_w + w->pad : i % (w->kernel_h * w->kernel_w);
+            int at = i % (w->kernel_h * w->kernel_w);
 
             ((uint8_t *)the_case.reference[1])[i] = ((uint8_t *)the_case.tested[1])[i] =
                 (uint8_t)at;

@@ -84,7 +84,7 @@ static void make_conv(
 
     kernel_case_init(the_case, op, 5);
     kernel_case_node(the_case)->attrs.window =
-        (struct np_window){c->kernel, c->kernel, c->stride, c->pad, 1, c->groups};
+        (struct np_window)NP_SQUARE(c->kernel, c->stride, c->pad, 1, c->groups);
     kernel_case_node(the_case)->attrs.relu = forward;
     if (op != NP_OP_CONV_DGRAD)
         kernel_case_activation(the_case, dtype, c->side, c->side, c->in, false);
@@ -183,7 +183,7 @@ static void make_simple(
     int side = op == NP_OP_GLOBAL_AVGPOOL ? 1 : pools ? 3 : 6;
 
     kernel_case_init(the_case, op, 4);
-    kernel_case_node(the_case)->attrs.window = (struct np_window){3, 3, 2, 1, 1, 1};
+    kernel_case_node(the_case)->attrs.window = (struct np_window)NP_SQUARE(3, 2, 1, 1, 1);
     kernel_case_node(the_case)->attrs.relu = op == NP_OP_ADD;
     for (int i = 0; i < (op == NP_OP_ADD ? 2 : 1); i++)
         kernel_case_activation(the_case, dtype, 6, 6, channels, false);

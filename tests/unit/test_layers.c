@@ -8,6 +8,8 @@
 #include "tests/test.h"
 #include "trainer/graph/layers.h"
 
+#define TAIL "  - global_avgpool\n  - linear: {out: classes}\n"
+
 static const struct made small = {4, 32, 32, 3, 10, NP_F32};
 
 /* The tensor that layer `name` gives, found by its node; the shape is checked. */
@@ -97,6 +99,28 @@ Test(layers, names_are_found_in_the_list_then_around_it)
     np_graph_free(graph);
 }
 
+Test(layers, windows_have_a_size_for_each_side_and_round_up_or_down)
+{
+    struct np_graph *graph = made_good_graph(
+        "model:\n"
+        "  - conv: {name: a, out: 8, kernel: [1, 7], pad: same}\n"                   /* 32, 32 */
+        "  - conv: {name: b, out: 8, kernel: [7, 1], stride: [2, 1], pad: [3, 0]}\n" /* 16, 32 */
+        "  - conv: {name: c, out: 8, kernel: 3, dilation: [1, 2], pad: same}\n"      /* 16, 32 */
+        "  - maxpool: {name: d, kernel: [3, 2], stride: [2, 3], ceil_mode: true}\n"  /* 8, 11 */
+        "  - maxpool: {name: e, kernel: 3, stride: 2, pad: 1, ceil_mode: true}\n"    /* 5, 6 */
+        "  - avgpool: {name: f, kernel: 2, stride: 3, pad: 1, ceil_mode: true}\n" /* 2, 3 */ TAIL,
+        small);
+
+    cr_assert_not_null(graph);
+    cr_assert(gives(graph, "a", 32, 32, 8));
+    cr_assert(gives(graph, "b", 16, 32, 8));
+    cr_assert(gives(graph, "c", 16, 32, 8));
+    cr_assert(gives(graph, "d", 8, 11, 8));
+    cr_assert(gives(graph, "e", 5, 6, 8));
+    cr_assert(gives(graph, "f", 2, 3, 8));
+    np_graph_free(graph);
+}
+
 Test(layers, a_false_condition_passes_the_input_on)
 {
     const char *text =
@@ -141,8 +165,6 @@ static char *mistakes_of(const char *text, struct made made)
     return all;
 }
 
-#define TAIL "  - global_avgpool\n  - linear: {out: classes}\n"
-
 static const struct {
     const char *model, *wanted;
 } wrong[] = {
@@ -151,6 +173,16 @@ static const struct {
         "4:5: conv 'far': input 2x2 is smaller than kernel 11x11\n"},
     {"model:\n  - conv: {out: 4, kernel: 9, pad: 1, stride: 4, dilation: 5}\n" TAIL,
         "2:5: conv '0': input 32x32 with pad 1 is smaller than kernel 9x9 with dilation 5\n"},
+    {"model:\n  - conv: {out: 4, kernel: [3, 2], pad: same}\n" TAIL,
+        "2:5: conv '0': pad: same needs an odd kernel, not 2\n"},
+    {"model:\n  - conv: {out: 4, kernel: [3, 40], pad: [0, 1], dilation: [1, 2]}\n" TAIL,
+        "2:5: conv '0': input 32x32 with pad 0x1 is smaller than kernel 3x40 with dilation 1x2\n"},
+    {"model:\n  - maxpool: {kernel: [3, 2], pad: [1, 2]}\n" TAIL,
+        "2:5: maxpool '0': pad 2 is more than half of kernel 2\n"},
+    {"model:\n  - maxpool: {kernel: [3, 2, 1]}\n" TAIL,
+        "2:23: kernel: expected a whole number or [height, width], not a list\n"},
+    {"model:\n  - avgpool: {kernel: [3, two]}\n" TAIL,
+        "2:27: kernel: expected a whole number, not 'two'\n"},
     {"model:\n  - covn: {out: 4, kernel: 3}\n" TAIL,
         "2:5: no layer 'covn'; did you mean 'conv'?\n"},
     {"model:\n  - transformer\n" TAIL,

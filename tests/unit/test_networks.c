@@ -62,5 +62,6 @@ static bool is_torchvisions(const char *name)
 Test(networks, have_torchvisions_names_and_shapes)
 {
     cr_expect(is_torchvisions("mobilenet_v2"));
+    cr_expect(is_torchvisions("squeezenet"));
     cr_expect(is_torchvisions("vgg16"));
 }

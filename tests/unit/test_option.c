@@ -16,7 +16,7 @@
 
 struct things {
     bool nesterov;
-    int64_t threads, cap;
+    int64_t threads, cap, sides[2];
     double momentum, share;
     char *path;
     int io;
@@ -35,6 +35,7 @@ static const struct np_option table[] = {
     {"path", NP_OPT_STRING, AT(path), "data", 0, 0, NULL, "t"},
     {"io", NP_OPT_WORD, AT(io), "auto", 0, 0, "auto|uring|pread", "w"},
     {"mean", NP_OPT_FLOATS, AT(mean), "[0.5, 0.25]", 0, 1, NULL, "l"},
+    {"sides", NP_OPT_PAIR, AT(sides), "kernel", 1, 9, "kernel", "p"},
     {"more", NP_OPT_NODE, AT(more), NULL, 0, 0, NULL, "n"},
     {NULL, 0, 0, NULL, 0, 0, NULL, NULL},
 };
@@ -87,6 +88,7 @@ Test(option, defaults_fill_what_is_not_given)
     cr_assert_eq(things.io, 0);
     cr_assert_eq(things.mean.nr_values, 2);
     cr_assert_eq(things.mean.values[1], 0.25);
+    cr_assert(things.sides[0] == -1 && things.sides[1] == -1);
     cr_assert_null(things.more);
     np_options_fini(table, &things);
     cr_assert(!things.path && !things.mean.values && !things.mean.nr_values);
@@ -162,7 +164,7 @@ Test(option, mistakes_give_place_expected_and_actual_value)
         {"momentun", "1", "3:1: momentun: unknown key in optimizer; did you mean 'momentum'?"},
         {"weights", "1",
             "3:1: weights: unknown key in optimizer; it takes: nesterov, threads, cap, "
-            "momentum, share, path, io, mean, more"},
+            "momentum, share, path, io, mean, sides, more"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -263,7 +265,8 @@ Test(option, the_normal_form_reads_back_the_same)
             .momentum = np_draw_uniform(&draws) * pow(10, -(i % 30)),
             .share = np_draw_uniform(&draws),
             .path = np_strdup(i % 7 ? "a b" : ""),
-            .io = i % 3};
+            .io = i % 3,
+            .sides = {1 + i % 9, 1 + i % 4}};
         struct things again = {0};
         struct np_report report;
         struct np_node *node;
@@ -279,6 +282,7 @@ Test(option, the_normal_form_reads_back_the_same)
                   things.cap == again.cap && things.momentum == again.momentum &&
                   things.share == again.share && things.io == again.io &&
                   strcmp(things.path, again.path) == 0);
+        cr_assert(things.sides[0] == again.sides[0] && things.sides[1] == again.sides[1]);
         cr_assert_eq(again.mean.nr_values, 2);
         cr_assert_arr_eq(things.mean.values, again.mean.values, 2 * sizeof(double));
         np_node_free(node);
@@ -297,12 +301,13 @@ Test(option, the_normal_form_is_short_and_in_table_order)
     np_report_init(&report, NULL);
     cr_assert_eq(np_options_parse(table, NULL, "x", NULL, &things, &report), 0);
     node = np_options_node(table, &things);
-    cr_assert_eq(node->nr_items, 8); /* `more` is absent */
+    cr_assert_eq(node->nr_items, 9); /* `more` is absent */
     for (int i = 0; i < 7; i++) {
         cr_assert_str_eq(node->items[i]->key, table[i].key);
         cr_assert_str_eq(node->items[i]->text, want[i]);
     }
     cr_assert_str_eq(node->items[7]->items[0]->text, "0.5");
+    cr_assert_str_eq(node->items[8]->text, "kernel");
     np_node_free(node);
     np_options_fini(table, &things);
 }

@@ -84,7 +84,7 @@ static void set_shapes(
     check->op = node->op;
     check->half = graph->tensors[t[0]].dtype == NP_BF16;
     check->has_bias = t[3] >= 0;
-    check->w = linear ? (struct np_window){1, 1, 1, 0, 1, 1} : node->attrs.window;
+    check->w = linear ? (struct np_window)NP_SQUARE(1, 1, 0, 1, 1) : node->attrs.window;
     check->h = linear ? 1 : x[1];
     check->w_in = linear ? 1 : x[2];
     check->c = linear ? weights[1] : x[3];
@@ -212,8 +212,8 @@ static void each_place(struct check *check, const float *added,
         for (int oy = 0; oy < check->out_h; oy++)
             for (int ox = 0; ox < check->out_w; ox++)
                 for (int tap = 0; tap < check->taps; tap++) {
-                    int y = oy * w->stride - w->pad + tap / w->kernel_w * w->dilation;
-                    int x = ox * w->stride - w->pad + tap % w->kernel_w * w->dilation;
+                    int y = oy * w->stride_h - w->pad_h + tap / w->kernel_w * w->dilation_h;
+                    int x = ox * w->stride_w - w->pad_w + tap % w->kernel_w * w->dilation_w;
                     struct place place = {.tap = tap};
 
                     if (y < 0 || y >= check->h || x < 0 || x >= check->w_in)

@@ -39,6 +39,7 @@ static void write_key(char key[MAX_KEY], const struct np_kernel *kernel,
     const struct np_graph *graph, const struct np_op_node *node)
 {
     const struct np_window *w = &node->attrs.window;
+    char stride[24], pad[24], dilation[24];
     size_t at = 0;
     int n = snprintf(key, MAX_KEY, "%s:", kernel->name);
 
@@ -55,8 +56,9 @@ static void write_key(char key[MAX_KEY], const struct np_kernel *kernel,
         }
     }
     at += (size_t)n;
-    snprintf(key + at, MAX_KEY - at, ", stride %d, pad %d, dilation %d, groups %d", w->stride,
-        w->pad, w->dilation, w->groups);
+    snprintf(key + at, MAX_KEY - at, ", stride %s, pad %s, dilation %s, groups %d",
+        np_axes_text(stride, w->stride_h, w->stride_w), np_axes_text(pad, w->pad_h, w->pad_w),
+        np_axes_text(dilation, w->dilation_h, w->dilation_w), w->groups);
 }
 
 static struct entry *find(const struct np_checked *checked, const char *key)

@@ -9,7 +9,7 @@
 struct windows {
     int h, w, c;      /* of the larger side */
     int out_h, out_w; /* of the smaller side */
-    int kernel_h, kernel_w, stride, pad;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 
 static struct windows windows_of(const struct np_cpu *cpu, bool back)
@@ -17,23 +17,28 @@ static struct windows windows_of(const struct np_cpu *cpu, bool back)
     const struct np_window *w = &cpu->attrs.window;
 
     return (struct windows){back ? cpu->out_h : cpu->h, back ? cpu->out_w : cpu->w, cpu->c,
-        back ? cpu->h : cpu->out_h, back ? cpu->w : cpu->out_w, w->kernel_h, w->kernel_w, w->stride,
-        w->pad};
+        back ? cpu->h : cpu->out_h, back ? cpu->w : cpu->out_w, w->kernel_h, w->kernel_w,
+        w->stride_h, w->stride_w, w->pad_h, w->pad_w};
 }
 
 /* One window: its origin, and its elements y0..y1, x0..x1 inside the picture. */
 struct window {
     int top, left, y0, y1, x0, x1;
+    float area;   /* padding counts, what lies beyond it (ceil_mode) does not */
     size_t small; /* its first channel on the smaller side */
 };
 
 static inline struct window window_at(const struct windows *g, int oy, int ox)
 {
-    const int top = oy * g->stride - g->pad, left = ox * g->stride - g->pad;
+    const int top = oy * g->stride_h - g->pad_h, left = ox * g->stride_w - g->pad_w;
+
+    const int beyond_h = top + g->kernel_h - g->h, beyond_w = left + g->kernel_w - g->w;
+    const int out_h = beyond_h - g->pad_h, out_w = beyond_w - g->pad_w;
 
     return (struct window){top, left, top < 0 ? -top : 0,
-        top + g->kernel_h > g->h ? g->h - top : g->kernel_h, left < 0 ? -left : 0,
-        left + g->kernel_w > g->w ? g->w - left : g->kernel_w,
+        g->kernel_h - (beyond_h > 0 ? beyond_h : 0), left < 0 ? -left : 0,
+        g->kernel_w - (beyond_w > 0 ? beyond_w : 0),
+        (float)((g->kernel_h - (out_h > 0 ? out_h : 0)) * (g->kernel_w - (out_w > 0 ? out_w : 0))),
         ((size_t)oy * (size_t)g->out_w + (size_t)ox) * (size_t)g->c};
 }
 
@@ -128,8 +133,6 @@ NP_LOOP_HALF(max_scatter,
 /* Sums in the window's order, then one division: the reference's bits. */
 NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), (out, x, g))
 {
-    float all = (float)(g->kernel_h * g->kernel_w); /* padding counts */
-
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
             const struct window v = window_at(g, oy, ox);
@@ -140,13 +143,13 @@ NP_LOOP_HALF(mean_picture, (void *out, const void *x, const struct windows *g), 
                 np_v8 sum = np_zero();
 
                 EACH_IN_WINDOW({ sum += np_get(x, at, half); })
-                np_put(out, to + (size_t)k, half, sum / np_set(all));
+                np_put(out, to + (size_t)k, half, sum / np_set(v.area));
             }
             for (; k < g->c; k++) {
                 float sum = 0;
 
                 EACH_IN_WINDOW({ sum += np_get1(x, at, half); })
-                np_put1(out, to + (size_t)k, half, sum / all);
+                np_put1(out, to + (size_t)k, half, sum / v.area);
             }
         }
 }
@@ -172,12 +175,11 @@ static void window_run(void *state, const struct np_run *run)
 /* dx (f32, zeroed) += each window's share of dy. */
 NP_LOOP_HALF(mean_scatter, (float *dx, const void *dy, const struct windows *g), (dx, dy, g))
 {
-    float share = 1.0f / (float)(g->kernel_h * g->kernel_w);
-
     for (int oy = 0; oy < g->out_h; oy++)
         for (int ox = 0; ox < g->out_w; ox++) {
             const struct window v = window_at(g, oy, ox);
             const size_t from = v.small;
+            const float share = 1.0f / v.area;
             int k = 0;
 
             for (; k + 8 <= g->c; k += 8) {

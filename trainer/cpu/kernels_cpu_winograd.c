@@ -45,9 +45,10 @@ static bool takes(const struct winograd *wg, const struct np_window *w)
 {
     int covered = wg->tiles_y * wg->tiles_x * NP_WG_OUT * NP_WG_OUT;
 
-    return np_winograd_usable() && w->kernel_h == 3 && w->kernel_w == 3 && w->stride == 1 &&
-           w->dilation == 1 && w->groups == 1 && w->pad <= 2 && wg->in.c % 8 == 0 &&
-           wg->out.c % 8 == 0 && weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
+    return np_winograd_usable() && w->kernel_h == 3 && w->kernel_w == 3 && w->stride_h == 1 &&
+           w->stride_w == 1 && w->pad_h == w->pad_w && w->dilation_h == 1 && w->dilation_w == 1 &&
+           w->groups == 1 && w->pad_h <= 2 && wg->in.c % 8 == 0 && wg->out.c % 8 == 0 &&
+           weight_floats(wg) * sizeof(float) <= MAX_WEIGHTS &&
            2 * wg->out.h * wg->out.w >= covered; /* at most half of the tiles' pixels are outside */
 }
 
@@ -80,8 +81,8 @@ static void set_shapes(
 
     wg->in = (struct np_wg_image){NULL, wg->cpu.half, in[1], in[2], in[3]};
     wg->out = (struct np_wg_image){NULL, wg->cpu.half, out[1], out[2], out[3]};
-    wg->pad =
-        wg->cpu.op == NP_OP_CONV_DGRAD ? 2 - wg->cpu.attrs.window.pad : wg->cpu.attrs.window.pad;
+    wg->pad = wg->cpu.op == NP_OP_CONV_DGRAD ? 2 - wg->cpu.attrs.window.pad_h
+                                             : wg->cpu.attrs.window.pad_h;
     wg->tiles_y = (wg->out.h + NP_WG_OUT - 1) / NP_WG_OUT;
     wg->tiles_x = (wg->out.w + NP_WG_OUT - 1) / NP_WG_OUT;
     wg->has_bias = is_wgrad(wg) ? node->nr_outs > 1 && node->outs[1] >= 0

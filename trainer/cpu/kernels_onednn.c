@@ -91,13 +91,15 @@ static void set_window(
     struct np_conv_desc *desc, const struct np_window *w, struct shape x, struct shape y)
 {
     const int in[] = {x.h, x.w}, out[] = {y.h, y.w}, kernel[] = {w->kernel_h, w->kernel_w};
+    const int strides[] = {w->stride_h, w->stride_w}, pads[] = {w->pad_h, w->pad_w};
+    const int dilations[] = {w->dilation_h, w->dilation_w};
 
     for (int i = 0; i < 2; i++) {
-        desc->strides[i] = w->stride;
-        desc->dilates[i] = w->dilation - 1;
-        desc->pad_low[i] = w->pad;
+        desc->strides[i] = strides[i];
+        desc->dilates[i] = dilations[i] - 1;
+        desc->pad_low[i] = pads[i];
         desc->pad_high[i] =
-            (out[i] - 1) * w->stride + (kernel[i] - 1) * w->dilation + 1 - in[i] - w->pad;
+            (out[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - in[i] - pads[i];
     }
 }
 
@@ -106,7 +108,7 @@ static void set_window(
  * its end. */
 static size_t margin_of(const struct np_window *w, struct shape x)
 {
-    bool gathers = w->kernel_h == 1 && w->stride > 1; /* windows are square */
+    bool gathers = w->kernel_h == 1 && w->kernel_w == 1 && (w->stride_h > 1 || w->stride_w > 1);
 
     return gathers ? (size_t)x.h * (size_t)x.w * 16 * sizeof(float) : 0;
 }

@@ -35,8 +35,8 @@ static void each_product(const struct conv *conv, int first, int rows,
                 for (p.o = 0; p.o < conv->y.c; p.o++)
                     for (int ky = 0; ky < w->kernel_h; ky++)
                         for (int kx = 0; kx < w->kernel_w; kx++) {
-                            p.iy = p.oy * w->stride - w->pad + ky * w->dilation;
-                            p.ix = p.ox * w->stride - w->pad + kx * w->dilation;
+                            p.iy = p.oy * w->stride_h - w->pad_h + ky * w->dilation_h;
+                            p.ix = p.ox * w->stride_w - w->pad_w + kx * w->dilation_w;
                             if (p.iy < 0 || p.iy >= conv->x.h || p.ix < 0 || p.ix >= conv->x.w)
                                 continue;
                             for (int i = 0; i < conv->in_group; i++) {

@@ -1,5 +1,5 @@
-/* Reference pooling, forward and backward. Windows as in torch: floor, padding counts in the
- * average. */
+/* Reference pooling, forward and backward. Windows as in torch: padding counts in the average, what
+ * lies beyond it with ceil_mode does not. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -8,9 +8,20 @@
 static bool window_at(
     const struct np_window *w, struct np_nhwc x, int oy, int ox, int k, int *ret_y, int *ret_x)
 {
-    *ret_y = oy * w->stride - w->pad + k / w->kernel_w;
-    *ret_x = ox * w->stride - w->pad + k % w->kernel_w;
+    *ret_y = oy * w->stride_h - w->pad_h + k / w->kernel_w;
+    *ret_x = ox * w->stride_w - w->pad_w + k % w->kernel_w;
     return *ret_y >= 0 && *ret_y < x.h && *ret_x >= 0 && *ret_x < x.w;
+}
+
+/* Elements of output (oy, ox)'s window that count in an average: not those beyond the padding. */
+static float area_of(const struct np_window *w, struct np_nhwc x, int oy, int ox)
+{
+    const int bottom = x.h + w->pad_h, right = x.w + w->pad_w;
+    const int top = oy * w->stride_h - w->pad_h, left = ox * w->stride_w - w->pad_w;
+    const int h = top + w->kernel_h > bottom ? bottom - top : w->kernel_h;
+    const int v = left + w->kernel_w > right ? right - left : w->kernel_w;
+
+    return (float)(h * v);
 }
 
 void np_ref_pool(void *state, const struct np_run *run)
@@ -20,7 +31,6 @@ void np_ref_pool(void *state, const struct np_run *run)
     const struct np_window *w = &node->attrs.window;
     struct np_nhwc x = np_ref_shape(ref, node->ins[0]), y = np_ref_shape(ref, node->outs[0]);
     uint8_t *argmax = node->nr_outs > 1 ? run->operands->ptr[node->nr_ins + 1] : NULL;
-    const float area = (float)(w->kernel_h * w->kernel_w);
 
     for (int n = run->first_row; n < run->first_row + run->nr_rows; n++)
         for (int oy = 0; oy < y.h; oy++)
@@ -40,7 +50,8 @@ void np_ref_pool(void *state, const struct np_run *run)
                             best = k;
                         }
                     }
-                    np_ref_out(ref, run, 0, at, node->op == NP_OP_MAXPOOL ? max : sum / area);
+                    np_ref_out(ref, run, 0, at,
+                        node->op == NP_OP_MAXPOOL ? max : sum / area_of(w, x, oy, ox));
                     if (argmax)
                         argmax[at] = (uint8_t)best;
                 }
@@ -54,7 +65,6 @@ void np_ref_pool_dgrad(void *state, const struct np_run *run)
     const struct np_window *w = &ref->node->attrs.window;
     struct np_nhwc x = np_ref_shape(ref, ref->node->outs[0]);
     struct np_nhwc y = np_ref_shape(ref, ref->node->ins[0]);
-    float share = 1.0f / (float)(w->kernel_h * w->kernel_w);
     float *row = run->scratch;
 
     for (int n = run->first_row; n < run->first_row + run->nr_rows; n++) {
@@ -64,6 +74,7 @@ void np_ref_pool_dgrad(void *state, const struct np_run *run)
                 for (int c = 0; c < y.c; c++) {
                     size_t at = np_ref_at(y, n, oy, ox, c);
                     float dy = np_ref_in(ref, run, 0, at);
+                    float share = 1.0f / area_of(w, x, oy, ox);
                     int iy, ix;
 
                     for (int k = 0; k < w->kernel_h * w->kernel_w; k++)

@@ -19,7 +19,7 @@ static struct np_cuda_pool pool_of(
     const struct np_window *w = &node->attrs.window;
 
     return (struct np_cuda_pool){in[0], in[1], in[2], in[3], out[1], out[2], w->kernel_h,
-        w->kernel_w, w->stride, w->pad, w->dilation};
+        w->kernel_w, w->stride_h, w->stride_w, w->pad_h, w->pad_w};
 }
 
 /* --- what each operation queues -------------------------------------------------------------- */

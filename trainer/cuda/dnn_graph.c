@@ -102,9 +102,9 @@ static cudnnBackendDescriptor_t convolution(struct np_dnn *dnn, const struct np_
         add(dnn, dnn->parts, &dnn->nr_parts, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, "a convolution");
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t nr_dims = 2, pad[2] = {window->pad, window->pad},
-                  stride[2] = {window->stride, window->stride},
-                  dilation[2] = {window->dilation, window->dilation};
+    const int64_t nr_dims = 2, pad[2] = {window->pad_h, window->pad_w},
+                  stride[2] = {window->stride_h, window->stride_w},
+                  dilation[2] = {window->dilation_h, window->dilation_w};
 
     set(dnn, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &nr_dims,
         "two dimensions");

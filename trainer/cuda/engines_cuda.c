@@ -173,12 +173,15 @@ void np_engine_key(const struct np_graph *graph, const struct np_op_node *node, 
     const struct np_tensor *x = &graph->tensors[node->ins[0]];
     const struct np_tensor *w = &graph->tensors[wgrad ? node->outs[0] : node->ins[1]];
     const struct np_window *v = &node->attrs.window;
+    char stride[24], pad[24], dilation[24];
 
-    snprintf(key, NP_ENGINE_KEY, "%s %s %s %dx%dx%dx%d %dx%dx%dx%d s%d p%d d%d g%d%s%s%s",
+    snprintf(key, NP_ENGINE_KEY, "%s %s %s %dx%dx%dx%d %dx%dx%dx%d s%s p%s d%s g%d%s%s%s",
         np_op_names[node->op], pattern, types[x->dtype], x->dims[0], x->dims[1], x->dims[2],
-        x->dims[3], w->dims[0], w->dims[2], w->dims[3], w->dims[1], v->stride, v->pad, v->dilation,
-        v->groups, rules->deterministic ? "" : " free",
-        rules->tf32 && x->dtype == NP_F32 ? " tf32" : "", rules->runtime ? "" : " built");
+        x->dims[3], w->dims[0], w->dims[2], w->dims[3], w->dims[1],
+        np_axes_text(stride, v->stride_h, v->stride_w), np_axes_text(pad, v->pad_h, v->pad_w),
+        np_axes_text(dilation, v->dilation_h, v->dilation_w), v->groups,
+        rules->deterministic ? "" : " free", rules->tf32 && x->dtype == NP_F32 ? " tf32" : "",
+        rules->runtime ? "" : " built");
     for (char *c = key; *c; c++) /* spaces part the words of a line */
         if (*c == ' ')
             *c = '_';

@@ -142,7 +142,7 @@ void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cu
 
 struct np_cuda_pool {
     int n, h, w, c, out_h, out_w; /* of x; of y */
-    int kernel_h, kernel_w, stride, pad, dilation;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 /* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not stored (evaluation). */
 void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,

@@ -42,8 +42,8 @@ static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax
         }
         for (int ky = 0; ky < p.kernel_h; ky++)
             for (int kx = 0; kx < p.kernel_w; kx++) {
-                int iy = o.y * p.stride - p.pad + ky * p.dilation;
-                int ix = o.x * p.stride - p.pad + kx * p.dilation;
+                int iy = o.y * p.stride_h - p.pad_h + ky;
+                int ix = o.x * p.stride_w - p.pad_w + kx;
 
                 if (iy < 0 || iy >= p.h || ix < 0 || ix >= p.w)
                     continue;
@@ -85,14 +85,14 @@ static __global__ void maxpool_dgrad(
 
         /* ky falls as oy rises: outputs in their order */
         for (int ky = p.kernel_h - 1; ky >= 0; ky--) {
-            int top = at.y + p.pad - ky * p.dilation, oy = top / p.stride;
+            int top = at.y + p.pad_h - ky, oy = top / p.stride_h;
 
-            if (top < 0 || oy * p.stride != top || oy >= p.out_h)
+            if (top < 0 || oy * p.stride_h != top || oy >= p.out_h)
                 continue;
             for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
-                int left = at.x + p.pad - kx * p.dilation, ox = left / p.stride;
+                int left = at.x + p.pad_w - kx, ox = left / p.stride_w;
 
-                if (left < 0 || ox * p.stride != left || ox >= p.out_w)
+                if (left < 0 || ox * p.stride_w != left || ox >= p.out_w)
                     continue;
                 uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
                 pack_of_bytes chosen = *(const pack_of_bytes *)&argmax[o];
@@ -148,6 +148,16 @@ extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
 
 /* --- average pooling ------------------------------------------------------------------------- */
 
+/* Elements of a window: those in the padding count, those beyond it (ceil_mode) do not. */
+static __device__ inline int area_of(const np_cuda_pool &p, int oy, int ox)
+{
+    int beyond_h = oy * p.stride_h + p.kernel_h - 2 * p.pad_h - p.h;
+    int beyond_w = ox * p.stride_w + p.kernel_w - 2 * p.pad_w - p.w;
+
+    return (p.kernel_h - (beyond_h > 0 ? beyond_h : 0)) *
+           (p.kernel_w - (beyond_w > 0 ? beyond_w : 0));
+}
+
 template <typename T> static __global__ void avgpool(np_cuda_pool p, const T *x, T *y, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
@@ -158,13 +168,13 @@ template <typename T> static __global__ void avgpool(np_cuda_pool p, const T *x,
 
         for (int ky = 0; ky < p.kernel_h; ky++)
             for (int kx = 0; kx < p.kernel_w; kx++) {
-                int iy = oy * p.stride - p.pad + ky * p.dilation;
-                int ix = ox * p.stride - p.pad + kx * p.dilation;
+                int iy = oy * p.stride_h - p.pad_h + ky;
+                int ix = ox * p.stride_w - p.pad_w + kx;
 
                 if (iy >= 0 && iy < p.h && ix >= 0 && ix < p.w)
                     sum += np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
             }
-        np_put(&y[i], sum / (float)(p.kernel_h * p.kernel_w));
+        np_put(&y[i], sum / (float)area_of(p, oy, ox));
     }
 }
 
@@ -174,18 +184,19 @@ static __global__ void avgpool_dgrad(np_cuda_pool p, const T *dy, T *dx, uint64_
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
         int c = (int)(i % p.c), ix = (int)(i / p.c % p.w), iy = (int)(i / p.c / p.w % p.h);
         uint64_t picture = i / p.c / p.w / p.h;
-        float sum = 0;
+        float sum = 0, whole = (float)(p.kernel_h * p.kernel_w);
 
         for (int ky = p.kernel_h - 1; ky >= 0; ky--)
             for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
-                int top = iy + p.pad - ky * p.dilation, left = ix + p.pad - kx * p.dilation;
-                int oy = top / p.stride, ox = left / p.stride;
+                int top = iy + p.pad_h - ky, left = ix + p.pad_w - kx;
+                int oy = top / p.stride_h, ox = left / p.stride_w;
 
-                if (top >= 0 && left >= 0 && top % p.stride == 0 && left % p.stride == 0 &&
+                if (top >= 0 && left >= 0 && top % p.stride_h == 0 && left % p.stride_w == 0 &&
                     oy < p.out_h && ox < p.out_w)
-                    sum += np_get(dy[((picture * p.out_h + oy) * p.out_w + ox) * p.c + c]);
+                    sum += np_get(dy[((picture * p.out_h + oy) * p.out_w + ox) * p.c + c]) *
+                           (whole / (float)area_of(p, oy, ox));
             }
-        np_put(&dx[i], sum / (float)(p.kernel_h * p.kernel_w));
+        np_put(&dx[i], sum / whole);
     }
 }
 

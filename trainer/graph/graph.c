@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -18,6 +19,15 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
+
+char *np_axes_text(char text[24], int h, int w)
+{
+    if (h == w)
+        snprintf(text, 24, "%d", h);
+    else
+        snprintf(text, 24, "%dx%d", h, w);
+    return text;
+}
 
 uint64_t np_dtype_bytes(enum np_dtype dtype)
 {

@@ -57,8 +57,15 @@ enum np_op {
 extern const char *const np_op_names[NP_NR_OPS], *const np_act_names[NP_NR_ACTS];
 
 struct np_window {
-    int kernel_h, kernel_w, stride, pad, dilation, groups;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
 };
+/* A window that is the same along both sides. */
+#define NP_SQUARE(kernel, stride, pad, dilation, groups)                                           \
+    {                                                                                              \
+        kernel, kernel, stride, stride, pad, pad, dilation, dilation, groups                       \
+    }
+/* Writes "3", or "1x7" where the sides differ. */
+char *np_axes_text(char text[24], int h, int w);
 
 struct np_attrs {
     struct np_window window; /* conv, pools */

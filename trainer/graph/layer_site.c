@@ -73,28 +73,44 @@ int np_site_output(const struct np_layer_site *site, int node)
     return node < 0 ? -1 : site->graph->nodes[node].outs[0];
 }
 
-/* Output size along one side, as torch: floor((size + 2 pad - reach) / stride) + 1. */
-static int slide(const struct np_window *w, int size, int kernel)
+/* A window along one side. */
+struct side {
+    int size, kernel, stride, pad, dilation;
+};
+
+static int reach_of(struct side s)
 {
-    return (size + 2 * w->pad - w->dilation * (kernel - 1) - 1) / w->stride + 1;
+    return s.dilation * (s.kernel - 1) + 1;
 }
 
-int np_site_window(
-    const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape)
+/* Output size, as torch: floor((size + 2 pad - reach) / stride) + 1; rounded up, the last window must
+ * begin inside the picture or the padding before it. */
+static int slide(struct side s, bool ceil_mode)
+{
+    int steps = s.size + 2 * s.pad - reach_of(s);
+    int out = (steps + (ceil_mode ? s.stride - 1 : 0)) / s.stride + 1;
+
+    return ceil_mode && (out - 1) * s.stride >= s.size + s.pad ? out - 1 : out;
+}
+
+int np_site_window(const struct np_layer_site *site, const struct np_window *w, bool ceil_mode,
+    struct np_shape *ret_shape)
 {
     struct np_shape x = np_site_shape(site, site->ins[0]);
-    int reach = w->dilation * (w->kernel_h - 1) + 1;
-    char padded[32] = "", dilated[32] = "";
+    const struct side h = {x.h, w->kernel_h, w->stride_h, w->pad_h, w->dilation_h};
+    const struct side v = {x.w, w->kernel_w, w->stride_w, w->pad_w, w->dilation_w};
+    char padded[48] = "", dilated[48] = "", text[24];
 
-    if (x.h + 2 * w->pad >= reach && x.w + 2 * w->pad >= reach) {
-        ret_shape->h = slide(w, x.h, w->kernel_h);
-        ret_shape->w = slide(w, x.w, w->kernel_w);
+    if (h.size + 2 * h.pad >= reach_of(h) && v.size + 2 * v.pad >= reach_of(v)) {
+        ret_shape->h = slide(h, ceil_mode);
+        ret_shape->w = slide(v, ceil_mode);
         return 0;
     }
-    if (w->pad)
-        snprintf(padded, sizeof(padded), " with pad %d", w->pad);
-    if (w->dilation > 1)
-        snprintf(dilated, sizeof(dilated), " with dilation %d", w->dilation);
+    if (h.pad || v.pad)
+        snprintf(padded, sizeof(padded), " with pad %s", np_axes_text(text, h.pad, v.pad));
+    if (h.dilation > 1 || v.dilation > 1)
+        snprintf(dilated, sizeof(dilated), " with dilation %s",
+            np_axes_text(text, h.dilation, v.dilation));
     return np_layer_mistake(site, "input %dx%d%s is smaller than kernel %dx%d%s", x.h, x.w, padded,
         w->kernel_h, w->kernel_w, dilated);
 }

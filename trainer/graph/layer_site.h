@@ -52,9 +52,9 @@ int np_site_node(const struct np_layer_site *site, enum np_op op);
 int np_site_simple(const struct np_layer_site *site, enum np_op op, struct np_shape s);
 /* Returns a node's output; -1 for node -1. */
 int np_site_output(const struct np_layer_site *site, int node);
-/* Fills h and w of ret_shape; -1: the kernel does not fit the input. */
-int np_site_window(
-    const struct np_layer_site *site, const struct np_window *w, struct np_shape *ret_shape);
+/* Fills h and w of ret_shape, rounded up or down; -1: the kernel does not fit the input. */
+int np_site_window(const struct np_layer_site *site, const struct np_window *w, bool ceil_mode,
+    struct np_shape *ret_shape);
 
 /* The rows. */
 extern const struct np_layer np_layer_conv, np_layer_linear, np_layer_batchnorm, np_layer_maxpool,

@@ -5,15 +5,19 @@
 #include "trainer/graph/layer_site.h"
 
 struct pool {
-    int64_t kernel, stride, pad;
+    int64_t kernel[2], stride[2], pad[2];
+    bool ceil_mode;
 };
 #undef AT
 #define AT(field) offsetof(struct pool, field)
 #define POOL_OPTIONS(max)                                                                          \
-    {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, max, NULL, "Height and width of the window."},     \
-        {"stride", NP_OPT_INT, AT(stride), "kernel", 1, 1024, "kernel", "Step of the window."},    \
+    {"kernel", NP_OPT_PAIR, AT(kernel), NULL, 1, max, NULL, "Height and width of the window."},    \
+        {"stride", NP_OPT_PAIR, AT(stride), "kernel", 1, 1024, "kernel", "Step of the window."},   \
+        {"pad", NP_OPT_PAIR, AT(pad), "0", 0, 512, NULL,                                           \
+            "On each side, at most half the kernel."},                                             \
     {                                                                                              \
-        "pad", NP_OPT_INT, AT(pad), "0", 0, 512, NULL, "On each side, at most half the kernel."    \
+        "ceil_mode", NP_OPT_BOOL, AT(ceil_mode), "false", 0, 0, NULL,                              \
+            "Rounds sizes up: the last window may stick out, and what sticks out does not count."  \
     }
 /* The place of a maximum is one byte: 16 x 16 at most. */
 static const struct np_option maxpool_options[] = {POOL_OPTIONS(16), NP_OPTIONS_END};
@@ -22,17 +26,23 @@ static const struct np_option avgpool_options[] = {POOL_OPTIONS(1024), NP_OPTION
 static int add_pool(const struct np_layer_site *site, const struct pool *pool, enum np_op op)
 {
     struct np_shape y = np_site_shape(site, site->ins[0]);
-    struct np_window w = {.kernel_h = (int)pool->kernel,
-        .kernel_w = (int)pool->kernel,
-        .stride = (int)(pool->stride < 0 ? pool->kernel : pool->stride),
-        .pad = (int)pool->pad,
-        .dilation = 1,
+    struct np_window w = {.kernel_h = (int)pool->kernel[0],
+        .kernel_w = (int)pool->kernel[1],
+        .stride_h = (int)(pool->stride[0] < 0 ? pool->kernel[0] : pool->stride[0]),
+        .stride_w = (int)(pool->stride[1] < 0 ? pool->kernel[1] : pool->stride[1]),
+        .pad_h = (int)pool->pad[0],
+        .pad_w = (int)pool->pad[1],
+        .dilation_h = 1,
+        .dilation_w = 1,
         .groups = 1};
     int node;
 
-    if (w.pad * 2 > w.kernel_h)
-        return np_layer_mistake(site, "pad %d is more than half of kernel %d", w.pad, w.kernel_h);
-    if (np_site_window(site, &w, &y) < 0 || (node = np_site_simple(site, op, y)) < 0)
+    for (int i = 0; i < 2; i++)
+        if (pool->pad[i] * 2 > pool->kernel[i])
+            return np_layer_mistake(site, "pad %d is more than half of kernel %d",
+                (int)pool->pad[i], (int)pool->kernel[i]);
+    if (np_site_window(site, &w, pool->ceil_mode, &y) < 0 ||
+        (node = np_site_simple(site, op, y)) < 0)
         return -1;
     site->graph->nodes[node].attrs.window = w;
     return node;
@@ -154,8 +164,8 @@ static int add_concat(const struct np_layer_site *site, const void *object)
     return np_site_output(site, node);
 }
 
-const struct np_layer np_layer_maxpool = {"maxpool", maxpool_options, sizeof(struct pool), 1,
-    add_maxpool, "Largest value of a window; sizes are rounded down."};
+const struct np_layer np_layer_maxpool = {
+    "maxpool", maxpool_options, sizeof(struct pool), 1, add_maxpool, "Largest value of a window."};
 const struct np_layer np_layer_avgpool = {"avgpool", avgpool_options, sizeof(struct pool), 1,
     add_avgpool, "Mean of a window; padding counts as zeros, as in torch."};
 const struct np_layer np_layer_global_avgpool = {

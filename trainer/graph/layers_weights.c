@@ -64,18 +64,19 @@ static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NOR
     "normal has a deviation of 0.01."
 
 struct conv {
-    int64_t out, kernel, stride, pad, dilation, groups;
+    int64_t out, kernel[2], stride[2], pad[2], dilation[2], groups;
     bool bias;
     int init;
 };
 #define AT(field) offsetof(struct conv, field)
 static const struct np_option conv_options[] = {
-    {"out", NP_OPT_INT, AT(out), NULL, 1, 1048576, NULL, "Number of output channels."},
-    {"kernel", NP_OPT_INT, AT(kernel), NULL, 1, 1024, NULL, "Height and width of the window."},
-    {"stride", NP_OPT_INT, AT(stride), "1", 1, 1024, NULL, "Step of the window."},
-    {"pad", NP_OPT_INT, AT(pad), "0", 0, 1024, "same",
+    {"out", NP_OPT_INT, AT(out), NULL, 1, 1048576, "classes",
+        "Number of output channels; `classes`: one for each class of the training set."},
+    {"kernel", NP_OPT_PAIR, AT(kernel), NULL, 1, 1024, NULL, "Height and width of the window."},
+    {"stride", NP_OPT_PAIR, AT(stride), "1", 1, 1024, NULL, "Step of the window."},
+    {"pad", NP_OPT_PAIR, AT(pad), "0", 0, 1024, "same",
         "Zeros on each side; `same` keeps the size at stride 1."},
-    {"dilation", NP_OPT_INT, AT(dilation), "1", 1, 1024, NULL, "Distance of the window's taps."},
+    {"dilation", NP_OPT_PAIR, AT(dilation), "1", 1, 1024, NULL, "Distance of the window's taps."},
     {"groups", NP_OPT_INT, AT(groups), "1", 1, 1048576, NULL,
         "Number of groups that channels are divided into, each with its own weights."},
     {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each channel."},
@@ -83,25 +84,34 @@ static const struct np_option conv_options[] = {
     NP_OPTIONS_END,
 };
 
-static int check_conv(
-    const struct np_layer_site *site, const struct conv *conv, struct np_window *ret_window)
+static int check_conv(const struct np_layer_site *site, const struct conv *conv, int out,
+    struct np_window *ret_window)
 {
     struct np_shape x = np_site_shape(site, site->ins[0]);
-    int64_t reach = conv->dilation * (conv->kernel - 1), pad = conv->pad;
+    int64_t pad[2];
 
-    if (pad < 0 && reach % 2 != 0)
-        return np_layer_mistake(site, "pad: same needs an odd kernel, not %d", (int)conv->kernel);
+    for (int i = 0; i < 2; i++) {
+        int64_t reach = conv->dilation[i] * (conv->kernel[i] - 1);
+
+        if (conv->pad[i] < 0 && reach % 2 != 0)
+            return np_layer_mistake(
+                site, "pad: same needs an odd kernel, not %d", (int)conv->kernel[i]);
+        pad[i] = conv->pad[i] < 0 ? reach / 2 : conv->pad[i];
+    }
     if (x.c % conv->groups != 0)
         return np_layer_mistake(
             site, "its %d input channels cannot be divided into %d groups", x.c, (int)conv->groups);
-    if (conv->out % conv->groups != 0)
+    if (out % conv->groups != 0)
         return np_layer_mistake(site, "its %d output channels cannot be divided into %d groups",
-            (int)conv->out, (int)conv->groups);
-    *ret_window = (struct np_window){.kernel_h = (int)conv->kernel,
-        .kernel_w = (int)conv->kernel,
-        .stride = (int)conv->stride,
-        .pad = (int)(pad < 0 ? reach / 2 : pad),
-        .dilation = (int)conv->dilation,
+            out, (int)conv->groups);
+    *ret_window = (struct np_window){.kernel_h = (int)conv->kernel[0],
+        .kernel_w = (int)conv->kernel[1],
+        .stride_h = (int)conv->stride[0],
+        .stride_w = (int)conv->stride[1],
+        .pad_h = (int)pad[0],
+        .pad_w = (int)pad[1],
+        .dilation_h = (int)conv->dilation[0],
+        .dilation_w = (int)conv->dilation[1],
         .groups = (int)conv->groups};
     return 0;
 }
@@ -110,10 +120,10 @@ static int add_conv(const struct np_layer_site *site, const void *object)
 {
     const struct conv *conv = object;
     struct np_window w;
-    struct np_shape y = {.c = (int)conv->out};
+    struct np_shape y = {.c = conv->out < 0 ? site->input->classes : (int)conv->out};
     int c = np_site_shape(site, site->ins[0]).c, node;
 
-    if (check_conv(site, conv, &w) < 0 || np_site_window(site, &w, &y) < 0 ||
+    if (check_conv(site, conv, y.c, &w) < 0 || np_site_window(site, &w, false, &y) < 0 ||
         (node = np_site_simple(site, NP_OP_CONV, y)) < 0)
         return -1;
     site->graph->nodes[node].attrs.window = w;
