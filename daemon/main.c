@@ -67,12 +67,15 @@ static const struct np_command commands[] = {
         "  --classes        also print precision, recall and F1 of each class, the lowest first\n"
         "  --html FILE      write a page: classes, confusions, calibration, the worst images\n"
         "  --predictions FILE  write the answer for each image, as CSV\n" DEVICE OVERRIDE JSON},
-    {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE|FOLDER...", "classify images",
+    {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE...", "classify images",
         WEIGHTS
-        "  --top N          how many classes to print per image; default 5\n" DEVICE OVERRIDE JSON
-        "\n"
-        "A FOLDER stands for all images in it and below it, in byte order of their names. The\n"
-        "first operand is CONFIG if it ends in .yaml or .yml.\n"},
+        "  --list FILE      also the images that the lines of FILE name; -: standard input\n"
+        "  --top N          how many classes to print per image; default 5\n"
+        "  --format F       text, jsonl or csv; default: text, or as --out ends\n"
+        "  --out FILE       write into FILE, not to standard output\n" DEVICE OVERRIDE JSON "\n"
+        "IMAGE is a file, a folder (all images in it and below it, in byte order of their names),\n"
+        "a glob in quotes, or @FILE, a list of them. The first operand is CONFIG if it ends in\n"
+        ".yaml or .yml. Bad images are named and counted, and the exit code is 1.\n"},
     {"check", np_cmd_check, "CONFIG...", "report every mistake in configs and their data",
         OVERRIDE
         "  --no-data        check only the config: its data may be on another machine\n"

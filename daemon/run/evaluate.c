@@ -30,26 +30,33 @@ struct look {
     struct np_err err;
 };
 
+static int look_at_row(struct look *look, const struct np_batch *batch, int r)
+{
+    const struct np_evaluation *evaluation = look->evaluation;
+    const float *logits = look->logits + (size_t)r * (size_t)evaluation->classes->nr_items;
+    const uint64_t sample = batch->about[r].sample;
+    char name[512];
+
+    if (batch->labels[r] < 0)
+        return 0;
+    if (evaluation->answer)
+        return evaluation->answer(evaluation->context, sample, logits, &look->err);
+    int code = np_outputs_check(logits, evaluation->classes, &look->err);
+    if (code < 0 && np_index_name(evaluation->index, sample, name, sizeof(name)) >= 0)
+        np_err_context(&look->err, "%s", name);
+    if (code == 0 && look->outcomes)
+        code = np_outcomes_add(look->outcomes, sample, batch->labels[r], logits, &look->err);
+    return code;
+}
+
 static int look_at(void *context, const struct np_batch *batch)
 {
     struct look *look = context;
     const struct np_evaluation *evaluation = look->evaluation;
-    const int rows = evaluation->shape.rows, nr = evaluation->classes->nr_items;
     int code = evaluation->device->plan_ops->logits(evaluation->plan, look->logits, &look->err);
 
-    for (int r = 0; code == 0 && r < rows; r++) {
-        const float *logits = look->logits + (size_t)r * (size_t)nr;
-        const uint64_t sample = batch->about[r].sample;
-        char name[512];
-
-        if (batch->labels[r] < 0)
-            continue;
-        code = np_outputs_check(logits, evaluation->classes, &look->err);
-        if (code < 0 && np_index_name(evaluation->index, sample, name, sizeof(name)) >= 0)
-            np_err_context(&look->err, "%s", name);
-        if (code == 0 && look->outcomes)
-            code = np_outcomes_add(look->outcomes, sample, batch->labels[r], logits, &look->err);
-    }
+    for (int r = 0; code == 0 && r < evaluation->shape.rows; r++)
+        code = look_at_row(look, batch, r);
     return code;
 }
 
@@ -122,9 +129,9 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
 }
 
-/* A pass that looks at the outputs; with outcomes NULL it checks them only. */
-static int look_pass(const struct np_evaluation *evaluation, struct np_outcomes *outcomes,
-    struct np_eval_report *ret_report, struct np_err *err)
+/* A pass that looks at the outputs; with outcomes NULL, and without answer(), it checks them only. */
+static int look_pass(const struct np_evaluation *evaluation, bool reports,
+    struct np_outcomes *outcomes, struct np_eval_report *ret_report, struct np_err *err)
 {
     struct look look = {.evaluation = evaluation, .outcomes = outcomes};
     const struct np_trainer_hooks hooks = {.stopping = evaluation->stopping ? look_stopping : NULL,
@@ -136,7 +143,7 @@ static int look_pass(const struct np_evaluation *evaluation, struct np_outcomes 
         (size_t)evaluation->shape.rows * (size_t)evaluation->classes->nr_items, sizeof(float), err);
     if (!look.logits)
         return err->code;
-    code = pass(evaluation, &hooks, outcomes != NULL, ret_report, err);
+    code = pass(evaluation, &hooks, reports, ret_report, err);
     np_free(look.logits);
     if (look.err.code)
         *err = look.err;
@@ -146,7 +153,7 @@ static int look_pass(const struct np_evaluation *evaluation, struct np_outcomes 
 static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
 {
     struct np_eval_report again;
-    const int code = look_pass(evaluation, NULL, &again, err);
+    const int code = look_pass(evaluation, false, NULL, &again, err);
 
     return code < 0 ? code
                     : np_err_set(err, -EDOM, "the loss is %s, though every output is finite",
@@ -159,10 +166,11 @@ int np_evaluate(
     const struct np_trainer_hooks hooks = {
         .stopping = evaluation->stopping, .context = evaluation->context};
     struct np_eval_report report;
-    int code = evaluation->outcomes ? look_pass(evaluation, evaluation->outcomes, &report, err)
-                                    : pass(evaluation, &hooks, true, &report, err);
+    int code = evaluation->outcomes || evaluation->answer
+                   ? look_pass(evaluation, true, evaluation->outcomes, &report, err)
+                   : pass(evaluation, &hooks, true, &report, err);
 
-    if (code == 0 && !isfinite(report.loss))
+    if (code == 0 && !evaluation->answer && !isfinite(report.loss))
         code = blame(evaluation, report.loss, err);
     if (code == 0)
         *ret_report = report;

@@ -26,6 +26,9 @@ struct np_evaluation {
     /* Optional: gets an outcome of each image, and every output is checked in the first pass. Costs a
      * copy of the outputs of each batch. */
     struct np_outcomes *outcomes;
+    /* Optional: takes the outputs (classes) of each image, in order, unchecked; then a loss that is
+     * not finite is no error. Negative: ends the pass with this code. */
+    int (*answer)(void *context, uint64_t sample, const float *logits, struct np_err *err);
     /* Required. Called for a sample that could not be read. */
     void (*bad)(void *context, const struct np_bad_sample *bad);
     void *context;

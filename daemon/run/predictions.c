@@ -1,0 +1,190 @@
+#include "daemon/run/predictions.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ui/csv.h"
+#include "loader/base/json.h"
+#include "loader/base/mem.h"
+
+const char *const np_prediction_formats[] = {"text", "jsonl", "csv", NULL};
+
+/* Softmax in double; the maximum is subtracted so that nothing overflows. */
+static void softmax(const float *logits, int n, double *odds)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int i = 0; i < n; i++)
+        sum += odds[i] = exp((double)logits[i] - max);
+    for (int i = 0; i < n; i++)
+        odds[i] /= sum;
+}
+
+/* The index of the largest probability; a line sets those it has used to -1. */
+static int find_best(const double *odds, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        if (odds[i] > odds[best])
+            best = i;
+    return best;
+}
+
+static int nr_top(const struct np_predictions *predictions)
+{
+    const int n = predictions->classes->nr_items;
+
+    return predictions->top < n ? predictions->top : n;
+}
+
+static const char *class_name(const struct np_predictions *predictions, int class)
+{
+    return predictions->classes->items[class]->text;
+}
+
+/* --- formats ------------------------------------------------------------------------------- */
+
+static void put_text(struct np_predictions *predictions, const char *path, FILE *out)
+{
+    fprintf(out, "%s: ", path);
+    for (int k = 0; k < nr_top(predictions); k++) {
+        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+
+        fprintf(out, "%s%.60s %.2f%%", k ? ", " : "", class_name(predictions, best),
+            100 * predictions->odds[best]);
+        predictions->odds[best] = -1;
+    }
+}
+
+static void put_csv(struct np_predictions *predictions, const char *path, FILE *out)
+{
+    np_csv_text(out, path);
+    for (int k = 0; k < nr_top(predictions); k++) {
+        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+
+        fputc(',', out);
+        np_csv_text(out, class_name(predictions, best));
+        fprintf(out, ",%.6g", predictions->odds[best]);
+        predictions->odds[best] = -1;
+    }
+    fputc('\n', out);
+}
+
+static struct np_node *take_top(struct np_predictions *predictions)
+{
+    struct np_node *top = np_node_new(NP_NODE_LIST, 0, 0);
+
+    for (int k = 0; k < nr_top(predictions); k++) {
+        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+        struct np_node *item = np_node_new(NP_NODE_MAP, 0, 0);
+        char number[32];
+
+        snprintf(number, sizeof(number), "%.6g", predictions->odds[best]);
+        struct np_node *name = np_node_scalar(class_name(predictions, best), 0, 0);
+        name->quoted = true;
+        np_node_add(item, "class", name);
+        np_node_add(item, "probability", np_node_scalar(number, 0, 0));
+        np_node_add(top, NULL, item);
+        predictions->odds[best] = -1;
+    }
+    return top;
+}
+
+/* The line is valid until the next one; NULL: out of memory. */
+static const char *json_line(struct np_predictions *predictions, const char *path)
+{
+    struct np_json *line = &predictions->ui->object;
+    const int first = find_best(predictions->odds, predictions->classes->nr_items);
+    const double odds = predictions->odds[first];
+    struct np_node *top = take_top(predictions);
+
+    np_json_begin(line, "prediction");
+    np_json_text(line, "path", path);
+    np_json_int(line, "label", first);
+    np_json_text(line, "class", class_name(predictions, first));
+    np_json_real(line, "probability", odds);
+    np_json_node(line, "top", top);
+    np_node_free(top);
+    return np_json_end(line);
+}
+
+/* --- lines --------------------------------------------------------------------------------- */
+
+static int failed(const struct np_predictions *predictions, struct np_err *err)
+{
+    return np_err_set(err, errno ? -errno : -EIO, "%s: cannot be written: %s", predictions->path,
+        strerror(errno ? errno : EIO));
+}
+
+static FILE *output(const struct np_predictions *predictions)
+{
+    return predictions->file ? predictions->file : stdout;
+}
+
+int np_predictions_open(struct np_predictions *predictions, const char *path, struct np_err *err)
+{
+    const int n = predictions->classes->nr_items;
+
+    predictions->path = path ? path : "standard output";
+    predictions->odds = np_try_array((size_t)n, sizeof(*predictions->odds), err);
+    if (!predictions->odds)
+        return -ENOMEM;
+    if (path && !(predictions->file = fopen(path, "we")))
+        return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
+    if (predictions->format == NP_PREDICT_CSV) {
+        fputs("path", output(predictions));
+        for (int k = 1; k <= nr_top(predictions); k++)
+            fprintf(output(predictions), ",class_%d,probability_%d", k, k);
+        fputc('\n', output(predictions));
+    }
+    return 0;
+}
+
+int np_predictions_put(
+    struct np_predictions *predictions, const char *path, const float *logits, struct np_err *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+
+    softmax(logits, predictions->classes->nr_items, predictions->odds);
+    if (predictions->format == NP_PREDICT_CSV) {
+        put_csv(predictions, path, output(predictions));
+    } else if (predictions->format == NP_PREDICT_JSONL) {
+        const char *line = json_line(predictions, path);
+
+        fputs(line ? line : "", output(predictions));
+    } else if (predictions->file) {
+        put_text(predictions, path, predictions->file);
+        fputc('\n', predictions->file);
+    } else {
+        FILE *out = open_memstream(&text, &bytes);
+
+        if (!out)
+            return np_err_set(err, -ENOMEM, "%s: out of memory for its line", path);
+        put_text(predictions, path, out);
+        fclose(out);
+        np_ui_say(predictions->ui, "%s", text);
+        free(text);
+    }
+    return predictions->file && ferror(predictions->file) ? failed(predictions, err) : 0;
+}
+
+int np_predictions_close(struct np_predictions *predictions, struct np_err *err)
+{
+    int code = 0;
+
+    errno = 0;
+    if (predictions->file && fclose(predictions->file) != 0)
+        code = failed(predictions, err);
+    else if (!predictions->file)
+        fflush(stdout);
+    np_free(predictions->odds);
+    predictions->odds = NULL;
+    predictions->file = NULL;
+    return code;
+}
