@@ -13,7 +13,9 @@
 extern const struct np_augment np_augment_random_crop, np_augment_center_crop, np_augment_resize,
     np_augment_random_resized_crop, np_augment_flip, np_augment_vertical_flip,
     np_augment_color_jitter, np_augment_grayscale, np_augment_solarize, np_augment_posterize,
-    np_augment_equalize, np_augment_autocontrast, np_augment_sharpness, np_augment_invert;
+    np_augment_equalize, np_augment_autocontrast, np_augment_sharpness, np_augment_invert,
+    np_augment_rotation, np_augment_affine, np_augment_rand_augment, np_augment_trivial_augment,
+    np_augment_auto_augment;
 
 const struct np_augment *const np_augments[] = {
     &np_augment_random_crop,
@@ -30,6 +32,11 @@ const struct np_augment *const np_augments[] = {
     &np_augment_autocontrast,
     &np_augment_sharpness,
     &np_augment_invert,
+    &np_augment_rotation,
+    &np_augment_affine,
+    &np_augment_rand_augment,
+    &np_augment_trivial_augment,
+    &np_augment_auto_augment,
     NULL,
 };
 
@@ -282,16 +289,20 @@ bool np_dice_chance(const struct np_dice *dice, double p)
     return np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused) < (float)p;
 }
 
+bool np_dice_at_most(const struct np_dice *dice, double p)
+{
+    if (dice->draws)
+        return np_draw_uniform(dice->draws) < p;
+    return np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused) <= (float)p;
+}
+
 bool np_dice_applies(const struct np_dice *dice, double p)
 {
-    float drawn;
-
     if (p >= 1)
         return true;
-    if (dice->draws || dice->torch->version == 2)
-        return np_dice_chance(dice, p);
-    drawn = np_torch_uniform(dice->torch->rng, 0, 1, dice->torch->fused);
-    return drawn <= (float)p; /* version 1 includes it */
+    if (dice->torch && dice->torch->version == 1)
+        return np_dice_at_most(dice, p);
+    return np_dice_chance(dice, p);
 }
 
 double np_dice_between(const struct np_dice *dice, double lo, double hi)
@@ -301,7 +312,7 @@ double np_dice_between(const struct np_dice *dice, double lo, double hi)
     return (double)np_torch_uniform(dice->torch->rng, (float)lo, (float)hi, dice->torch->fused);
 }
 
-static int draw_below(const struct np_dice *dice, int n)
+int np_dice_below(const struct np_dice *dice, int n)
 {
     if (dice->draws)
         return (int)np_draw_below(dice->draws, (uint32_t)n);
@@ -313,11 +324,16 @@ void np_dice_order(const struct np_dice *dice, int n, int *ret_order)
     for (int i = 0; i < n; i++)
         ret_order[i] = i;
     for (int i = 0; i < n - 1; i++) { /* as torch.randperm() */
-        const int at = i + draw_below(dice, n - i), other = ret_order[at];
+        const int at = i + np_dice_below(dice, n - i), other = ret_order[at];
 
         ret_order[at] = ret_order[i];
         ret_order[i] = other;
     }
+}
+
+int np_dice_version(const struct np_dice *dice)
+{
+    return dice->draws ? 1 : dice->torch->version;
 }
 
 bool np_chain_touches(const struct np_chain *chain)

@@ -28,12 +28,15 @@ struct np_dice {
     struct np_draws *draws; /* NULL: torch */
     const struct np_torch_draws *torch;
 };
-bool np_dice_chance(const struct np_dice *dice, double p); /* true for the share p */
+bool np_dice_chance(const struct np_dice *dice, double p);  /* true for the share p */
+bool np_dice_at_most(const struct np_dice *dice, double p); /* of torch, p included */
 /* torchvision's RandomApply: as np_dice_chance(), but p 1 draws nothing. */
 bool np_dice_applies(const struct np_dice *dice, double p);
 /* A float of lo to hi; of torch a float32. */
 double np_dice_between(const struct np_dice *dice, double lo, double hi);
+int np_dice_below(const struct np_dice *dice, int n);
 void np_dice_order(const struct np_dice *dice, int n, int *ret_order); /* of 0..n-1 */
+int np_dice_version(const struct np_dice *dice); /* of the transforms whose arithmetic is wanted */
 
 /* An operation is geometry and has `draw`, or works on pixels and has `touch`. */
 struct np_augment {

@@ -41,6 +41,8 @@ extern const struct np_pixel_op np_pixel_saturation; /* factor */
 extern const struct np_pixel_op np_pixel_hue;        /* -0.5 to 0.5 turns */
 /* pixel_sharpness.c */
 extern const struct np_pixel_op np_pixel_sharpness; /* factor: 0 smooth, 1 as it is, 2 sharp */
+/* pixel_affine.c: as affine.h makes its values */
+extern const struct np_pixel_op np_pixel_affine;
 /* pixel_flip.c */
 extern const struct np_pixel_op np_pixel_flip_down; /* top to bottom */
 

@@ -65,6 +65,17 @@ CHAINS = {
         v2.ColorJitter(brightness=(0.2, 3), hue=0.5), v2.RandomAdjustSharpness(2.5), v2.RandomResizedCrop(40),
         v2.RandomVerticalFlip(0.3), v2.RandomEqualize(), v2.Resize((30, 44)), *v2_tail(),
     ],
+    "v1 policies": [
+        v1.RandomResizedCrop(40), v1.AutoAugment(), v1.RandAugment(), v1.TrivialAugmentWide(), v1.ToTensor(),
+    ],
+    "v2 policies": [
+        v2.RandomResizedCrop(40), v2.AutoAugment(), v2.RandAugment(3, 7, 15, InterpolationMode.BILINEAR, fill=9),
+        v2.TrivialAugmentWide(), *v2_tail(),
+    ],
+    "v1 affine": [
+        v1.Resize((44, 50)), v1.RandomAffine(20, (0.2, 0.1), (0.7, 1.4), (-5, 8, -3, 3)), v1.RandomRotation(30),
+        *V1_TAIL,
+    ],
     "v2, three crops": [
         v2.Resize((70, 60)), v2.RandomCrop((60, 60)), v2.CenterCrop(52), v2.RandomCrop((50, 52)), *v2_tail(),
     ],
@@ -107,6 +118,11 @@ def random_chain(rng):
             lambda: of.ColorJitter(*(rng.choice([0, 0.3, (0.2, 0.5)]) for _ in range(4))),
             lambda: of.RandomApply([of.ColorJitter(0.4, 0.4, 0.2, 0.1)], rng.choice([0.2, 0.8])),
             lambda: rng.choice([of.RandomGrayscale, of.RandomEqualize, of.RandomAutocontrast, of.RandomInvert])(0.4),
+            lambda: of.RandomRotation(rng.choice([10, (0, 90), 180]), rng.choice(modes[:2])),
+            lambda: of.RandomAffine(rng.choice([0, 25]), rng.choice([None, (0.3, 0.1)]), rng.choice([None, (0.5, 2)]),
+                                    rng.choice([None, 20, (-9, 9, 0, 5)]), rng.choice(modes[:2]), 77),
+            lambda: rng.choice([of.RandAugment, of.TrivialAugmentWide, of.AutoAugment])(
+                interpolation=rng.choice(modes[:2])),
             lambda: of.RandomAdjustSharpness(rng.choice([0, 0.7, 3.1]), rng.choice([0.3, 1.0])),
         ])()
 

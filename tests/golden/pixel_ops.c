@@ -1,8 +1,11 @@
 /* Operations on pixels for pixel_ops.sh: reads what pixel_ops.py wrote from stdin and writes it to
  * stdout with the CRC-32 of nnpipe's pixels instead of Pillow's.
  *   line: OP VALUE,VALUE... PICTURE CHANNELS CRC
- * PICTURE: KIND:SEED:WIDTH:HEIGHT. A line that begins with # stays. Argument: the CPU's vectors, as
+ *         torch VERSION:SEED PICTURE CHANNELS CRC CHAIN
+ * PICTURE: KIND:SEED:WIDTH:HEIGHT. CHAIN: of a config, drawn as torchvision's transforms of that
+ * version draw after torch.manual_seed(SEED). A line that begins with # stays. Argument: the CPU's vectors, as
  * np_vectors_limit() takes them. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,8 @@
 #include <zlib.h>
 
 #include "loader/base/vectors.h"
-#include "loader/pixels/pixel_op.h"
+#include "loader/base/yaml.h"
+#include "loader/pixels/painter.h"
 
 static const struct {
     const char *name;
@@ -65,21 +69,90 @@ static const struct np_pixel_op *find(const char *name)
     exit(2);
 }
 
-static uint32_t crc_of(const char *name, const double *values, const char *picture, int channels)
+static struct np_canvas picture_of(const char *picture, int channels)
 {
-    const struct np_pixel_op *op = find(name);
     struct np_canvas canvas = {.channels = channels};
-    uint8_t *before = NULL;
     char kind[20];
     unsigned seed;
-    size_t n;
-    uint32_t crc;
 
     if (sscanf(picture, "%19[^:]:%u:%d:%d", kind, &seed, &canvas.width, &canvas.height) != 4)
         exit(2);
-    n = np_canvas_bytes(&canvas);
-    canvas.pixels = malloc(n);
+    canvas.pixels = malloc(np_canvas_bytes(&canvas) + 64);
     draw(kind, seed, &canvas);
+    return canvas;
+}
+
+static float torch_exp(void *context, float x)
+{
+    (void)context;
+    return expf(x);
+}
+
+static float torch_log(void *context, float x)
+{
+    (void)context;
+    return logf(x);
+}
+
+static struct np_chain *parse(const char *text)
+{
+    struct np_node *list = NULL;
+    struct np_chain *chain = NULL;
+    struct np_report report;
+
+    np_report_init(&report, "chain");
+    if (np_yaml_parse(text, strlen(text), &list, &report) ||
+        np_chain_parse(list, "augment", &chain, &report)) {
+        fprintf(stderr, "%s: %s\n", text, report.errs[0].text);
+        exit(2);
+    }
+    np_report_fini(&report);
+    np_node_free(list);
+    return chain;
+}
+
+/* What the chain makes of the picture, drawn by torch. */
+static uint32_t chain_crc(const char *text, const char *version_seed, struct np_canvas canvas)
+{
+    struct np_chain *chain = parse(text);
+    struct np_painter *painter = np_painter_new(NP_RULE_PILLOW_13, NULL);
+    struct np_torch_rng rng;
+    struct np_torch_draws draws = {&rng, version_seed[0] - '0', true, torch_exp, torch_log, NULL};
+    struct np_drawn drawn = {
+        .steps = malloc((size_t)np_chain_max_steps(chain) * sizeof(struct np_step) + 1)};
+    const struct np_pixels pixels = {.data = canvas.pixels,
+        .width = canvas.width,
+        .height = canvas.height,
+        .channels = canvas.channels,
+        .stride = (ptrdiff_t)canvas.width * canvas.channels};
+    uint8_t *row;
+    uint32_t crc;
+    size_t n;
+
+    np_torch_seed(&rng, strtoul(version_seed + 2, NULL, 10));
+    if (!np_augment_draw_torch(chain, &draws, canvas.width, canvas.height, &drawn))
+        exit(2);
+    np_geometry_order(&drawn.geometry, NP_RULE_PILLOW_13);
+    n = (size_t)drawn.width * (size_t)drawn.height * (size_t)canvas.channels;
+    row = malloc(n);
+    if (np_painter_row(painter, &pixels, &drawn, row, NULL))
+        exit(2);
+    crc = (uint32_t)crc32(0, row, (uInt)n);
+    free(row);
+    free(drawn.steps);
+    free(canvas.pixels);
+    np_painter_free(painter);
+    np_chain_free(chain);
+    return crc;
+}
+
+static uint32_t op_crc(const char *name, const double *values, struct np_canvas canvas)
+{
+    const struct np_pixel_op *op = find(name);
+    const size_t n = np_canvas_bytes(&canvas);
+    uint8_t *before = NULL;
+    uint32_t crc;
+
     if (op->wants_copy)
         before = memcpy(malloc(n), canvas.pixels, n);
     op->apply(values, before, &canvas);
@@ -92,7 +165,7 @@ static uint32_t crc_of(const char *name, const double *values, const char *pictu
 int main(int argc, char **argv)
 {
     char line[1000], name[40], list[500], picture[100];
-    int channels;
+    int channels, end;
 
     np_vectors_limit((enum np_vectors)(argc > 1 ? atoi(argv[1]) : 3));
     while (fgets(line, sizeof(line), stdin)) {
@@ -105,12 +178,19 @@ int main(int argc, char **argv)
         }
         if (sscanf(line, "%39s %499s %99s %d", name, list, picture, &channels) != 4)
             return 2;
+        if (strcmp(name, "torch") == 0) {
+            if (sscanf(line, "%*s %*s %*s %*s %*s %n", &end) != 0)
+                return 2;
+            printf("torch %s %s %d %08x %s", list, picture, channels,
+                chain_crc(line + end, list, picture_of(picture, channels)), line + end);
+            continue;
+        }
         for (int i = 0; i < NP_STEP_VALUES && *at; i++) {
             values[i] = strtod(at, &at);
             at += *at == ',';
         }
         printf("%s %s %s %d %08x\n", name, list, picture, channels,
-            crc_of(name, values, picture, channels));
+            op_crc(name, values, picture_of(picture, channels)));
     }
     return 0;
 }

@@ -1,9 +1,10 @@
 """What Pillow and torchvision make of pictures: pixel_ops.py COUNT SEED [colours] prints a line for each of COUNT
 random operations with random values, with the CRC-32 of its pixels, as pixel_ops.c reads it; with `colours` also a few
 of a picture that has every colour once, which needs NumPy. torchvision's functions over Pillow are called where it is
-installed, else the calls of Pillow that they make. tests/golden/pixel_ops.txt was made with torchvision 0.29.2 and
+installed, else the calls of Pillow that they make. With torchvision come COUNT / 2 lines of chains, as torchvision's
+transforms draw and make them. tests/golden/pixel_ops.txt was made with torchvision 0.29.2 and
 Pillow 13.0.0:
-    pixel_ops.py 240 1
+    pixel_ops.py 600 1
 """
 import random
 import sys
@@ -84,6 +85,58 @@ def torchvision():
     }
 
 
+def transforms():
+    """(chain of a config, transforms of version 1 or 2)"""
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+    from torchvision.transforms import AutoAugmentPolicy as Policy
+    bilinear = v1.InterpolationMode.BILINEAR
+    chains = [
+        ("[{color_jitter: {brightness: 0.4, contrast: 0.3, saturation: [0.2, 2], hue: 0.2}}]",
+         lambda of: of.ColorJitter(0.4, 0.3, (0.2, 2), 0.2)),
+        ("[{color_jitter: {hue: 0.5, p: 0.5}}]", lambda of: of.RandomApply([of.ColorJitter(hue=0.5)], 0.5)),
+        ("[{grayscale: 0.5}]", lambda of: of.RandomGrayscale(0.5)),
+        ("[{solarize: {threshold: 99.5}}]", lambda of: of.RandomSolarize(99.5)),
+        ("[{posterize: {bits: 3}}]", lambda of: of.RandomPosterize(3)),
+        ("[equalize]", lambda of: of.RandomEqualize()),
+        ("[autocontrast]", lambda of: of.RandomAutocontrast()),
+        ("[{sharpness: {factor: 2.5}}]", lambda of: of.RandomAdjustSharpness(2.5)),
+        ("[invert]", lambda of: of.RandomInvert()),
+        ("[vertical_flip]", lambda of: of.RandomVerticalFlip()),
+        ("[{rotation: {degrees: 30}}]", lambda of: of.RandomRotation(30)),
+        ("[{rotation: {degrees: [-90, 180], filter: bilinear, fill: [9, 99, 200]}}]",
+         lambda of: of.RandomRotation((-90, 180), bilinear, fill=(9, 99, 200))),
+        ("[{affine: {degrees: 20, translate: [0.2, 0.1], scale: [0.7, 1.4], shear: [-5, 8, -3, 3]}}]",
+         lambda of: of.RandomAffine(20, (0.2, 0.1), (0.7, 1.4), (-5, 8, -3, 3))),
+        ("[{affine: {degrees: 0, translate: [0.5, 0.5]}}]", lambda of: of.RandomAffine(0, (0.5, 0.5))),
+        ("[{affine: {shear: 40, filter: bilinear, fill: 50}}]",
+         lambda of: of.RandomAffine(0, shear=40, interpolation=bilinear, fill=50)),
+        ("[rand_augment]", lambda of: of.RandAugment()),
+        ("[{rand_augment: {ops: 3, magnitude: 7, bins: 15, filter: bilinear}}]",
+         lambda of: of.RandAugment(3, 7, 15, bilinear)),
+        ("[trivial_augment]", lambda of: of.TrivialAugmentWide()),
+        ("[auto_augment]", lambda of: of.AutoAugment()),
+        ("[{auto_augment: cifar10}]", lambda of: of.AutoAugment(Policy.CIFAR10)),
+        ("[{auto_augment: {policy: svhn, fill: 128}}]", lambda of: of.AutoAugment(Policy.SVHN, fill=128)),
+        ("[{random_resized_crop: 24}, {color_jitter: {contrast: 0.9}}, flip, {resize: 20}]",
+         lambda of: of.Compose([of.RandomResizedCrop(24), of.ColorJitter(contrast=0.9), of.RandomHorizontalFlip(),
+                                of.Resize(20)])),
+    ]
+    return [(text, version, make(of)) for text, make in chains for version, of in ((1, v1), (2, v2))]
+
+
+def drawn(chains, count):
+    import torch
+    for i in range(count):
+        text, version, transform = chains[i % len(chains)]
+        seed = rng.randint(0, 10**6)
+        shape = "smooth", rng.randint(0, 9999), rng.randint(25, 60), rng.randint(25, 60), 3
+        im = picture(*shape)
+        torch.manual_seed(seed)
+        crc = zlib.crc32(transform(im).tobytes())
+        print(f"torch {version}:{seed} {':'.join(map(str, shape[:4]))} {shape[4]} {crc:08x} {text}")
+
+
 def factor():
     return rng.choice([0, 1, 0.5, 2, rng.uniform(0, 1), rng.uniform(0, 2), rng.uniform(1, 5)])
 
@@ -112,6 +165,8 @@ def main():
         kind, seed = rng.choice(["noise", "smooth", "smooth"]), rng.randint(0, 9999)
         w, h = rng.choice([(1, 1), (2, 3), (37, 29), (64, 5), (rng.randint(3, 70), rng.randint(3, 70))])
         report(makers, names[i % len(names)], (kind, seed, w, h, 3 if rng.random() < 0.8 else 1))
+    if makers is not PILLOW:
+        drawn(transforms(), int(sys.argv[1]) // 2)
     for op in ["hue", "hue", "saturation"] if "colours" in sys.argv else []:
         report(makers, op, ("colours", 0, 4096, 4096, 3))
 

@@ -10,7 +10,7 @@ file=${1:-tests/golden/pixel_ops.txt}
 # shellcheck disable=SC2046
 t "the tool builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -ffp-contract=off ${san:+-fsanitize=$san} -I. \
     -o "$TMP/ops" tests/golden/pixel_ops.c "$build/libnnpipe.a" \
-    $(pkg-config --libs libjpeg spng zlib libzstd) -lm -pthread
+    $(pkg-config --libs libjpeg spng zlib libzstd yaml-0.1) -lm -pthread
 
 nr_rows() { grep -vc '^#' "$file"; }
 same() { # same SIMD

@@ -247,6 +247,58 @@ def _color_jitter(reader, t):
     reader.recipe.ops.append({"color_jitter": ranges})
 
 
+def _look(reader, t):
+    """filter and fill of an affine map."""
+    fill = t.fill if isinstance(t.fill, (tuple, list)) else [t.fill or 0]
+    if not all(isinstance(f, numbers.Number) and 0 <= f <= 255 for f in fill) or len(fill) not in (1, 3):
+        reader.refuse(t, f"fill {t.fill!r} is not a pixel's value")
+    mode = _filter(reader, t)
+    if mode == "bicubic":
+        reader.refuse(t, "interpolation bicubic is not one of nearest and bilinear")
+    return {"filter": mode, "fill": [int(f) for f in fill]}
+
+
+def _rotation(reader, t):
+    reader.touches(t)
+    if t.expand or t.center is not None:
+        reader.refuse(t, "expand and center are not supported")
+    reader.recipe.ops.append({"rotation": {"degrees": [float(d) for d in t.degrees], **_look(reader, t)}})
+
+
+def _affine(reader, t):
+    reader.touches(t)
+    reader.draws_as(t)
+    args = {"degrees": [float(d) for d in t.degrees], **_look(reader, t)}
+    if t.center is not None:
+        reader.refuse(t, "center is not supported")
+    for name, nothing in (("translate", [0, 0]), ("scale", [1, 1]), ("shear", None)):
+        value = getattr(t, name)
+        if value is not None:
+            args[name] = [float(v) for v in value]
+            if args[name] == nothing or not any(args[name]):
+                reader.refuse(t, f"{name} {tuple(value)} changes nothing: leave it out")
+    reader.recipe.ops.append({"affine": args})
+
+
+def _automatic(name, **options):
+    """The handler of an automatic policy; options: attribute of the transform by ours."""
+
+    def handler(reader, t):
+        reader.touches(t)
+        reader.draws_as(t)
+        args = {ours: getattr(t, theirs) for ours, theirs in options.items()}
+        if "policy" in args:
+            args["policy"] = args["policy"].value
+        reader.recipe.ops.append({name: {**args, **_look(reader, t)}})
+
+    return handler
+
+
+_rand_augment = _automatic("rand_augment", ops="num_ops", magnitude="magnitude", bins="num_magnitude_bins")
+_trivial_augment = _automatic("trivial_augment", bins="num_magnitude_bins")
+_auto_augment = _automatic("auto_augment", policy="policy")
+
+
 def _share(name, **options):
     """The handler of a transform with p; options: attribute of the transform by ours."""
 
@@ -261,13 +313,13 @@ def _share(name, **options):
 def _random_apply(reader, t):
     inner = list(t.transforms)
     if len(inner) != 1 or HANDLERS.get(type(inner[0])) not in WITH_P or not t.p < 1:
-        reader.refuse(t, "nnpipe has it for one ColorJitter, with p below 1")
+        reader.refuse(t, "nnpipe has it for one ColorJitter, RandomRotation or RandomAffine, with p below 1")
     reader.draws_as(t)
     reader.read(inner[0])
     next(iter(reader.recipe.ops[-1].values()))["p"] = float(t.p)
 
 
-WITH_P = (_color_jitter,)  # operations that draw for p only if it is given
+WITH_P = (_color_jitter, _rotation, _affine)  # operations that draw for p only if it is given
 
 
 # --- values and containers --------------------------------------------------------------------------------------------
@@ -325,6 +377,16 @@ HANDLERS = {
     v2.RandomVerticalFlip: _vertical_flip,
     v1.ColorJitter: _color_jitter,
     v2.ColorJitter: _color_jitter,
+    v1.RandomRotation: _rotation,
+    v2.RandomRotation: _rotation,
+    v1.RandomAffine: _affine,
+    v2.RandomAffine: _affine,
+    v1.RandAugment: _rand_augment,
+    v2.RandAugment: _rand_augment,
+    v1.TrivialAugmentWide: _trivial_augment,
+    v2.TrivialAugmentWide: _trivial_augment,
+    v1.AutoAugment: _auto_augment,
+    v2.AutoAugment: _auto_augment,
     v1.RandomApply: _random_apply,
     v2.RandomApply: _random_apply,
     v1.RandomGrayscale: _share("grayscale"),

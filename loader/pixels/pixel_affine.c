@@ -1,0 +1,180 @@
+/* An affine map, as Pillow's Image.transform(AFFINE) makes it (src/libImaging/Geometry.c): the nearest
+ * pixel, in 16.16 fixed point, or a bilinear sum in float64. See pixel_op.h and affine.h. */
+#include <math.h>
+#include <string.h>
+
+#include "loader/pixels/affine.h"
+
+#define FIXED_LIMIT 32768.0 /* pixels: the whole part of a 16.16 number */
+
+struct map {
+    const double *m; /* (6) */
+    const uint8_t *before;
+    struct np_canvas *canvas;
+};
+
+static uint8_t *pixel_at(const struct np_canvas *canvas, int x, int y)
+{
+    return canvas->pixels +
+           ((size_t)y * (size_t)canvas->width + (size_t)x) * (size_t)canvas->channels;
+}
+
+static const uint8_t *source_at(const struct map *map, int x, int y)
+{
+    return map->before + (pixel_at(map->canvas, x, y) - map->canvas->pixels);
+}
+
+static bool is_inside(const struct np_canvas *canvas, int x, int y)
+{
+    return x >= 0 && x < canvas->width && y >= 0 && y < canvas->height;
+}
+
+static void copy(const struct map *map, int x, int y, int from_x, int from_y)
+{
+    uint8_t *out = pixel_at(map->canvas, x, y);
+    const uint8_t *in;
+
+    if (!is_inside(map->canvas, from_x, from_y))
+        return;
+    in = source_at(map, from_x, from_y);
+    for (int c = 0; c < map->canvas->channels; c++)
+        out[c] = in[c];
+}
+
+static int below_zero_or_whole(double at)
+{
+    return at < 0 ? -1 : (int)at;
+}
+
+/* The nearest pixels where positions are added up in float64, x along a row and y along the rows: for
+ * maps without rotation and shear, and for those beyond the range of fixed point. */
+static void nearest_float(const struct map *map)
+{
+    const double *m = map->m;
+    double row_x = m[2] + m[1] * 0.5 + m[0] * 0.5, row_y = m[5] + m[4] * 0.5 + m[3] * 0.5;
+
+    for (int y = 0; y < map->canvas->height; y++) {
+        double from_x = row_x, from_y = row_y;
+
+        for (int x = 0; x < map->canvas->width; x++) {
+            copy(map, x, y, below_zero_or_whole(from_x), below_zero_or_whole(from_y));
+            from_x += m[0];
+            from_y += m[3];
+        }
+        row_x += m[1];
+        row_y += m[4];
+    }
+}
+
+static bool fits_fixed(const double *m, double x, double y)
+{
+    return fabs(x * m[0] + y * m[1] + m[2]) < FIXED_LIMIT &&
+           fabs(x * m[3] + y * m[4] + m[5]) < FIXED_LIMIT;
+}
+
+static uint32_t fixed(double value)
+{
+    return (uint32_t)(int64_t)floor(value * 65536.0 + 0.5);
+}
+
+static int whole(uint32_t position)
+{
+    return (int32_t)position >> 16;
+}
+
+static void nearest_fixed(const struct map *map)
+{
+    const double *m = map->m;
+    const uint32_t step_x = fixed(m[0]), step_y = fixed(m[3]);
+    const uint32_t row_step_x = fixed(m[1]), row_step_y = fixed(m[4]);
+    uint32_t row_x = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
+    uint32_t row_y = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+
+    for (int y = 0; y < map->canvas->height; y++) {
+        uint32_t from_x = row_x, from_y = row_y;
+
+        for (int x = 0; x < map->canvas->width; x++) {
+            copy(map, x, y, whole(from_x), whole(from_y));
+            from_x += step_x;
+            from_y += step_y;
+        }
+        row_x += row_step_x;
+        row_y += row_step_y;
+    }
+}
+
+static void nearest(const struct map *map)
+{
+    const double *m = map->m;
+    const int w = map->canvas->width, h = map->canvas->height;
+    const bool turns = m[1] < 0 || m[1] > 0 || m[3] < 0 || m[3] > 0;
+
+    if (turns && fits_fixed(m, 0, 0) && fits_fixed(m, w, h) && fits_fixed(m, 0, h) &&
+        fits_fixed(m, w, 0))
+        nearest_fixed(map);
+    else
+        nearest_float(map);
+}
+
+static int clamp(int at, int n)
+{
+    return at < 0 ? 0 : at < n ? at : n - 1;
+}
+
+static double between(double a, double b, double share)
+{
+    return a + (b - a) * share;
+}
+
+/* One pixel from the four around the point at_x, at_y, which is inside. */
+static void mix(const struct map *map, double at_x, double at_y, uint8_t *out)
+{
+    const int w = map->canvas->width, h = map->canvas->height;
+    const int x = (int)floor(at_x - 0.5), y = (int)floor(at_y - 0.5);
+    const double share_x = at_x - 0.5 - x, share_y = at_y - 0.5 - y;
+    const int left = clamp(x, w), right = clamp(x + 1, w);
+    const int upper = clamp(y, h), lower = clamp(y + 1, h);
+    const uint8_t *a = source_at(map, left, upper), *b = source_at(map, right, upper);
+    const uint8_t *c = source_at(map, left, lower), *d = source_at(map, right, lower);
+
+    for (int i = 0; i < map->canvas->channels; i++)
+        out[i] =
+            (uint8_t)between(between(a[i], b[i], share_x), between(c[i], d[i], share_x), share_y);
+}
+
+static void bilinear(const struct map *map)
+{
+    const int w = map->canvas->width, h = map->canvas->height;
+    const double *m = map->m;
+
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++) {
+            const double at_x = m[0] * (x + 0.5) + m[1] * (y + 0.5) + m[2];
+            const double at_y = m[3] * (x + 0.5) + m[4] * (y + 0.5) + m[5];
+
+            if (at_x >= 0 && at_x < w && at_y >= 0 && at_y < h)
+                mix(map, at_x, at_y, pixel_at(map->canvas, x, y));
+        }
+}
+
+static void fill(struct np_canvas *canvas, int colour)
+{
+    const size_t bytes = np_canvas_bytes(canvas), channels = (size_t)canvas->channels;
+
+    for (size_t i = 0; i < bytes; i += channels)
+        for (size_t c = 0; c < channels; c++)
+            canvas->pixels[i + c] = (uint8_t)(colour >> (8 * c));
+}
+
+/* values: the matrix, enum np_affine_filter, and the fill colour, red in the low byte. */
+static void affine(const double *values, const uint8_t *before, struct np_canvas *picture)
+{
+    const struct map map = {values, before, picture};
+
+    fill(picture, (int)values[7]);
+    if ((int)values[6] == NP_AFFINE_BILINEAR)
+        bilinear(&map);
+    else
+        nearest(&map);
+}
+const struct np_pixel_op np_pixel_affine = {affine, true};
