@@ -210,6 +210,24 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         nadam_hyper(options, ret_hyper);
 }
 
+static bool has_beta1(int kind)
+{
+    return kind != NP_SGD && kind != NP_RMSPROP;
+}
+
+void np_optim_set_momentum(double momentum, struct np_hyper *hyper)
+{
+    if (has_beta1(hyper->kind))
+        hyper->beta1 = momentum;
+    else
+        hyper->momentum = (float)momentum;
+}
+
+bool np_optim_has_momentum(const struct np_optim_options *options)
+{
+    return has_beta1(options->kind) ? options->kind != NP_NADAM : options->momentum > 0;
+}
+
 /* Does weight decay shrink the parameter itself? */
 static bool decoupled(int kind)
 {

@@ -28,6 +28,11 @@ int np_hyper_states(const struct np_hyper *hyper); /* the same */
  * rate. */
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper);
+/* Sets the momentum of this update, where a schedule moves it: beta1, if the optimizer has it. */
+void np_optim_set_momentum(double momentum, struct np_hyper *hyper);
+/* Can a schedule move the momentum? nadam has a schedule of its own; sgd and rmsprop may have no
+ * momentum. */
+bool np_optim_has_momentum(const struct np_optim_options *options);
 /* decay: weight decay applies to the parameter. */
 void np_optim_scalars(const struct np_hyper *hyper, bool decay, struct np_scalars *ret_scalars);
 

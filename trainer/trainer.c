@@ -34,10 +34,15 @@ static void next_hyper(struct loop *loop, struct np_hyper *ret_hyper)
     uint64_t number = updates_of(config, loop->step);
     uint64_t start = updates_of(config, config->schedule_start);
     double an_epoch = (double)config->nr_train / ((double)config->batch * config->accumulate);
-    double factor = np_schedule_factor(
-        config->schedule, number - start, updates_of(config, config->nr_steps) - start, an_epoch);
+    const uint64_t since = number - start, nr = updates_of(config, config->nr_steps) - start;
+    double factor = np_schedule_factor(config->schedule, since, nr, an_epoch);
+    const double momentum = np_schedule_momentum(config->schedule, since, nr);
 
+    if (config->plateau)
+        factor *= np_plateau_factor(config->plateau);
     np_optim_hyper(config->optim, factor, number, ret_hyper);
+    if (momentum > 0)
+        np_optim_set_momentum(momentum, ret_hyper);
     loop->lr = config->optim->lr * factor;
 }
 

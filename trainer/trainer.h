@@ -6,7 +6,7 @@
 #include "trainer/feed.h"
 #include "trainer/optim.h"
 #include "trainer/plan.h"
-#include "trainer/schedule.h"
+#include "trainer/plateau.h"
 
 struct np_step_report {
     uint64_t step; /* steps done, this one included */
@@ -58,6 +58,7 @@ struct np_trainer_config {
     struct np_feed *feed;
     const struct np_optim_options *optim;
     const struct np_schedule_options *schedule;
+    const struct np_plateau *plateau; /* the caller's, changed by its eval(); NULL: none */
     uint64_t nr_steps,
         nr_train; /* batches of the run, a multiple of accumulate; samples per epoch */
     int batch, accumulate;

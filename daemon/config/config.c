@@ -355,6 +355,25 @@ static void check_model(struct np_config *config, struct np_report *report)
         np_network_check(&config->network, height, width, 0, report);
 }
 
+/* Checks that involve two sections. */
+static void check_schedule(const struct np_config *config, struct np_report *report)
+{
+    const struct np_schedule_options *schedule = &config->schedule;
+    const struct np_node *at = config->schedule_node;
+    const char *why = NULL;
+
+    if (schedule->momentum_high > 0 && !np_optim_has_momentum(&config->optim))
+        why = "momentum_high: this optimizer has no momentum that a schedule could move";
+    else if (schedule->kind == NP_PLATEAU && config->run.eval_every.epochs == 0 &&
+             config->run.eval_every.steps == 0)
+        why = "plateau: it needs evaluations, and train.eval_every is 'never'";
+    else if (schedule->kind == NP_PLATEAU && !np_node_get(config->data_node, "test") &&
+             !np_node_get(config->data_node, "val") && config->data.split == 0)
+        why = "plateau: it needs evaluations: data.test, data.val or data.split";
+    if (why)
+        np_report_add(report, at ? at->line : 0, at ? at->column : 0, "schedule.%s", why);
+}
+
 static void parse_sections(struct np_config *config, struct np_report *report)
 {
     np_options_parse(np_config_table, config->root, "the config", NULL, config, report);
@@ -377,6 +396,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     np_schedule_parse(config->schedule_node, &config->schedule, report);
     parse_train(config, report); /* sets optim.clip_norm */
     parse_checkpoint(config, report);
+    check_schedule(config, report);
     np_track_parse(config->track_node, &config->track, report);
     check_precision(config, report);
     check_model(config, report);

@@ -62,16 +62,6 @@ static struct np_node *section_node(const struct np_config *config, const char *
     return NULL;
 }
 
-/* epochs or steps: only the key that decides is printed; the other key is 0. */
-static void drop_zero(struct np_node *map, const char *key)
-{
-    for (int i = 0; i < map->nr_items; i++)
-        if (strcmp(map->items[i]->key, key) == 0 && np_node_is(map->items[i], "0")) {
-            np_node_remove(map, i);
-            return;
-        }
-}
-
 struct np_node *np_config_node(const struct np_config *config)
 {
     const struct np_config plain = {.name = config->name,
@@ -86,8 +76,9 @@ struct np_node *np_config_node(const struct np_config *config)
                                     ? section_node(config, option->key)
                                     : np_node_copy(np_node_get(all, option->key));
         if (value && strcmp(option->key, "train") == 0) {
-            drop_zero(value, "epochs");
-            drop_zero(value, "steps");
+            /* Only the key that decides is printed; the other key is 0. */
+            np_node_drop_zero(value, "epochs");
+            np_node_drop_zero(value, "steps");
         }
         if (value)
             np_node_add(map, option->key, value);

@@ -109,6 +109,7 @@ static int train(struct np_run *run, struct np_err *err)
         .feed = run->feed,
         .optim = &run->config->optim,
         .schedule = &run->config->schedule,
+        .plateau = run->config->schedule.kind == NP_PLATEAU ? &run->position.plateau : NULL,
         .nr_steps = run->nr_steps,
         .nr_train = run->nr_train,
         .batch = (int)run->config->loader.batch,
@@ -283,6 +284,8 @@ static int keep_changes(struct np_run *run, struct np_err *err)
         np_run_say(run, "%s", text);
     if (run->changes.nr_new == 0)
         return 0;
+    if (np_changes_schedule_start(&run->changes) == run->position.step) /* it begins anew */
+        run->position.plateau = (struct np_plateau){0};
     return np_run_save(run, run->position.step, run->position.eval_due, err);
 }
 

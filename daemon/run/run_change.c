@@ -288,11 +288,15 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
     "loader.test_augment", "train.eval_every", "train.threads", "train.best", "train.history",
     "train.sample_losses", NULL};
+/* Of these, the keys on which a plateau schedule depends, and theirs that it ignores. */
+static const char *const judging_keys[] = {"data.test", "data.val", "train.eval_every", NULL};
+static const char *const place_keys[] = {"data.test.path", "data.test.labels",
+    "data.test.cache_dir", "data.val.path", "data.val.labels", "data.val.cache_dir", NULL};
 /* Keys whose values may grow if the schedule allows it. */
 static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
 
 struct comparison {
-    bool extends;
+    bool extends, judged; /* judged: by evaluations, with plateau */
     char *why;
     size_t why_bytes;
     char path[512];
@@ -353,7 +357,8 @@ static bool compare_child(
     snprintf(c->path + used, sizeof(c->path) - used, "%s%s", used ? "." : "", key);
     if (among(growing_keys, c->path))
         same = compare_growing(c, then, now);
-    else if (!among(free_keys, c->path))
+    else if (!among(place_keys, c->path) &&
+             (!among(free_keys, c->path) || (c->judged && among(judging_keys, c->path))))
         same = compare(c, then, now);
     c->path[used] = '\0';
     return same;
@@ -395,7 +400,10 @@ static bool compare(struct comparison *c, const struct np_node *then, const stru
 bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
     size_t why_bytes)
 {
-    struct comparison c = {.extends = extends, .why = why, .why_bytes = why_bytes};
+    struct comparison c = {.extends = extends,
+        .judged = np_node_get(np_node_get(now, "schedule"), "plateau"),
+        .why = why,
+        .why_bytes = why_bytes};
 
     return compare(&c, then, now);
 }

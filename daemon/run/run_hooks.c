@@ -270,6 +270,21 @@ static void write_curves(struct np_run *run)
     np_free(path);
 }
 
+static void take_plateau(struct np_run *run, double loss, double accuracy)
+{
+    const struct np_schedule_options *schedule = &run->config->schedule;
+    struct np_plateau *plateau = &run->position.plateau;
+    const double before = np_plateau_factor(plateau);
+
+    if (schedule->kind != NP_PLATEAU)
+        return;
+    np_plateau_step(schedule, schedule->metric == NP_METRIC_LOSS ? loss : accuracy, plateau);
+    if (plateau->factor != before)
+        np_run_say(run, "step %llu: %s has not improved; the rate falls to %g of its peak",
+            (unsigned long long)run->position.step,
+            schedule->metric == NP_METRIC_LOSS ? "the loss" : "the accuracy", plateau->factor);
+}
+
 static int on_eval(void *context, const struct np_eval_report *report)
 {
     struct np_run *run = context;
@@ -293,6 +308,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_run_best_put(run, report);
     np_json_real(line, "seconds", report->seconds);
     send(run);
+    take_plateau(run, report->loss, accuracy);
     add_eval_curves(run, epoch, report->loss, accuracy);
     write_curves(run);
     if (epoch_ends(run, report->step))

@@ -119,6 +119,15 @@ const struct np_node *np_node_get(const struct np_node *map, const char *key)
     return NULL;
 }
 
+void np_node_drop_zero(struct np_node *map, const char *key)
+{
+    for (int i = 0; i < map->nr_items; i++)
+        if (strcmp(map->items[i]->key, key) == 0 && np_node_is(map->items[i], "0")) {
+            np_node_remove(map, i);
+            return;
+        }
+}
+
 bool np_node_is(const struct np_node *node, const char *text)
 {
     return node && node->kind == NP_NODE_SCALAR && strcmp(node->text, text) == 0;

@@ -39,6 +39,7 @@ struct np_node *np_node_try(
 int np_node_try_add(
     struct np_node *node, const char *key, struct np_node *child, struct np_err *err);
 void np_node_remove(struct np_node *node, int index);
+void np_node_drop_zero(struct np_node *map, const char *key); /* removes the key if it is "0" */
 void np_node_free(struct np_node *node);
 
 const struct np_node *np_node_get(const struct np_node *map, const char *key);

@@ -101,7 +101,7 @@ def rows(values):
 
 
 def header():
-    print("/* Made by tests/golden/torch_optim.py header: parameters after 1 and 100 updates of torch's optimizers. */\n"
+    print("/* Made by tests/golden/torch_optim.py header: parameters after 1 and 100 updates. */\n"
           "#ifndef NP_GOLDEN_OPTIM_H\n#define NP_GOLDEN_OPTIM_H\n\n/* clang-format off */\n"
           f"enum {{ GOLDEN_N = {N}, GOLDEN_UPDATES = {UPDATES} }};\n"
           "static const struct {\n    const char *config;\n    int decay;\n"

@@ -1,4 +1,4 @@
-/* Made by tests/golden/torch_optim.py header: parameters after 1 and 100 updates of torch's optimizers. */
+/* Made by tests/golden/torch_optim.py header: parameters after 1 and 100 updates. */
 #ifndef NP_GOLDEN_OPTIM_H
 #define NP_GOLDEN_OPTIM_H
 

@@ -81,12 +81,17 @@ Test(schedule, multistep_falls_at_epochs_whatever_the_updates_in_one)
 
 Test(schedule, every_factor_lies_between_0_and_1_over_odd_runs)
 {
-    for (int kind = NP_CONSTANT; kind <= NP_ONE_CYCLE; kind++)
+    for (int kind = 0; kind < NP_NR_SCHEDULES; kind++)
         for (uint64_t n = 1; n < 12; n++)
             for (int share = 0; share <= 10; share++)
                 for (uint64_t update = 0; update < n + 2; update++) {
-                    struct np_schedule_options options = {
-                        .kind = kind, .warmup = share / 10.0, .warmup_from = 0.04, .gamma = 0.1};
+                    struct np_schedule_options options = {.kind = kind,
+                        .warmup = share / 10.0,
+                        .warmup_from = 0.04,
+                        .gamma = 0.1,
+                        .every = 2,
+                        .growth = 1.5,
+                        .power = 2};
                     double factor = np_schedule_factor(&options, update, n, 2);
                     cr_assert(factor >= 0 && factor <= 1);
                 }

@@ -19,7 +19,15 @@
 
 const char *const np_manifest_files[NP_NR_FILES] = {"weights.safetensors", "optimizer.safetensors"};
 
-enum kind { COUNT, HASH, FLAG, REAL, NEW_COUNT /* older manifests lack it: 0 */ };
+enum kind {
+    COUNT,
+    HASH,
+    FLAG,
+    REAL,
+    NEW_COUNT, /* older manifests lack it: 0 */
+    RARE_COUNT,
+    RARE_REAL, /* these two stand in the file unless they are 0 */
+};
 static const struct field {
     const char *key;
     enum kind kind;
@@ -40,6 +48,11 @@ static const struct field {
     {"train_seconds", REAL, offsetof(struct np_position, train_seconds)},
     {"loss_sum", REAL, offsetof(struct np_position, loss_sum)},
     {"loss_rows", COUNT, offsetof(struct np_position, loss_rows)},
+    {"plateau_evals", RARE_COUNT, offsetof(struct np_position, plateau.nr_evals)},
+    {"plateau_bad", RARE_COUNT, offsetof(struct np_position, plateau.nr_bad)},
+    {"plateau_cooldown", RARE_COUNT, offsetof(struct np_position, plateau.cooldown)},
+    {"plateau_best", RARE_REAL, offsetof(struct np_position, plateau.best)},
+    {"plateau_factor", RARE_REAL, offsetof(struct np_position, plateau.factor)},
 };
 #define NR_FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -71,11 +84,17 @@ static json_t *position_json(const struct np_position *position)
     for (size_t i = 0; i < NR_FIELDS; i++) {
         const void *at = (const char *)position + fields[i].offset;
         json_t *value = NULL;
+
+        if ((fields[i].kind == RARE_COUNT && *(const uint64_t *)at == 0) ||
+            (fields[i].kind == RARE_REAL && *(const double *)at == 0))
+            continue;
         switch (fields[i].kind) {
+        case RARE_COUNT:
         case NEW_COUNT:
         case COUNT: value = json_integer((json_int_t) * (const uint64_t *)at); break;
         case HASH: value = hash_json(*(const uint64_t *)at); break;
         case FLAG: value = json_boolean(*(const bool *)at); break;
+        case RARE_REAL:
         case REAL:
             value = isfinite(*(const double *)at) ? json_real(*(const double *)at) : json_null();
             break;
@@ -159,9 +178,14 @@ static bool read_field(const struct field *field, const json_t *value, void *at)
 {
     switch (field->kind) {
     case COUNT: return read_count(value, at);
+    case RARE_COUNT:
     case NEW_COUNT: return !value || read_count(value, at);
     case HASH: return hash_value(value, at);
     case FLAG: *(bool *)at = json_is_true(value); return json_is_boolean(value);
+    case RARE_REAL:
+        if (!value)
+            return true;
+        /* fall through */
     case REAL:
         *(double *)at = json_is_null(value) ? (double)NAN : json_number_value(value);
         return json_is_null(value) || json_is_number(value);

@@ -1,0 +1,86 @@
+/* Schedules against torch's own numbers, as tests/golden/torch_schedule.py made them. */
+#include <math.h>
+#include <string.h>
+
+#include "loader/base/yaml.h"
+#include "tests/test.h"
+#include "tests/unit/golden_schedule.h"
+#include "trainer/plateau.h"
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+static void parse(const char *config, struct np_schedule_options *options)
+{
+    struct np_node *node = NULL;
+    struct np_report report;
+
+    np_report_init(&report, "x.yaml");
+    cr_assert(np_yaml_parse(config, strlen(config), &node, &report) == 0);
+    cr_assert(np_schedule_parse(node, options, &report) == 0, "%s", config);
+    np_report_fini(&report);
+    np_node_free(node);
+}
+
+Test(schedule_torch, rates_and_momenta_equal_torch)
+{
+    for (size_t c = 0; c < COUNT(golden_schedules); c++) {
+        struct np_schedule_options options;
+
+        parse(golden_schedules[c].config, &options);
+        for (uint64_t u = 0; u < GOLDEN_UPDATES; u++) {
+            const double rate = np_schedule_factor(&options, u, GOLDEN_UPDATES, 10);
+            const double momentum = np_schedule_momentum(&options, u, GOLDEN_UPDATES);
+
+            cr_expect(fabs(rate - golden_schedules[c].rates[u]) < 1e-9, "%s: %g at update %d",
+                golden_schedules[c].config, rate, (int)u);
+            cr_expect(fabs(momentum - golden_schedules[c].momenta[u]) < 1e-9,
+                "%s: momentum %g at update %d", golden_schedules[c].config, momentum, (int)u);
+        }
+        np_schedule_fini(&options);
+    }
+}
+
+/* The script's metrics(). */
+static double metric_of(int i, bool loss, uint32_t *state, double *value)
+{
+    *state = *state * 1664525 + 1013904223;
+    *value = loss ? *value * (1 - 0.1 / (1 + i)) : *value + 0.5 / (1 + i);
+    return *value + ((double)(*state >> 8) / 16777216 - 0.5) * 0.02;
+}
+
+Test(schedule_torch, plateau_falls_when_torch_does)
+{
+    for (size_t c = 0; c < COUNT(golden_plateaus); c++) {
+        struct np_schedule_options options;
+        struct np_plateau plateau = {0};
+        uint32_t state = 11;
+        double value = 1;
+        bool fell = false;
+
+        parse(golden_plateaus[c].config, &options);
+        cr_expect(np_plateau_factor(&plateau) == 1);
+        for (int i = 0; i < GOLDEN_EVALS; i++) {
+            const bool loss = options.metric == NP_METRIC_LOSS;
+
+            np_plateau_step(&options, metric_of(i, loss, &state, &value), &plateau);
+            cr_expect(fabs(np_plateau_factor(&plateau) - golden_plateaus[c].rates[i]) < 1e-9,
+                "%s: %g after evaluation %d", golden_plateaus[c].config, plateau.factor, i);
+            fell |= plateau.factor < 1;
+        }
+        cr_expect(fell, "%s", golden_plateaus[c].config);
+    }
+}
+
+Test(schedule_torch, a_metric_that_is_not_a_number_is_no_improvement)
+{
+    const struct np_schedule_options options = {
+        .kind = NP_PLATEAU, .gamma = 0.5, .patience = 1, .threshold = 0.1};
+    struct np_plateau plateau = {0};
+
+    np_plateau_step(&options, NAN, &plateau);
+    np_plateau_step(&options, 2, &plateau);
+    cr_expect(plateau.best == 2 && plateau.factor == 1);
+    np_plateau_step(&options, NAN, &plateau);
+    np_plateau_step(&options, NAN, &plateau);
+    cr_expect(plateau.best == 2 && plateau.factor == 0.5);
+}
