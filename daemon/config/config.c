@@ -46,7 +46,7 @@ const struct np_option np_config_table[] = {
     {"blocks", NP_OPT_NODE, AT(network.blocks), NULL, 0, 0, NULL,
         "Named lists of layers with parameters (`$out`), for `block: {use: NAME}`."},
     {"loss", NP_OPT_NODE, AT(network.loss), "cross_entropy", 0, 0, NULL,
-        "`cross_entropy`, or `{cross_entropy: {label_smoothing: 0.1}}`."},
+        "`cross_entropy`, `{cross_entropy: {label_smoothing: 0.1}}` or `focal`."},
     {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
         "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
     {"schedule", NP_OPT_NODE, AT(schedule_node), "constant", 0, 0, NULL,

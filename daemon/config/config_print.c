@@ -18,22 +18,6 @@ static struct np_node *blocks_node(const struct np_node *blocks)
     return map;
 }
 
-static struct np_node *loss_node(const struct np_node *loss)
-{
-    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
-    const struct np_node *args = NULL;
-    const char *name = "cross_entropy";
-
-    if (loss)
-        np_node_named(loss, &name, &args);
-    struct np_node *options =
-        args && args->kind == NP_NODE_MAP ? np_node_copy(args) : np_node_new(NP_NODE_MAP, 0, 0);
-    if (!np_node_get(options, "label_smoothing"))
-        np_node_add(options, "label_smoothing", np_node_scalar("0", 0, 0));
-    np_node_add(map, name, options);
-    return map;
-}
-
 /* The value of a top-level key that is no plain option; NULL: not set. */
 static struct np_node *section_node(const struct np_config *config, const char *key)
 {
@@ -48,7 +32,7 @@ static struct np_node *section_node(const struct np_config *config, const char *
     if (strcmp(key, "blocks") == 0)
         return config->network.blocks ? blocks_node(config->network.blocks) : NULL;
     if (strcmp(key, "loss") == 0)
-        return loss_node(config->network.loss);
+        return np_graph_loss_node(config->network.loss);
     if (strcmp(key, "optimizer") == 0)
         return np_optim_node(&config->optim);
     if (strcmp(key, "schedule") == 0)

@@ -221,6 +221,15 @@ Test(gradients, of_label_smoothing)
     cr_assert(smooth("", "loss: {cross_entropy: {label_smoothing: 0.2}}\n"));
 }
 
+Test(gradients, of_class_weights_and_focal_losses)
+{
+    cr_assert(smooth("", "loss: {cross_entropy: {class_weights: [0.5, 2, 3]}}\n"));
+    cr_assert(
+        smooth("", "loss: {cross_entropy: {class_weights: [1, 0, 3], label_smoothing: 0.2}}\n"));
+    cr_assert(smooth("", "loss: focal\n"));
+    cr_assert(smooth("", "loss: {focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}\n"));
+}
+
 Test(gradients, of_shared_tensors_and_joins)
 {
     cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1}\n"

@@ -35,7 +35,10 @@ static void run_cuda(struct kernel_case *the_case, enum np_dtype dtype)
     struct np_cuda_program program = {.cuda = &cuda,
         .graph = the_case->graph,
         .dtype = (enum np_cuda_dtype)dtype,
-        .arrays = {.step = &step, .scaler = &scaler, .numbers = numbers}};
+        .arrays = {.step = &step,
+            .scaler = &scaler,
+            .numbers = numbers,
+            .class_weights = the_case->graph->class_weights}};
     struct np_cuda_call call = {.node = node};
     uint64_t most = 1;
 
@@ -412,7 +415,8 @@ Test(kernels_cuda, concat_joins_and_splits_parts)
     }
 }
 
-Test(kernels_cuda, the_loss_is_the_reference)
+/* kind 1: class weights; 2: focal; 3: both. */
+static void losses_are_right(int kind)
 {
     static const int classes[] = {1, 2, 10, 33, 257, 1000};
 
@@ -426,6 +430,12 @@ Test(kernels_cuda, the_loss_is_the_reference)
                 kernel_case_init(
                     &the_case, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
                 kernel_case_node(&the_case)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
+                kernel_case_node(&the_case)->attrs.gamma = kind & 2 ? 0.5 + k : 0;
+                the_case.graph->classes = classes[k];
+                the_case.graph->class_weights =
+                    kind & 1 ? np_alloc_array((size_t)classes[k], sizeof(float)) : NULL;
+                for (int i = 0; kind & 1 && i < classes[k]; i++)
+                    the_case.graph->class_weights[i] = 0.5f + (float)(i % 7);
                 kernel_case_activation(&the_case, dtype, 1, 1, classes[k], false);
                 kernel_case_activation(&the_case, NP_I32, 0, 0, 1, false);
                 for (int i = 0; i < 9; i++)
@@ -437,5 +447,11 @@ Test(kernels_cuda, the_loss_is_the_reference)
                     kernel_case_activation(&the_case, dtype, 1, 1, classes[k], true);
                 cr_assert(check(&the_case, dtype, 0), "%d classes", classes[k]);
             }
+}
+
+Test(kernels_cuda, the_loss_is_the_reference)
+{
+    for (int kind = 0; kind < 4; kind++)
+        losses_are_right(kind);
 }
 #endif

@@ -297,6 +297,10 @@ static const struct {
     {"model:\n" TAIL "loss: hinge\n", "4:7: loss: "},
     {"model:\n" TAIL "loss: {cross_entropy: {label_smoothing: 2}}\n",
         "4:41: label_smoothing: 2 is out of range: 0 to 0.999\n"},
+    {"model:\n" TAIL "loss: {focal: {class_weights: [1, 2]}}\n",
+        "4:31: class_weights: 2 weights are given, but there are 10 classes\n"},
+    {"model:\n" TAIL "loss: {cross_entropy: {class_weights: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]}}\n",
+        "4:39: class_weights: all weights are 0\n"},
     {"model:\n  - flatten\n  - linear: {out: 16777216}\n  - linear: {out: 16777216}\n  - linear: "
      "{out: classes}\n",
         "3:5: linear '1': with its weight the model has 2^31 parameters or more\n"},

@@ -1,7 +1,6 @@
 /* The reference kernels: every operation in plain C; the other kernels are tested against them.
  * f32 and bf16 (read and written as bf16, computed in f32). Formulas: batchnorm
- * arXiv:1502.03167, dropout JMLR 15 (2014), label smoothing arXiv:1512.00567. Any pool thread,
- * each its own lane. */
+ * arXiv:1502.03167, dropout JMLR 15 (2014). Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -346,72 +345,6 @@ static void ref_bn_dgrad(void *state, const struct np_run *run)
     }
 }
 
-/* log of the sum of exponentials, shifted by the largest. */
-static float log_sum_exp(const struct np_ref *ref, const struct np_run *run, size_t first, size_t n)
-{
-    float max = -INFINITY, sum = 0;
-
-    for (size_t i = 0; i < n; i++)
-        max = fmaxf(max, np_ref_in(ref, run, 0, first + i));
-    for (size_t i = 0; i < n; i++)
-        sum += expf(np_ref_in(ref, run, 0, first + i) - max);
-    /* cppcheck-suppress invalidFunctionArg ; a loss has classes: sum is at least 1 */
-    return max + logf(sum);
-}
-
-static void ref_cross_entropy(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    size_t classes = channels(ref, ref->node->ins[0]);
-    const int32_t *labels = in(run, 1);
-    float smoothing = (float)ref->node->attrs.label_smoothing;
-    float *loss = out(ref, run, 0), *correct = out(ref, run, 1), *top5 = out(ref, run, 2);
-
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        size_t first = (size_t)r * classes, better = 0;
-        float whole, mean = 0, target;
-
-        loss[r] = correct[r] = top5[r] = 0;
-        if (labels[r] < 0)
-            continue;
-        whole = log_sum_exp(ref, run, first, classes);
-        target = np_ref_in(ref, run, 0, first + (size_t)labels[r]);
-        for (size_t i = 0; i < classes; i++) {
-            float logit = np_ref_in(ref, run, 0, first + i);
-
-            mean += (whole - logit) / (float)classes;
-            /* of equal logits the first ranks higher; a NaN is never correct */
-            better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
-        }
-        /* without smoothing, a logit of minus infinity must not enter the mean */
-        loss[r] = (1 - smoothing) * (whole - target) + (smoothing > 0 ? smoothing * mean : 0);
-        correct[r] = better == 0;
-        top5[r] = better < 5;
-    }
-}
-
-static void ref_cross_entropy_dgrad(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    size_t classes = channels(ref, ref->node->ins[0]);
-    const int32_t *labels = in(run, 1);
-    float smoothing = (float)ref->node->attrs.label_smoothing;
-
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        size_t first = (size_t)r * classes;
-        float whole = log_sum_exp(ref, run, first, classes);
-
-        for (size_t i = 0; i < classes; i++) {
-            float p = expf(np_ref_in(ref, run, 0, first + i) - whole);
-            float target = smoothing / (float)classes +
-                           ((size_t)(labels[r] < 0 ? 0 : labels[r]) == i ? 1 - smoothing : 0);
-
-            np_ref_out(
-                ref, run, 0, first + i, labels[r] < 0 ? 0 : (p - target) * run->info->loss_scale);
-        }
-    }
-}
-
 #define ROWS(op_, run_, finish_)                                                                   \
     NP_KERNEL_ROWS("reference", NP_OP_##op_, np_ref_prepare, NULL, run_, finish_)
 const struct np_kernel np_kernels_ref[] = {
@@ -444,7 +377,7 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(ADD, ref_add, NULL),
     ROWS(CONCAT, ref_concat, NULL),
     ROWS(CONCAT_DGRAD, ref_concat, NULL),
-    ROWS(CROSS_ENTROPY, ref_cross_entropy, NULL),
-    ROWS(CROSS_ENTROPY_DGRAD, ref_cross_entropy_dgrad, NULL),
+    ROWS(CROSS_ENTROPY, np_ref_cross_entropy, NULL),
+    ROWS(CROSS_ENTROPY_DGRAD, np_ref_cross_entropy_dgrad, NULL),
     {NULL},
 };

@@ -93,4 +93,8 @@ void np_ref_pool_dgrad(void *state, const struct np_run *run);
 void np_ref_global_avgpool(void *state, const struct np_run *run);
 void np_ref_global_avgpool_dgrad(void *state, const struct np_run *run);
 
+/* the loss: kernels_ref_loss.c */
+void np_ref_cross_entropy(void *state, const struct np_run *run);
+void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run);
+
 #endif

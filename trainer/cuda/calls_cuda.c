@@ -197,20 +197,41 @@ static void run_concat(struct np_cuda_program *p, const struct np_cuda_call *c)
     }
 }
 
+/* True: not the plain cross-entropy, which has kernels of its own. */
+static bool weighted(
+    const struct np_cuda_program *p, const struct np_op_node *node, struct np_cuda_loss *loss)
+{
+    const bool weights = p->graph->class_weights != NULL;
+
+    *loss = (struct np_cuda_loss){p->graph->batch, np_cuda_channels(p, node->ins[0]),
+        (float)node->attrs.label_smoothing, (float)node->attrs.gamma,
+        weights ? p->arrays.class_weights : NULL};
+    return weights || node->attrs.gamma > 0;
+}
+
 static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
     int n = p->graph->batch, classes = np_cuda_channels(p, node->ins[0]);
     double smoothing = node->attrs.label_smoothing;
+    struct np_cuda_loss loss;
+    const bool general = weighted(p, node, &loss);
 
     if (node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
-        np_cuda_cross_entropy_dgrad(
-            stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], n, classes, smoothing, q[2]);
+        if (general)
+            np_cuda_loss_dgrad(
+                stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
+        else
+            np_cuda_cross_entropy_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], n,
+                classes, smoothing, q[2]);
         return;
     }
-    np_cuda_cross_entropy(
-        stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
+    if (general)
+        np_cuda_loss(stream, p->dtype, p->arrays.step, q[0], &loss, q[2], q[3], q[4]);
+    else
+        np_cuda_cross_entropy(
+            stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
     np_cuda_numbers(
         stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers, p->arrays.losses);
 }

@@ -20,6 +20,7 @@ struct np_cuda_arrays {
     struct np_cuda_scaler *scaler;
     struct np_cuda_numbers *numbers; /* of the host, mapped */
     float *losses;                   /* (NP_CUDA_SLOTS, batch) there; NULL: not wanted */
+    float *class_weights;            /* (classes) of the training's loss; NULL: none */
 };
 
 struct np_cuda_call { /* of a node */

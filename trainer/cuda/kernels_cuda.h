@@ -175,6 +175,18 @@ void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype, const struct 
 void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
     const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
     int classes, double label_smoothing, void *dlogits);
+/* The same with a focal loss's gamma (0: none) and weights of classes (NULL: all 1). */
+struct np_cuda_loss {
+    int n, classes;
+    float smoothing, gamma;
+    const float *weights; /* (classes) */
+};
+void np_cuda_loss(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct,
+    float *top5);
+void np_cuda_loss_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
+    void *dlogits);
 /* numbers[step->slot % NP_CUDA_SLOTS] = the sums of these rows, in their order, in double;
  * grad_norm 0. losses (may be NULL): (NP_CUDA_SLOTS, n), receives a copy of loss in that slot. */
 void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float *loss,

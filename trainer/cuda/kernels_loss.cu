@@ -117,6 +117,123 @@ extern "C" void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dty
             classes, (float)label_smoothing, (T *)dlogits));
 }
 
+/* --- weights of classes, focal ----------------------------------------------------------------- */
+
+/* Rows that count, over the sum of their labels' weights; 1 without weights. 0: all weigh 0. */
+static __device__ float weight_scale(
+    const np_cuda_step *step, const struct np_cuda_loss *loss, float *shared)
+{
+    float sum = 0, rows = 0;
+
+    if (!loss->weights)
+        return 1;
+    for (int r = threadIdx.x; r < loss->n; r += BLOCK)
+        if (step->labels[r] >= 0) {
+            sum += loss->weights[step->labels[r]];
+            rows++;
+        }
+    sum = over_block<add_up>(sum, shared);
+    rows = over_block<add_up>(rows, shared);
+    return sum > 0 ? rows / sum : 0.0f;
+}
+
+static __device__ float class_loss(const struct np_cuda_loss *loss, int label, float log_p)
+{
+    float value = -log_p;
+
+    if (loss->gamma > 0)
+        value *= powf(-expm1f(log_p), loss->gamma);
+    return loss->weights ? loss->weights[label] * value : value;
+}
+
+/* d class_loss / d logit i = slope * (p_i - (i == label)). */
+static __device__ float class_slope(const struct np_cuda_loss *loss, int label, float log_p)
+{
+    float wrong = -expm1f(log_p), slope = 1;
+
+    if (loss->gamma > 0 && wrong > 0)
+        slope = powf(wrong, loss->gamma) -
+                loss->gamma * powf(wrong, loss->gamma - 1) * expf(log_p) * log_p;
+    else if (loss->gamma > 0)
+        slope = 0;
+    return loss->weights ? loss->weights[label] * slope : slope;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) weighted_loss(const np_cuda_step *step,
+    const T *logits, struct np_cuda_loss loss, float *losses, float *correct, float *top5)
+{
+    NP_SHARED(float, shared, [BLOCK / WARP]);
+    int row = blockIdx.x, label = step->labels[row];
+    const T *mine = &logits[(uint64_t)row * loss.classes];
+    float whole, scale, target, mean = 0, better = 0;
+
+    if (label < 0) { /* the whole block */
+        if (threadIdx.x == 0)
+            losses[row] = correct[row] = top5[row] = 0;
+        return;
+    }
+    whole = log_sum_exp(mine, loss.classes, shared);
+    scale = weight_scale(step, &loss, shared);
+    target = np_get(mine[label]);
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
+        float logit = np_get(mine[i]);
+
+        mean += (loss.weights ? loss.weights[i] : 1) * (whole - logit) / (float)loss.classes;
+        better += !(logit <= target) || (logit == target && i < label) ? 1.0f : 0.0f;
+    }
+    mean = over_block<add_up>(mean, shared);
+    better = over_block<add_up>(better, shared);
+    if (threadIdx.x == 0) {
+        losses[row] = scale * ((1 - loss.smoothing) * class_loss(&loss, label, target - whole) +
+                                  (loss.smoothing > 0 ? loss.smoothing * mean : 0.0f));
+        correct[row] = better == 0;
+        top5[row] = better < 5;
+    }
+}
+
+extern "C" void np_cuda_loss(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct, float *top5)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(weighted_loss<T>, loss->n, BLOCK, 0, stream, step, (const T *)logits, *loss,
+            losses, correct, top5));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) weighted_dgrad(const np_cuda_step *step,
+    const np_cuda_scaler *scaler, const T *logits, struct np_cuda_loss loss, T *dlogits)
+{
+    NP_SHARED(float, shared, [BLOCK / WARP]);
+    int row = blockIdx.x, label = step->labels[row];
+    const T *mine = &logits[(uint64_t)row * loss.classes];
+    T *out = &dlogits[(uint64_t)row * loss.classes];
+    float every = loss.smoothing / (float)loss.classes, whole, scale, slope, all = 0;
+
+    whole = log_sum_exp(mine, loss.classes, shared);
+    scale = weight_scale(step, &loss, shared) * step->loss_scale * scaler->scale;
+    slope = label < 0 ? 0.0f : class_slope(&loss, label, np_get(mine[label]) - whole);
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK)
+        all += every * (loss.weights ? loss.weights[i] : 1);
+    all = over_block<add_up>(all, shared) + (1 - loss.smoothing) * slope;
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
+        float p = expf(np_get(mine[i]) - whole);
+        float target = (loss.weights ? loss.weights[i] : 1) * every +
+                       (label == i ? (1 - loss.smoothing) * slope : 0.0f);
+
+        np_put(&out[i], label < 0 ? 0.0f : (all * p - target) * scale);
+    }
+}
+
+extern "C" void np_cuda_loss_dgrad(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
+    void *dlogits)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(weighted_dgrad<T>, loss->n, BLOCK, 0, stream, step, scaler, (const T *)logits,
+            *loss, (T *)dlogits));
+}
+
 /* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */
 static __global__ void numbers_of(const np_cuda_step *step, const float *loss, const float *correct,
     const float *top5, int n, struct np_cuda_numbers *numbers, float *losses)

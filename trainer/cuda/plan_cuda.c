@@ -118,6 +118,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, options->state, err);
     if (code == 0 && options->losses)
         code = np_cuda_take_losses(plan, graph, err);
+    if (code == 0 && train)
+        code = np_cuda_take_weights(plan, train, err);
     if (code == 0)
         code = add_engines(plan, options->state, err);
     if (code == 0 && train)

@@ -118,6 +118,17 @@ int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, stru
     return code;
 }
 
+int np_cuda_take_weights(struct np_plan *plan, const struct np_graph *train, struct np_err *err)
+{
+    const uint64_t bytes = (uint64_t)train->classes * sizeof(float);
+    int code =
+        train->class_weights ? np_cuda_take(plan, bytes, &plan->arrays.class_weights, err) : 0;
+
+    if (code < 0 || !train->class_weights)
+        return code;
+    return upload(plan, plan->arrays.class_weights, train->class_weights, bytes, err);
+}
+
 /* Sets the initial loss scale, or that of a checkpoint's state: "scaler SCALE GOOD". */
 static int set_scaler(struct np_plan *plan, const char *state, struct np_err *err)
 {
@@ -303,7 +314,8 @@ void np_cuda_release_memory(struct np_plan *plan)
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
         plan->state[0], plan->state[1], plan->sum, plan->decay, plan->arena, plan->workspace,
-        plan->norm_scratch, plan->lamb.starts, plan->lamb.squares, plan->lamb.ratios};
+        plan->norm_scratch, plan->lamb.starts, plan->lamb.squares, plan->lamb.ratios,
+        plan->arrays.class_weights};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])

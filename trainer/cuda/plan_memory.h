@@ -74,6 +74,9 @@ int np_cuda_take_losses(struct np_plan *plan, const struct np_graph *graph, stru
 /* Call after engines are chosen: zeroes the arrays that timing wrote, and shrinks the workspace
  * to what the chosen engines need. */
 int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
+/* Copies the loss's class weights of the training graph, if it has any, to the device; the graph
+ * stays borrowed. */
+int np_cuda_take_weights(struct np_plan *plan, const struct np_graph *train, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
 /* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);

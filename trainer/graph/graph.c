@@ -111,6 +111,10 @@ struct np_graph *np_graph_copy(const struct np_graph *graph)
         copy->tensors[t].name = np_strdup(graph->tensors[t].name);
     for (int n = 0; n < copy->nr_nodes; n++)
         copy->nodes[n].name = np_strdup(graph->nodes[n].name);
+    if (graph->class_weights) {
+        copy->class_weights = np_alloc_array((size_t)graph->classes, sizeof(float));
+        memcpy(copy->class_weights, graph->class_weights, (size_t)graph->classes * sizeof(float));
+    }
     return copy;
 }
 
@@ -124,6 +128,7 @@ void np_graph_free(struct np_graph *graph)
         np_free(graph->nodes[n].name);
     np_free(graph->tensors);
     np_free(graph->nodes);
+    np_free(graph->class_weights);
     np_free(graph);
 }
 
@@ -249,5 +254,7 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
             drop_node(eval, n);
     }
     eval->nr_forward = eval->nr_nodes;
+    np_free(eval->class_weights); /* their mean would depend on the size of the batches */
+    eval->class_weights = NULL;
     return eval;
 }

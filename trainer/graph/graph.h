@@ -50,7 +50,9 @@ enum np_op {
     NP_OP_CONCAT, /* a, b [, c, d ...] -> y on channels */
     NP_OP_CONCAT_DGRAD,  /* dy -> da, db ... */
     NP_OP_CROSS_ENTROPY, /* logits, labels -> loss (rows) f32, correct (rows) f32, top5 (rows) f32;
-                             masked rows (label -1) give 0 */
+                             masked rows (label -1) give 0. attr: label_smoothing, gamma; with
+                             graph->class_weights each row is scaled so that the mean over the
+                             rows is the weighted mean: times rows / (sum of their labels' weights) */
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
     NP_NR_OPS
 };
@@ -75,6 +77,7 @@ struct np_attrs {
     enum np_act act;
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
+    double gamma;          /* cross_entropy: of a focal loss; 0: none */
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout: of the node */
 };
@@ -133,6 +136,7 @@ struct np_graph {
     int logits, loss, correct, top5;
     uint64_t nr_params, nr_buffers; /* elements */
     int batch, classes;
+    float *class_weights; /* (classes) of the loss; NULL: all 1. Owned */
 };
 
 struct np_graph_input {
@@ -150,6 +154,9 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     const struct np_node *loss, const struct np_graph_input *input, struct np_report *report);
 struct np_graph *np_graph_copy(const struct np_graph *graph);
 void np_graph_free(struct np_graph *graph);
+/* Returns `loss:` with every key, as `nnpipe show` prints it; loss NULL: the default. Caller
+ * frees. */
+struct np_node *np_graph_loss_node(const struct np_node *loss);
 /* Returns a list of layers with every key of every layer, as `nnpipe show` prints `model:` and
  * each list of `blocks:`. Entries that do not parse are copied unchanged. Caller frees. */
 struct np_node *np_graph_model_node(const struct np_node *model);
@@ -178,7 +185,7 @@ void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, f
  * several readers. autodiff.c. Baydin et al., arXiv:1502.05767, reverse mode. */
 int np_autodiff(struct np_graph *graph, struct np_err *err);
 /* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
- * dropout. Caller frees. */
+ * dropout, no class weights. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {

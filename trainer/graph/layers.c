@@ -1,4 +1,4 @@
-/* The layer table, the keys that every layer takes, and the loss. Config time, one thread. */
+/* The layer table, and the keys that every layer takes. Config time, one thread. */
 #include "trainer/graph/layers.h"
 
 #include <stddef.h>
@@ -47,46 +47,3 @@ const struct np_option np_block_options[] = {
         "number of channels that the block reads."},
     NP_OPTIONS_END,
 };
-
-/* --- the loss ------------------------------------------------------------------------------ */
-
-struct loss {
-    double label_smoothing;
-};
-static const struct np_option cross_entropy_options[] = {
-    {"label_smoothing", NP_OPT_SHARE, offsetof(struct loss, label_smoothing), "0", 0, 0.999, NULL,
-        "Share of the target spread evenly over all classes (arXiv:1512.00567, section 7). The "
-        "reported test loss includes it."},
-    NP_OPTIONS_END,
-};
-const struct np_choice np_loss_choices[] = {
-    {"cross_entropy", cross_entropy_options, "Softmax and negative log-likelihood of the class."},
-    {NULL, NULL, NULL},
-};
-
-int np_loss_add(
-    struct np_graph *graph, int logits, const struct np_node *node, struct np_report *report)
-{
-    static const char *const outs[] = {"loss", "correct", "top5"};
-    const struct np_node *args = NULL;
-    struct loss loss = {0};
-    int *const numbers[] = {&graph->loss, &graph->correct, &graph->top5};
-    int kind = np_choice_find(np_loss_choices, node, "loss", "cross_entropy", &args, report), op;
-
-    if (kind < 0)
-        return kind;
-    int code = np_options_parse(
-        np_loss_choices[kind].table, args, np_loss_choices[kind].name, NULL, &loss, report);
-    if (code < 0 || logits < 0)
-        return code;
-    op = np_graph_node(graph, NP_OP_CROSS_ENTROPY, "loss", node ? node->line : 0);
-    graph->nodes[op].attrs.label_smoothing = loss.label_smoothing;
-    graph->logits = logits;
-    np_graph_in(graph, op, logits);
-    np_graph_in(graph, op, graph->labels);
-    for (int i = 0; i < 3; i++) {
-        *numbers[i] = np_graph_tensor(graph, outs[i], NP_ROLE_SAVED, NP_F32, 1, &graph->batch);
-        np_graph_out(graph, op, *numbers[i]);
-    }
-    return 0;
-}

@@ -13,7 +13,7 @@ extern const struct np_option np_block_options[];
 extern const struct np_choice np_loss_choices[]; /* ends with a NULL name */
 
 const struct np_layer *np_layer_find(const char *name); /* or NULL */
-/* Appends the loss and its three outputs after the logits. */
+/* Appends the loss and its three outputs after the logits. losses.c */
 int np_loss_add(
     struct np_graph *graph, int logits, const struct np_node *loss, struct np_report *report);
 

@@ -10,7 +10,9 @@
 #define BEHIND(c, what) "model: [conv: {out: " #c ", kernel: 1, bias: false}, " what ", " HEAD "]"
 #define FIRST(what)     "model: [" what ", " HEAD "]"
 #define SMOOTH          "\nloss: {cross_entropy: {label_smoothing: 0.1}}"
-#define PLAIN           "bias: false"
+#define WEIGHTED                                                                                   \
+    "\nloss: {cross_entropy: {label_smoothing: 0.1, class_weights: [1, 0.2, 3, 0, 1.5]}}"
+#define PLAIN "bias: false"
 
 #define LENET                                                                                      \
     "model: [conv: {out: 6, kernel: 5, pad: 2}, relu, maxpool: {kernel: 2}, conv: {out: 16, "      \
@@ -222,6 +224,8 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"cross-entropy, masked rows", "model: [" HEAD "]", 16, 5, 5, 3, 10, .nr_masked = 5},
     {"cross-entropy, both", "model: [" HEAD "]" SMOOTH, 16, 5, 5, 1, 101, .nr_masked = 3},
     {"cross-entropy of 3 classes", "model: [" HEAD "]", 11, 5, 5, 3, 3},
+    {"cross-entropy, class weights", "model: [" HEAD "]" WEIGHTED, 16, 5, 5, 3, 5, .nr_masked = 3},
+    {"focal loss", "model: [" HEAD "]\nloss: focal", 16, 5, 5, 3, 10, .nr_masked = 3},
     {"batchnorm with masked rows", BEHIND(8, "batchnorm, relu") SMOOTH, 12, 6, 6, 3, 10,
         .nr_masked = 4},
     /* large enough that no single element, moved over a kink, exceeds the tolerance */

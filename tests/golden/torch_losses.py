@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""torch's losses of one batch, for the table in tests/kernel/test_losses.c: the mean, and the gradient of the sum
+over rows (4 * mean) with respect to the logits that all rows share. Prints the table's rows."""
+import torch
+import torch.nn.functional as F
+
+LABELS = torch.tensor([0, 2, 1, 1])
+WEIGHTS = torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)
+
+
+def focal(logits, gamma, weights):
+    """arXiv:1708.02002, equation 5, as the mean weighted by the labels, which torch's cross_entropy takes."""
+    rows = F.cross_entropy(logits, LABELS, reduction="none")
+    each = (1 - torch.exp(-rows)) ** gamma * rows
+    w = torch.ones(3, dtype=torch.float64) if weights is None else weights
+    return (w[LABELS] * each).sum() / w[LABELS].sum()
+
+
+CASES = [
+    ("{cross_entropy: {class_weights: [0.5, 2, 3]}}", lambda x: F.cross_entropy(x, LABELS, weight=WEIGHTS)),
+    ("{cross_entropy: {class_weights: [0.5, 2, 3], label_smoothing: 0.1}}",
+     lambda x: F.cross_entropy(x, LABELS, weight=WEIGHTS, label_smoothing=0.1)),
+    ("focal", lambda x: focal(x, 2, None)),
+    ("{focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}", lambda x: focal(x, 0.5, WEIGHTS)),
+]
+
+
+def main():
+    for text, loss in CASES:
+        logits = torch.tensor([0.3, -1.2, 0.9], dtype=torch.float64, requires_grad=True)
+        mean = loss(logits.expand(4, 3))
+        (4 * mean).backward()
+        grads = ", ".join(f"{g:.7f}" for g in logits.grad)
+        print(f'    {{"{text}", {mean.item():.7f}, {{{grads}}}}},')
+
+
+if __name__ == "__main__":
+    main()

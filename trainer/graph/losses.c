@@ -1,0 +1,127 @@
+/* The losses of `loss:`: a table of names and options. All of them are one operation, the
+ * cross-entropy, with other attributes. Config time, one thread. */
+#include <stddef.h>
+
+#include "loader/base/mem.h"
+#include "trainer/graph/layers.h"
+
+struct loss {
+    double label_smoothing, gamma;
+    struct np_floats class_weights;
+};
+
+#define CLASS_WEIGHTS                                                                              \
+    {                                                                                              \
+        "class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6, NULL,  \
+            "A weight for each class, in the order of the classes; `[]`: all classes count the "   \
+            "same. A batch's loss is the mean weighted by its labels, as in torch. Evaluation "    \
+            "does not use them: its loss is that of the set as it is."                             \
+    }
+
+static const struct np_option cross_entropy_options[] = {
+    {"label_smoothing", NP_OPT_SHARE, offsetof(struct loss, label_smoothing), "0", 0, 0.999, NULL,
+        "Share of the target spread evenly over all classes (arXiv:1512.00567, section 7). The "
+        "reported test loss includes it."},
+    CLASS_WEIGHTS,
+    NP_OPTIONS_END,
+};
+
+static const struct np_option focal_options[] = {
+    {"gamma", NP_OPT_FLOAT, offsetof(struct loss, gamma), "2", 0, 20, NULL,
+        "The exponent: the larger it is, the less do samples count that are already right; 0: "
+        "cross-entropy. The reported test loss includes it."},
+    CLASS_WEIGHTS,
+    NP_OPTIONS_END,
+};
+
+const struct np_choice np_loss_choices[] = {
+    {"cross_entropy", cross_entropy_options, "Softmax and negative log-likelihood of the class."},
+    {"focal", focal_options,
+        "Cross-entropy times (1 - p)^gamma, where p is the probability of the sample's class "
+        "(arXiv:1708.02002, equation 4, over a softmax): for sets with many easy samples."},
+    {NULL, NULL, NULL},
+};
+
+/* A weight for each class, of which one is positive. */
+static int set_weights(struct np_graph *graph, const struct np_floats *weights,
+    const struct np_node *node, struct np_report *report)
+{
+    double largest = 0;
+
+    if (weights->nr_values == 0)
+        return 0;
+    if (weights->nr_values != graph->classes) {
+        np_report_add(report, node->line, node->column,
+            "class_weights: %d weights are given, but there are %d classes", weights->nr_values,
+            graph->classes);
+        return -1;
+    }
+    graph->class_weights = np_alloc_array((size_t)graph->classes, sizeof(float));
+    for (int i = 0; i < graph->classes; i++) {
+        graph->class_weights[i] = (float)weights->values[i];
+        largest = weights->values[i] > largest ? weights->values[i] : largest;
+    }
+    if (largest > 0)
+        return 0;
+    np_report_add(report, node->line, node->column, "class_weights: all weights are 0");
+    return -1;
+}
+
+static void add_node(struct np_graph *graph, int logits, const struct loss *loss, int line)
+{
+    static const char *const outs[] = {"loss", "correct", "top5"};
+    int *const numbers[] = {&graph->loss, &graph->correct, &graph->top5};
+    const int op = np_graph_node(graph, NP_OP_CROSS_ENTROPY, "loss", line);
+
+    graph->nodes[op].attrs.label_smoothing = loss->label_smoothing;
+    graph->nodes[op].attrs.gamma = loss->gamma;
+    graph->logits = logits;
+    np_graph_in(graph, op, logits);
+    np_graph_in(graph, op, graph->labels);
+    for (int i = 0; i < 3; i++) {
+        *numbers[i] = np_graph_tensor(graph, outs[i], NP_ROLE_SAVED, NP_F32, 1, &graph->batch);
+        np_graph_out(graph, op, *numbers[i]);
+    }
+}
+
+int np_loss_add(
+    struct np_graph *graph, int logits, const struct np_node *node, struct np_report *report)
+{
+    const struct np_node *args = NULL;
+    struct loss loss = {0};
+    int kind = np_choice_find(np_loss_choices, node, "loss", "cross_entropy", &args, report);
+
+    if (kind < 0)
+        return kind;
+    const struct np_choice *choice = &np_loss_choices[kind];
+    int code = np_options_parse(choice->table, args, choice->name, NULL, &loss, report);
+
+    if (code == 0 && logits >= 0)
+        code = set_weights(
+            graph, &loss.class_weights, args ? np_node_get(args, "class_weights") : NULL, report);
+    if (code == 0 && logits >= 0)
+        add_node(graph, logits, &loss, node ? node->line : 0);
+    np_options_fini(choice->table, &loss);
+    return code;
+}
+
+struct np_node *np_graph_loss_node(const struct np_node *loss)
+{
+    const struct np_node *args = NULL;
+    const char *name = np_loss_choices[0].name;
+
+    if (loss)
+        np_node_named(loss, &name, &args);
+    const struct np_choice *choice = np_choice_named(np_loss_choices, name);
+    struct np_node *map = np_node_new(NP_NODE_MAP, 0, 0);
+    struct np_node *options =
+        args && args->kind == NP_NODE_MAP ? np_node_copy(args) : np_node_new(NP_NODE_MAP, 0, 0);
+
+    for (const struct np_option *o = choice ? choice->table : NULL; o && o->key; o++)
+        if (!np_node_get(options, o->key))
+            np_node_add(options, o->key,
+                o->type == NP_OPT_FLOATS ? np_node_new(NP_NODE_LIST, 0, 0)
+                                         : np_node_scalar(o->fallback, 0, 0));
+    np_node_add(map, name, options);
+    return map;
+}
