@@ -165,7 +165,8 @@ t "f16: the same with a loss scale that has fallen" falls
 evals() {
     run=$(field run_dir "$TMP/f32")
     for device in cuda:0 cpu; do
-        "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --device $device --json >"$TMP/eval-$device" 2>"$TMP/eval.err" \
+        "$NNPIPE" eval "$TMP/net.yaml" --weights "$run" --device $device --json --html "$TMP/$device.html" \
+            --predictions "$TMP/$device.csv" >"$TMP/eval-$device" 2>"$TMP/eval.err" \
             || {
                 cat "$TMP/eval.err"
                 return 1
@@ -176,6 +177,15 @@ evals() {
         close "$(field loss "$TMP/eval-cuda:0")" "$(field test_loss "$TMP/f32")" 0.00001 # engines may be others
 }
 t "eval of its checkpoint gives the run's numbers, on this device and on the CPU" evals
+# class and rank of each image, and its loss to 1e-4; the page has the worst images' pixels, which it reads again
+answers() {
+    paste -d , "$TMP/cuda:0.csv" "$TMP/cpu.csv" | awk -F , 'NR > 1 { d = $7 - $14; n++
+        bad += $1 != $8 || $2 != $9 || $3 != $10 || $6 != $13 || d > 1e-4 || d < -1e-4 }
+        END { exit !(n == 40 && !bad) }' &&
+        [ "$(grep -o 'data:image/png;base64,[^"]*' "$TMP/cuda:0.html" | sort)" = \
+        "$(grep -o 'data:image/png;base64,[^"]*' "$TMP/cpu.html" | sort)" ]
+}
+t "with the same answer for each image, and the same worst images on its page" answers
 
 # --- memory
 full() { # full BYTES TEXT: ends with 1 and these words
