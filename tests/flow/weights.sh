@@ -46,7 +46,8 @@ t "eval names tensors that the network does not have" says "not of this network:
 t "and those that the file does not have" says "head: weight is missing; bias is missing" \
     exits 1 "$NNPIPE" eval tuned.yaml --weights "$files/only_fc"
 t "a part that is not there is an error with those that are" \
-    says "there is no part 'ema' with tensors; there is model" exits 1 "$NNPIPE" train net.yaml --weights "$files/only_fc#ema"
+    says "there is no part 'ema' with tensors; there is model" exits 1 \
+    "$NNPIPE" train net.yaml --weights "$files/only_fc#ema"
 t "a file that is not there is one, too" says "none.pth: cannot be opened" \
     exits 1 "$NNPIPE" train net.yaml --weights "none.pth#model"
 t "show lists the tensors" sh -c '"$0" show "$1" | grep -qx "fc.weight  *F32  *2x3"' "$NNPIPE" "$files/reference#model"

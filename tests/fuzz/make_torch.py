@@ -78,12 +78,17 @@ save("lightning", {"state_dict": with_prefix("model._orig_mod."), "callbacks": {
 save("nested", {"params": {"lr": 0.1}, "network": {"state_dict": state}})
 save("odd_name", {"weights_of_mine": state, "small": {"fc.bias": torch.zeros(2)}})
 save("contrast", {"state_dict": with_prefix("encoder_q.")})
+whole = torch.nn.Sequential(collections.OrderedDict([("fc", torch.nn.Linear(3, 2)), ("bn", torch.nn.BatchNorm1d(2))]))
+whole.load_state_dict({**whole.state_dict(), **state})
+save("whole_model", whole)
+save("whole_part", {"ema": None, "model": torch.nn.DataParallel(whole).half(), "epoch": 3})
+save("whole_old", whole.float(), **Old)
 save("only_fc", {"model": {k: v for k, v in state.items() if k.startswith("fc.")}})
 
 # Refused.
 save("empty", {})
 save("list", [state])
-save("whole_model", net)
+save("an_object", argparse.Namespace(a=1))
 save("object_inside", {**state, "fc.bias": numpy.ones(2)})
 save("sparse", {**state, "fc.bias": torch.tensor([1.5, -2.]).to_sparse()})
 save("quantized", {**state, "fc.bias": torch.quantize_per_tensor(state["fc.bias"], 0.1, 0, torch.qint8)})

@@ -68,6 +68,8 @@ def forms(net):
     yield "views of one storage, before 1.6", views, old, ""
     yield "module.", {"state_dict": {"module." + k: v for k, v in state.items()}, "best": torch.tensor(1.)}, {}, \
         "state_dict"
+    yield "a whole module", net, {}, "state_dict()"
+    yield "a whole module, before 1.6", net, old, "state_dict()"
     adam = torch.optim.AdamW(net.parameters())
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
@@ -84,7 +86,7 @@ def compare(net, picture):
         path, reference = f"{tmp}/{i}.pth", f"{tmp}/{i}.safetensors"
         torch.save(saved, path, **options)
         state = torch.load(path, weights_only=False)
-        state = state[part] if part else state
+        state = state.state_dict() if part == "state_dict()" else state[part] if part else state
         save_safetensors(reference, {k.removeprefix("module."): v.float() if v.is_floating_point() else v
                                      for k, v in state.items()})
         got, want = predict(path, picture), predict(reference, picture)

@@ -92,6 +92,21 @@ Test(torch, the_part_that_scripts_call_the_weights_is_taken_and_named)
     }
 }
 
+Test(torch, modules_that_were_saved_whole_have_the_names_of_their_state_dict)
+{
+    static const char *const names[] = {"whole_model", "whole_part", "whole_old"};
+    char path[100];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), CORPUS "%s", names[i]);
+        const struct loaded loaded = load(path);
+        cr_assert(is_made(&loaded), "%s: %s", names[i], loaded.text);
+        cr_assert_not_null(strstr(loaded.text, "bn.running_var"));
+        cr_assert_eq(
+            strstr(loaded.text, "its part 'model', names without 'module.'") != NULL, i == 1);
+    }
+}
+
 Test(torch, another_part_is_taken_where_the_user_names_it)
 {
     struct loaded loaded = load(CORPUS "reference#model_ema");
@@ -122,7 +137,7 @@ Test(torch, what_is_no_state_dict_is_refused_with_the_reason)
     } rows[] = {
         {"empty", "holds no state dict: no mapping of names to tensors"},
         {"list", "holds no state dict"},
-        {"whole_model", "holds an object of torch.nn.modules.linear.Linear, not the weights"},
+        {"an_object", "holds an object of argparse.Namespace, not the weights"},
         {"object_inside", "fc.bias is an object of numpy"},
         {"sparse", "fc.bias is a sparse tensor, which is not read"},
         {"quantized", "fc.bias is a quantized tensor"},

@@ -388,10 +388,16 @@ static int op_call(struct machine *m, uint64_t nr_dropped, const uint8_t *bytes)
     return push(m, value);
 }
 
-/* An object's state: no object read here needs it. */
 static int op_build(struct machine *m, uint64_t n, const uint8_t *bytes)
 {
-    return has(m, 2) ? op_pop(m, 0, NULL) : damaged(m, FEW);
+    if (!has(m, 2))
+        return damaged(m, FEW);
+    struct np_pickle_value *object = m->stack[m->depth - 2];
+
+    if (object->kind == NP_PICKLE_CALL)
+        object->state = m->stack[m->depth - 1];
+    m->depth--;
+    return 0;
 }
 
 static int op_stored(struct machine *m, uint64_t n, const uint8_t *bytes)

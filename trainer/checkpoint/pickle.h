@@ -38,6 +38,7 @@ struct np_pickle_value {
     const struct np_pickle_value **items; /* (nr_items) */
     size_t nr_items, room;
     const struct np_pickle_value *callee, *args;
+    const struct np_pickle_value *state; /* of a CALL: given to the object afterwards; NULL: none */
 };
 
 struct np_pickle {
