@@ -207,3 +207,8 @@ void np_memory_fini(struct np_memory *memory)
     memory->offsets = NULL;
     memory->arena_bytes = 0;
 }
+
+int np_lane_start(int batch, int nr_lanes, int lane)
+{
+    return (int)((int64_t)batch * lane / nr_lanes);
+}

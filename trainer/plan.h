@@ -26,12 +26,17 @@ struct np_plan_options {
     int threads;
     bool reference; /* kernels_ref only */
     bool deterministic;
-    bool tf32;         /* a GPU's f32 products may round their factors to 10 bits */
-    bool losses;       /* the caller calls plan_ops->losses() */
+    bool tf32;   /* a GPU's f32 products may round their factors to 10 bits */
+    bool losses; /* the caller calls plan_ops->losses() */
+    /* eval() need not compute rows with a negative label: their logits are then undefined. */
+    bool skip_masked;
     const char *state; /* text of plan_ops->state() in a checkpoint; NULL: none */
     /* Optional. Receives lines for the log from prepare(): kernels that are not used. */
     void (*note)(void *context, const char *text);
     void *note_context;
 };
+
+/* The first row of a lane; of lane nr_lanes: the end of the batch. */
+int np_lane_start(int batch, int nr_lanes, int lane);
 
 #endif

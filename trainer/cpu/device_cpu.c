@@ -74,6 +74,7 @@ struct np_plan {
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
     float *sum;         /* of gradients over an accumulation; NULL: none yet */
+    bool skip_masked;   /* np_plan_options.skip_masked */
     bool summing;       /* sum holds batches that have not been applied yet */
     double *block_sums; /* squares, one per NP_NORM_BLOCK */
     int nr_blocks;
@@ -169,6 +170,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 {
     struct np_plan *plan = np_alloc(sizeof(*plan));
 
+    plan->skip_masked = options->skip_masked;
     if (!options->reference)
         plan->checked = np_checked_new(options);
     int code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
@@ -321,6 +323,12 @@ static int second_state(struct np_plan *plan, struct np_err *err)
     return *state ? 0 : np_err_context(err, "the optimizer's second state");
 }
 
+static void weights_changed(struct np_plan *plan)
+{
+    for (int i = 0; i < NR_SIDES; i++)
+        np_program_weights_changed(plan->sides[i].program);
+}
+
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     if (np_hyper_states(hyper) > 1 && second_state(plan, err) < 0)
@@ -332,6 +340,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }
     np_pool_run(plan->pool, plan->sides[TRAIN].graph->nr_tensors, update_tensor, plan);
+    weights_changed(plan);
     plan->summing = false;
     return 0;
 }
@@ -339,7 +348,8 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    const struct np_step_info info = {.step = 0, .loss_scale = 1};
+    const struct np_step_info info = {
+        .step = 0, .loss_scale = 1, .skip = plan->skip_masked ? labels : NULL};
 
     np_program_run(plan->sides[EVAL].program, images, labels, &info);
     add_metrics(plan, &plan->sides[EVAL], labels);
@@ -393,6 +403,7 @@ static int plan_write(struct np_plan *plan, int array, const float *in, struct n
 
     if (code == 0)
         memcpy(to, in, bytes);
+    weights_changed(plan);
     return code;
 }
 

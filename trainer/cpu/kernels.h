@@ -22,6 +22,8 @@ struct np_operands {
 struct np_step_info { /* values that change from step to step */
     uint64_t step;
     float loss_scale; /* of the gradient: 1 / (valid rows * accumulation) */
+    /* (batch) labels: chunks in which all are negative are not computed; NULL: all rows are */
+    const int32_t *skip;
 };
 
 struct np_needs {
@@ -56,7 +58,8 @@ struct np_kernel {
      * shape or CPU; the next row is tried. max_rows bounds nr_rows of any run(). */
     int (*prepare)(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
         void **ret_state, struct np_needs *ret_needs, struct np_err *err);
-    /* Optional: NULL means nothing to do before the first chunk. Once a step, one thread. */
+    /* Optional: NULL means nothing to do before the first chunk. Before the
+     * first run and after each change of the weights, one thread. */
     void (*begin)(void *state, const struct np_operands *operands, void *shared);
     /* Required. Rows first_row.. of the batch. Several threads at once, each its own lane. */
     void (*run)(void *state, const struct np_run *run);

@@ -37,6 +37,7 @@ struct np_program {
     void **scratch; /* one per pool thread */
     char **sums;    /* one per lane: the partials of the current group */
     char *arena;
+    bool begun; /* the calls have begun with the present weights */
     /* of the current run */
     struct np_step_info info;
     const struct group *group;
@@ -271,6 +272,12 @@ uint64_t np_program_arena_bytes(const struct np_program *program)
     return program->memory.arena_bytes;
 }
 
+void np_program_weights_changed(struct np_program *program)
+{
+    if (program)
+        program->begun = false;
+}
+
 void *np_program_tensor(const struct np_program *program, int t)
 {
     const struct np_tensor *tensor = &program->graph->tensors[t];
@@ -342,10 +349,19 @@ static void run_rows(struct np_program *program, struct call *call, int lane, in
     call->made.kernel->run(call->made.state, &run);
 }
 
-/* The first row of a lane; of lane nr_lanes: the end of the batch. */
 static int lane_start(const struct np_program *program, int lane)
 {
-    return (int)((int64_t)program->graph->batch * lane / program->nr_lanes);
+    return np_lane_start(program->graph->batch, program->nr_lanes, lane);
+}
+
+static bool may_skip(const struct np_program *program, int first_row, int nr_rows)
+{
+    const int32_t *labels = program->info.skip;
+
+    for (int r = first_row; labels && r < first_row + nr_rows; r++)
+        if (labels[r] >= 0)
+            return false;
+    return labels != NULL;
 }
 
 static void run_chunks(
@@ -354,19 +370,21 @@ static void run_chunks(
     int first = lane_start(program, lane), end = lane_start(program, lane + 1);
     int chunk = program->group->chunk_rows;
 
-    for (int row = first; row < end; row += chunk)
-        for (int c = first_call; c < end_call; c++)
+    for (int row = first; row < end; row += chunk) {
+        const int nr_rows = end - row < chunk ? end - row : chunk;
+
+        for (int c = first_call; c < end_call && !may_skip(program, row, nr_rows); c++)
             if (!program->calls[c].whole_lane)
-                run_rows(program, &program->calls[c], lane, thread, row,
-                    end - row < chunk ? end - row : chunk, row == first);
+                run_rows(program, &program->calls[c], lane, thread, row, nr_rows, row == first);
+    }
 }
 
 static void run_whole(struct np_program *program, int lane, int thread, int call)
 {
-    int first = lane_start(program, lane);
+    const int first = lane_start(program, lane), nr_rows = lane_start(program, lane + 1) - first;
 
-    run_rows(program, &program->calls[call], lane, thread, first,
-        lane_start(program, lane + 1) - first, true);
+    if (!may_skip(program, first, nr_rows))
+        run_rows(program, &program->calls[call], lane, thread, first, nr_rows, true);
 }
 
 /* Runs all rows of a lane through the current group. A call over the whole lane separates the
@@ -438,7 +456,9 @@ void np_program_run(struct np_program *program, const void *images, const void *
     assert(program->arena || program->memory.arena_bytes == 0);
     program->info = *info;
     set_inputs(program, images, labels);
-    np_pool_run(program->pool, program->nr_calls, begin_call, program);
+    if (!program->begun)
+        np_pool_run(program->pool, program->nr_calls, begin_call, program);
+    program->begun = true;
     for (int g = 0; g < program->nr_groups; g++) {
         program->group = &program->groups[g];
         np_pool_run(program->pool, program->nr_lanes, run_lane, program);

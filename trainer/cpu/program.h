@@ -25,6 +25,9 @@ uint64_t np_program_arena_bytes(const struct np_program *program);
 void np_program_set_arena(struct np_program *program, void *arena);
 void np_program_run(struct np_program *program, const void *images, const void *labels,
     const struct np_step_info *info);
+/* Call after each change of the parameters: kernels keep weights in layouts of their own from run to
+ * run. NULL: nothing. */
+void np_program_weights_changed(struct np_program *program);
 /* Returns a tensor's memory, valid until the next run; NULL for the batch. */
 void *np_program_tensor(const struct np_program *program, int tensor);
 
