@@ -1,6 +1,5 @@
 /* `nnpipe daemon`: runs the service in the foreground, under systemd or without it. Opens the
  * sockets and notifies systemd; daemon/service/ does the rest. One thread. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -16,6 +15,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/service/http/http.h"
+#include "daemon/service/http/listen.h"
 #include "daemon/service/http/routes.h"
 #include "daemon/service/service.h"
 #include "daemon/service/systemd/worker_unit.h"
@@ -25,7 +25,6 @@
 #include "loader/base/text.h"
 
 #define MAX_CONNECTIONS 4096
-#define BACKLOG         4096 /* when it is full, connect() on a Unix socket fails with EAGAIN */
 #define MAX_TURNS       16
 #define LISTEN_NS       60000000000 /* between two attempts to bind a port that is taken */
 #define STOP_SPARE_S    20          /* for the work after the last checkpoint */
@@ -106,7 +105,7 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     unlink(d->socket);
     const mode_t before = umask(d->for_box ? 0117 : 0177);
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        listen(fd, BACKLOG) < 0)
+        listen(fd, NP_BACKLOG) < 0)
         code = np_err_set(err, -errno, "%s: cannot listen: %s", d->socket, strerror(errno));
     umask(before);
     if (code == 0 && group && group->gr_gid != getegid() &&
@@ -120,39 +119,21 @@ static int bind_unix(const struct daemon *d, int *ret_fd, struct np_err *err)
     return code;
 }
 
-/* text: "127.0.0.1:7411" or "[::1]:7411"; only loopback is allowed. */
+/* text: "127.0.0.1:7411" or "[::1]:7411"; only loopback and a port of its own are allowed. */
 static int bind_tcp(const char *text, int *ret_fd, struct np_err *err)
 {
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
-    const bool is_v6 = strncmp(text, "[::1]:", 6) == 0;
-    const char *port_text = is_v6                                  ? text + 6
-                            : strncmp(text, "127.0.0.1:", 10) == 0 ? text + 10
-                                                                   : "";
-    int64_t port;
-    const int one = 1;
-    int fd;
+    struct np_listener listener;
+    const bool is_fine = np_listen_is_loopback(text) && strcmp(strrchr(text, ':'), ":0") != 0;
+    int code = is_fine ? np_listen_tcp(text, &listener, err) : -EINVAL;
 
-    if (!np_text_int(port_text, 1, 65535, &port))
-        return np_err_set(err, -EINVAL,
-            "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s'; from another machine, use "
-            "ssh",
-            text);
-    v4.sin_port = v6.sin6_port = htons((uint16_t)port);
-    fd = socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0)
-        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (fd < 0 ||
-        bind(fd, is_v6 ? (void *)&v6 : (void *)&v4, is_v6 ? sizeof(v6) : sizeof(v4)) < 0 ||
-        listen(fd, BACKLOG) < 0) {
-        const int code = -errno;
-
-        if (fd >= 0)
-            close(fd);
-        return np_err_set(err, code, "%s: cannot listen: %s", text, strerror(-code));
-    }
-    *ret_fd = fd;
-    return 0;
+    if (code == 0)
+        *ret_fd = listener.fd;
+    if (code != -EINVAL)
+        return code;
+    *err = (struct np_err){0};
+    return np_err_set(err, -EINVAL,
+        "listen: expected 127.0.0.1:PORT or [::1]:PORT, not '%s'; from another machine, use ssh",
+        text);
 }
 
 /* Notifies systemd, if it listens: the watchdog after a quarter of its timeout, and the status

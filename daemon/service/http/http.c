@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -124,7 +125,7 @@ static unsigned refusal_of(struct np_http *http, struct np_http_held *held)
     struct np_caller *caller = &held->peer->caller;
 
     /* Also on the Unix socket, to which ssh -L may connect a browser. */
-    if (!comes_from_here(held->connection, caller->socket))
+    if (!http->options.any_host && !comes_from_here(held->connection, caller->socket))
         return MHD_HTTP_FORBIDDEN;
     if (!caller->socket)
         find_caller(http, held->connection, caller);
@@ -167,7 +168,8 @@ const char *np_http_field(const struct np_http_request *request, const char *nam
 
 static bool grow_body(struct np_http_held *held, size_t bytes)
 {
-    const size_t room = bytes > NP_HTTP_MAX_BODY / 2 ? NP_HTTP_MAX_BODY + 1 : 2 * bytes + 256;
+    const size_t max = held->http->options.max_body;
+    const size_t room = bytes > max / 2 ? max + 1 : 2 * bytes + 256;
     char *body;
 
     if (bytes < held->room)
@@ -190,7 +192,7 @@ static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 
     if (held->refused || held->disallowed)
         return;
-    if (nr > NP_HTTP_MAX_BODY - used) {
+    if (nr > held->http->options.max_body - used) {
         held->refused = MHD_HTTP_CONTENT_TOO_LARGE;
     } else if (!grow_body(held, used + nr)) {
         held->refused = MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -206,18 +208,20 @@ static void take_body(struct np_http_held *held, const char *bytes, size_t nr)
 
 static void refuse(struct np_http_held *held, unsigned status)
 {
-    static const char *const texts[] = {
-        ERROR_OF("invalid", "the target is not a path: a % must be followed by two hex digits"),
-        ERROR_OF("forbidden",
-            "this service only answers to localhost: Host or Origin is missing or different"),
-        ERROR_OF("invalid", "the request is larger than 1 MiB"),
-        ERROR_OF("busy", "the service has no memory for this request now; retry later"),
-    };
-    const char *text = texts[status == MHD_HTTP_BAD_REQUEST         ? 0
-                             : status == MHD_HTTP_FORBIDDEN         ? 1
-                             : status == MHD_HTTP_CONTENT_TOO_LARGE ? 2
-                                                                    : 3];
+    char too_large[128];
+    const char *text = too_large;
 
+    snprintf(too_large, sizeof(too_large),
+        ERROR_OF("invalid", "the request is larger than %zu MiB"),
+        held->http->options.max_body >> 20);
+    if (status == MHD_HTTP_BAD_REQUEST)
+        text =
+            ERROR_OF("invalid", "the target is not a path: a % must be followed by two hex digits");
+    else if (status == MHD_HTTP_FORBIDDEN)
+        text = ERROR_OF("forbidden",
+            "this service only answers to localhost: Host or Origin is missing or different");
+    else if (status != MHD_HTTP_CONTENT_TOO_LARGE)
+        text = ERROR_OF("busy", "the service has no memory for this request now; retry later");
     np_http_reply(held, status, "application/json", text, strlen(text), NULL);
 }
 
@@ -384,7 +388,8 @@ static int max_connections(int wanted)
 /* which: 0: Unix, 1: TCP. fd -1: no such socket. */
 static int listen_on(struct np_http *http, int which, int fd, struct np_err *err)
 {
-    const int max_tcp = http->max / 8, max = which ? max_tcp : http->max - max_tcp;
+    const int max_tcp = http->options.one_caller ? http->max : http->max / 8;
+    const int max = which ? max_tcp : http->max - max_tcp;
 
     if (fd < 0 || (http->daemons[which] = start(http, fd, max)))
         return 0;
@@ -403,15 +408,18 @@ int np_http_open(
     const int max = max_connections(options->max_connections);
     /* A quarter is for connections that were shut down and stay for a moment. */
     const size_t shared[] = {[NP_SHARED_CONNECTIONS] = (size_t)max * 3 / 4,
-        [NP_SHARED_WAITS] = NP_HTTP_MAX_WAITS,
-        [NP_SHARED_BODIES] = MAX_BODIES};
+        [NP_SHARED_WAITS] = options->max_waits > 0 ? (size_t)options->max_waits : NP_HTTP_MAX_WAITS,
+        [NP_SHARED_BODIES] = options->max_bodies > 0 ? options->max_bodies : MAX_BODIES};
     const int left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 
     if (left_fd < 0)
         return np_err_set(err, -errno, "an eventfd: %s", strerror(errno));
     struct np_http *http = np_alloc(sizeof(*http));
     *http = (struct np_http){.options = *options, .left_fd = left_fd, .max = max};
+    if (http->options.max_body == 0)
+        http->options.max_body = NP_HTTP_MAX_BODY;
     np_peers_init(&http->peers, shared, options->idle_s > 0 ? options->idle_s : IDLE_S, geteuid());
+    http->peers.one_caller = options->one_caller;
     int code = listen_on(http, 0, options->socket_fd, err);
     if (code == 0)
         code = listen_on(http, 1, options->tcp_fd, err);
@@ -435,6 +443,14 @@ void np_http_close(struct np_http *http)
             MHD_stop_daemon(http->daemons[i]);
     close(http->left_fd);
     np_free(http);
+}
+
+bool np_http_owes(const struct np_http *http)
+{
+    for (const struct np_peer *peer = http->peers.first; peer; peer = peer->next)
+        if (!peer->shut && (peer->state == NP_PEER_SERVED || peer->state == NP_PEER_ANSWERED))
+            return true;
+    return false;
 }
 
 void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS])

@@ -9,8 +9,8 @@
 #include "daemon/service/access.h"
 #include "loader/base/err.h"
 
-#define NP_HTTP_MAX_BODY  (1u << 20)
-#define NP_HTTP_MAX_WAITS 256 /* held requests of all callers */
+#define NP_HTTP_MAX_BODY  (1u << 20) /* default */
+#define NP_HTTP_MAX_WAITS 256        /* held requests of all callers */
 
 struct np_http_request {
     const char *method; /* "GET" */
@@ -40,6 +40,11 @@ struct np_http_options {
     np_http_user_fn *user_of; /* NULL: users have no tokens */
     int max_connections;      /* of all callers; fewer if the limit of open files is lower */
     double idle_s;            /* idle timeout of a connection, seconds; 0: 75 */
+    size_t max_body;          /* of a request, whole MiB; 0: NP_HTTP_MAX_BODY */
+    size_t max_bodies;        /* bytes of all current bodies; 0: 64 MiB */
+    int max_waits;            /* held requests; 0: NP_HTTP_MAX_WAITS */
+    bool one_caller; /* nothing is shared out: all callers are one and may have all of it */
+    bool any_host;   /* the server has names that it does not know: any Host, any Origin */
     np_http_allows_fn *allows;
     np_http_handler_fn *handler;
     void *context;
@@ -58,6 +63,8 @@ void np_http_close(struct np_http *http);
 #define NP_HTTP_FDS 3
 void np_http_fds(const struct np_http *http, int ret_fds[NP_HTTP_FDS]);
 void np_http_turn(struct np_http *http);
+/* Is a held request without its answer, or an answer not wholly sent? */
+bool np_http_owes(const struct np_http *http);
 
 struct np_http_field {
     const char *name, *value;

@@ -102,6 +102,8 @@ static bool is_own(const struct np_peers *peers, const struct np_caller *caller)
 static bool is_same(
     const struct np_peers *peers, const struct np_caller *a, const struct np_caller *b)
 {
+    if (peers->one_caller)
+        return true;
     return is_own(peers, a) ? is_own(peers, b) : np_peer_is_same(a, b);
 }
 
@@ -118,7 +120,8 @@ static size_t amount_of(const struct np_peer *peer, enum np_shared what)
 static size_t share_of(
     const struct np_peers *peers, const struct np_caller *caller, enum np_shared what)
 {
-    const size_t share = peers->max[what] / (is_own(peers, caller) ? 2 : 8);
+    const size_t part = peers->one_caller ? 1 : is_own(peers, caller) ? 2 : 8;
+    const size_t share = peers->max[what] / part;
 
     return share > 0 ? share : 1;
 }
@@ -140,7 +143,7 @@ bool np_peers_may(
 {
     if (used_by(peers, caller, what) + more > share_of(peers, caller, what))
         return false;
-    return is_own(peers, caller) ||
+    return peers->one_caller || is_own(peers, caller) ||
            used_by(peers, NULL, what) + more <= peers->max[what] - peers->max[what] / 2;
 }
 

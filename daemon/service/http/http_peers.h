@@ -38,6 +38,7 @@ struct np_peers {
     size_t max[NP_NR_SHARED];             /* of all callers together; bodies: bytes */
     uint64_t idle_ns, body_ns, answer_ns; /* max time in a state */
     uid_t own_uid;                        /* root and this user are the service's own */
+    bool one_caller;                      /* all callers are one, which may have everything */
 
     struct np_peer *first;
 };
