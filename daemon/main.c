@@ -76,6 +76,18 @@ static const struct np_command commands[] = {
         "IMAGE is a file, a folder (all images in it and below it, in byte order of their names),\n"
         "a glob in quotes, or @FILE, a list of them. The first operand is CONFIG if it ends in\n"
         ".yaml or .yml. Bad images are named and counted, and the exit code is 1.\n"},
+    {"serve", np_cmd_serve, "RUN | CONFIG --weights FILE", "classify images sent over HTTP",
+        WEIGHTS
+        "  --listen ADDRESS where to listen; default 127.0.0.1:8500, port 0: any. There is no\n"
+        "                   password: with 0.0.0.0:8500 anybody who reaches this machine may ask\n"
+        "  --max-batch N    images computed at once; default 32\n"
+        "  --max-delay MS   how long the first image of a batch waits for others; default 2\n"
+        "  --max-waiting N  images that may wait; more are refused with 503; default 256\n"
+        "  --max-size MIB   of an image; default 32\n"
+        "  --top N          how many classes to send per image; default 5\n" DEVICE OVERRIDE "\n"
+        "POST /predict takes one image as the body and answers in JSON; GET / is a page to drop\n"
+        "images on; /model, /healthz, /metrics (for Prometheus). docs/SERVE.md has the details.\n"
+        "SIGTERM or Ctrl-C: images that wait are answered, then it exits with 0.\n"},
     {"check", np_cmd_check, "CONFIG...", "report every mistake in configs and their data",
         OVERRIDE
         "  --no-data        check only the config: its data may be on another machine\n"

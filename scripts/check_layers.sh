@@ -32,7 +32,7 @@ daemon/config/
 daemon/data/
 daemon/analysis/
 daemon/run/
-daemon/bench/ daemon/profile/
+daemon/bench/ daemon/profile/ daemon/serve/
 daemon/
 '
 # What a file of the first may not reach through any include: the second, but for the third.

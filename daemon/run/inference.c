@@ -1,6 +1,7 @@
 #include "daemon/run/inference.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,11 +231,16 @@ static int open_plan(struct np_inference *inference, struct np_err *err)
     bool cpu = np_state_kind(inference->device) == NP_STATE_CPU;
     const struct np_node *state =
         cpu ? np_node_get(inference->facts, np_state_keys[NP_STATE_CPU]) : NULL;
+    if (lanes < 1 || lanes > 65536 || inference->serving)
+        lanes = threads;
+    inference->lanes =
+        lanes < inference->setup.eval_graph->batch ? lanes : inference->setup.eval_graph->batch;
     const struct np_plan_options options = {
-        .lanes = lanes > 0 && lanes <= 65536 ? lanes : threads,
+        .lanes = lanes,
         .threads = threads,
         .deterministic = true,
         .tf32 = inference->config->run.tf32,
+        .skip_masked = inference->serving,
         .state = state ? state->text : NULL,
         .note = inference->progress->note,
         .note_context = inference->progress->context,
@@ -346,4 +352,27 @@ void np_inference_close(struct np_inference *inference)
     np_node_free(inference->facts);
     np_stat_free(inference->stat);
     memset(inference, 0, sizeof(*inference));
+}
+
+/* The maximum is subtracted so that nothing overflows. */
+void np_odds(const float *logits, int n, double *odds)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int i = 0; i < n; i++)
+        max = fmax(max, (double)logits[i]);
+    for (int i = 0; i < n; i++)
+        sum += odds[i] = exp((double)logits[i] - max);
+    for (int i = 0; i < n; i++)
+        odds[i] /= sum;
+}
+
+int np_take_best(const double *odds, int n)
+{
+    int best = 0;
+
+    for (int i = 1; i < n; i++)
+        if (odds[i] > odds[best])
+            best = i;
+    return best;
 }

@@ -9,6 +9,10 @@
 #include "trainer/device.h"
 
 struct np_inference {
+    /* Set by the caller before np_inference_open(): batches are rarely full. Rows with a negative
+     * label are then not computed, and the CPU has a lane per thread. */
+    bool serving;
+    int lanes; /* of the plan */
     /* Borrowed; test chain, normalize, pixels and split are replaced by those of the facts, if
      * any. */
     struct np_config *config;
@@ -42,5 +46,10 @@ int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err);
 void np_inference_close(struct np_inference *inference);
+
+/* Probabilities of one picture: the softmax of its (n) logits, in double. */
+void np_odds(const float *logits, int n, double *odds);
+/* The index of the largest, which the caller then sets to -1 to take the next. */
+int np_take_best(const double *odds, int n);
 
 #endif

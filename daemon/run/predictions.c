@@ -1,39 +1,15 @@
 #include "daemon/run/predictions.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/run/inference.h"
 #include "daemon/ui/csv.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 
 const char *const np_prediction_formats[] = {"text", "jsonl", "csv", NULL};
-
-/* Softmax in double; the maximum is subtracted so that nothing overflows. */
-static void softmax(const float *logits, int n, double *odds)
-{
-    double max = -INFINITY, sum = 0;
-
-    for (int i = 0; i < n; i++)
-        max = fmax(max, (double)logits[i]);
-    for (int i = 0; i < n; i++)
-        sum += odds[i] = exp((double)logits[i] - max);
-    for (int i = 0; i < n; i++)
-        odds[i] /= sum;
-}
-
-/* The index of the largest probability; a line sets those it has used to -1. */
-static int find_best(const double *odds, int n)
-{
-    int best = 0;
-
-    for (int i = 1; i < n; i++)
-        if (odds[i] > odds[best])
-            best = i;
-    return best;
-}
 
 static int nr_top(const struct np_predictions *predictions)
 {
@@ -53,7 +29,7 @@ static void put_text(struct np_predictions *predictions, const char *path, FILE 
 {
     fprintf(out, "%s: ", path);
     for (int k = 0; k < nr_top(predictions); k++) {
-        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+        const int best = np_take_best(predictions->odds, predictions->classes->nr_items);
 
         fprintf(out, "%s%.60s %.2f%%", k ? ", " : "", class_name(predictions, best),
             100 * predictions->odds[best]);
@@ -65,7 +41,7 @@ static void put_csv(struct np_predictions *predictions, const char *path, FILE *
 {
     np_csv_text(out, path);
     for (int k = 0; k < nr_top(predictions); k++) {
-        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+        const int best = np_take_best(predictions->odds, predictions->classes->nr_items);
 
         fputc(',', out);
         np_csv_text(out, class_name(predictions, best));
@@ -80,7 +56,7 @@ static struct np_node *take_top(struct np_predictions *predictions)
     struct np_node *top = np_node_new(NP_NODE_LIST, 0, 0);
 
     for (int k = 0; k < nr_top(predictions); k++) {
-        const int best = find_best(predictions->odds, predictions->classes->nr_items);
+        const int best = np_take_best(predictions->odds, predictions->classes->nr_items);
         struct np_node *item = np_node_new(NP_NODE_MAP, 0, 0);
         char number[32];
 
@@ -99,7 +75,7 @@ static struct np_node *take_top(struct np_predictions *predictions)
 static const char *json_line(struct np_predictions *predictions, const char *path)
 {
     struct np_json *line = &predictions->ui->object;
-    const int first = find_best(predictions->odds, predictions->classes->nr_items);
+    const int first = np_take_best(predictions->odds, predictions->classes->nr_items);
     const double odds = predictions->odds[first];
     struct np_node *top = take_top(predictions);
 
@@ -151,7 +127,7 @@ int np_predictions_put(
     char *text = NULL;
     size_t bytes = 0;
 
-    softmax(logits, predictions->classes->nr_items, predictions->odds);
+    np_odds(logits, predictions->classes->nr_items, predictions->odds);
     if (predictions->format == NP_PREDICT_CSV) {
         put_csv(predictions, path, output(predictions));
     } else if (predictions->format == NP_PREDICT_JSONL) {

@@ -32,6 +32,9 @@ FILE_BYTES(np_page_beside, "daemon/ui/page/beside.js")
 FILE_BYTES(np_page_run, "daemon/ui/page/run.js")
 FILE_BYTES(np_page_js, "daemon/ui/page/page.js")
 FILE_BYTES(np_page_icon, "daemon/ui/page/icon.svg")
+FILE_BYTES(np_page_serve_html, "daemon/ui/page/serve.html")
+FILE_BYTES(np_page_serve_css, "daemon/ui/page/serve.css")
+FILE_BYTES(np_page_serve, "daemon/ui/page/serve.js")
 FILE_BYTES(np_page_openapi, "docs/openapi.json")
 FILE_BYTES(np_page_dygraph_js, NP_DYGRAPHS "/dygraph.min.js")
 FILE_BYTES(np_page_dygraph_css, NP_DYGRAPHS "/dygraph.min.css")
@@ -64,6 +67,9 @@ static const struct file files[] = {
     FILE_AT("/assets/run.js", JS, np_page_run),
     FILE_AT("/assets/page.js", JS, np_page_js),
     FILE_AT("/assets/icon.svg", "image/svg+xml", np_page_icon),
+    FILE_AT("/assets/serve.html", HTML, np_page_serve_html),
+    FILE_AT("/assets/serve.css", CSS, np_page_serve_css),
+    FILE_AT("/assets/serve.js", JS, np_page_serve),
     FILE_AT("/assets/dygraph.css", CSS, np_page_dygraph_css),
     FILE_AT("/assets/dygraph.js", JS, np_page_dygraph_js),
     FILE_AT("/openapi.json", "application/json", np_page_openapi),
