@@ -3,6 +3,8 @@ forms that torch.save() has, and files that are refused; tests/unit/test_torch.c
 `old` have no CRC-32, so that a fuzzer's changes of a pickle are not found before it is parsed."""
 import argparse
 import collections
+import pickle
+import struct
 import sys
 
 import numpy
@@ -41,6 +43,39 @@ def views():
     return {"fc.weight": flat[1:7].view(2, 3), "fc.bias": flat[7:9], "bn.running_mean": flat[9:]}
 
 
+class Python2(pickle._Pickler):
+    """As torch 0.3 on Python 2 wrote: an OrderedDict is a call with a list of pairs; tensors of one storage have views
+    of it, each with an offset."""
+    dispatch_table = {collections.OrderedDict: lambda d: (collections.OrderedDict, ([list(i) for i in d.items()],))}
+
+    def reducer_override(self, value):
+        if not isinstance(value, torch.Tensor):
+            return NotImplemented
+        return torch._utils._rebuild_tensor, (View(value), 0, tuple(value.shape), value.stride())
+
+    def persistent_id(self, value):
+        if not isinstance(value, View):
+            return None
+        at = value.tensor.storage_offset()
+        return "storage", torch.FloatStorage, "root", "cpu", 11, (f"view{at}", at, value.tensor.numel())
+
+
+class View:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def save_python2(name, what, flat):
+    with open(f"{folder}/{name}", "wb") as out:
+        for first in 0x1950a86a20f9469cfc6c, 1001, {"little_endian": True}:
+            pickle.dump(first, out, 2)
+        Python2(out, 2).dump(collections.OrderedDict(what))
+        pickle.dump(["root"], out, 2)
+        out.write(struct.pack("<q", flat.numel()) + flat.numpy().tobytes())
+    back = torch.load(f"{folder}/{name}", weights_only=False)
+    assert all(torch.equal(back[key], value) for key, value in what.items())
+
+
 class Labelled(torch.Tensor):
     pass
 
@@ -58,6 +93,7 @@ save("strided", strided())
 save("strided_old", strided(), **Old)
 save("views", views())
 save("views_old", views(), **Old)
+save_python2("python2", views(), views()["fc.weight"]._base)
 save("parameters", {k: torch.nn.Parameter(v, requires_grad=v.is_floating_point()) for k, v in state.items()})
 marked = torch.nn.Parameter(state["fc.bias"])
 marked.note = "an attribute"

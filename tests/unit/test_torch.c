@@ -52,7 +52,7 @@ Test(torch, every_form_of_the_same_state_dict_gives_the_same_values)
 {
     static const char *const names[] = {"new", "old", "protocol3", "protocol4", "protocol5",
         "old_protocol4", "float16", "bfloat16", "float64", "float16_old", "strided", "strided_old",
-        "views", "views_old", "parameters", "attributes", "subclass"};
+        "views", "views_old", "python2", "parameters", "attributes", "subclass"};
     char path[100], text[200];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
