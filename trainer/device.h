@@ -98,6 +98,11 @@ struct np_plan_ops {
      * accumulation. */
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
+    /* Optional, both or neither: NULL means that the device computes no weights. Blends weights and
+     * buffers into their averages (np_average_blend()); back: the weights become the average. */
+    int (*average)(struct np_plan *plan, float weight, bool back, struct np_err *err);
+    /* Exchanges weights and buffers with their averages. */
+    int (*swap)(struct np_plan *plan, struct np_err *err);
     int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
     /* Sums over the batches queued since the last call; but_last leaves out the newest, so that
      * the trainer can read a step's numbers while the next step runs. Waits only for these
@@ -116,7 +121,20 @@ struct np_plan_ops {
     /* Copies the logits of the newest step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };
-enum { NP_ARRAY_PARAMS, NP_ARRAY_BUFFERS, NP_ARRAY_STATE0, NP_ARRAY_STATE1, NP_ARRAY_GRADS };
+enum {
+    NP_ARRAY_PARAMS,
+    NP_ARRAY_BUFFERS,
+    NP_ARRAY_STATE0,
+    NP_ARRAY_STATE1,
+    NP_ARRAY_AVERAGE,         /* of the params */
+    NP_ARRAY_AVERAGE_BUFFERS, /* of the buffers */
+    NP_ARRAY_GRADS
+};
+/* Has an array the buffers' elements (true), or those of the params? */
+static inline bool np_array_of_buffers(int array)
+{
+    return array == NP_ARRAY_BUFFERS || array == NP_ARRAY_AVERAGE_BUFFERS;
+}
 
 struct np_device {
     const struct np_device_ops *ops;

@@ -230,7 +230,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->batch = train->batch;
     plan->classes = train->classes;
     for (int i = 0; i <= NP_ARRAY_GRADS; i++) {
-        plan->elements[i] = i == NP_ARRAY_BUFFERS ? train->nr_buffers : train->nr_params;
+        plan->elements[i] = np_array_of_buffers(i) ? train->nr_buffers : train->nr_params;
         plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err);
         if (!plan->arrays[i]) {
             plan_free(plan);

@@ -118,6 +118,18 @@ static int seen(const struct np_trainer_config *config, const struct np_input *i
     return config->hooks.batch ? config->hooks.batch(config->hooks.context, &input->about) : 0;
 }
 
+/* Queues the average after an update, if one is due. */
+static int average(const struct loop *loop, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    const struct np_plan_ops *ops = config->device->plan_ops;
+    const float weight = config->average && ops->average ? np_average_weight(config->average,
+                                                               updates_of(config, loop->step) + 1)
+                                                         : 0;
+
+    return weight > 0 ? ops->average(config->plan, weight, config->average->lookahead, err) : 0;
+}
+
 /* Queues forward, backward, and the update when the batch ends an accumulation. */
 static int compute(struct loop *loop, const struct np_input *input, struct np_err *err)
 {
@@ -127,17 +139,22 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     float loss_scale = 1.0f / (float)(config->batch * config->accumulate);
     bool updates = phase + 1 == (uint64_t)config->accumulate;
     struct np_hyper hyper;
+    int code;
 
     if (leaves_out_steps(config))
         return 0;
     if (updates)
         next_hyper(loop, &hyper);
-    if (updates && phase == 0 && ops->step_update)
-        return ops->step_update(
+    if (updates && phase == 0 && ops->step_update) {
+        code = ops->step_update(
             config->plan, input->images, input->labels, loop->step, loss_scale, &hyper, err);
-    int code = ops->step(
-        config->plan, input->images, input->labels, loop->step, loss_scale, phase > 0, err);
-    return code == 0 && updates ? ops->update(config->plan, &hyper, err) : code;
+    } else {
+        code = ops->step(
+            config->plan, input->images, input->labels, loop->step, loss_scale, phase > 0, err);
+        if (code == 0 && updates)
+            code = ops->update(config->plan, &hyper, err);
+    }
+    return code == 0 && updates ? average(loop, err) : code;
 }
 
 static int train_step(struct loop *loop, struct np_err *err)
@@ -225,14 +242,28 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
     return 0;
 }
 
+/* Before and after an evaluation of the averages. */
+static int swap_averages(const struct np_trainer_config *config, struct np_err *err)
+{
+    const struct np_plan_ops *ops = config->device->plan_ops;
+
+    return config->average && ops->swap ? ops->swap(config->plan, err) : 0;
+}
+
 /* Runs the evaluation after the steps done so far; if it is cut short, the boundary handles
  * that. */
 static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_eval_report report;
-    int code = np_trainer_eval(config, loop->step, may_stop ? ret_cut : NULL, &report, err);
+    int code = swap_averages(config, err);
 
+    if (code < 0)
+        return code;
+    code = np_trainer_eval(config, loop->step, may_stop ? ret_cut : NULL, &report, err);
+    const int back =
+        swap_averages(config, err); /* also after an error: a rescue saves the weights */
+    code = code < 0 ? code : back;
     if (code == 0 && !*ret_cut)
         code = config->hooks.eval(config->hooks.context, &report);
     /* Its time belongs to no step. */

@@ -3,6 +3,7 @@
 #ifndef NP_TRAINER_H
 #define NP_TRAINER_H
 
+#include "trainer/average.h"
 #include "trainer/feed.h"
 #include "trainer/optim.h"
 #include "trainer/plan.h"
@@ -58,7 +59,8 @@ struct np_trainer_config {
     struct np_feed *feed;
     const struct np_optim_options *optim;
     const struct np_schedule_options *schedule;
-    const struct np_plateau *plateau; /* the caller's, changed by its eval(); NULL: none */
+    const struct np_plateau *plateau;         /* the caller's, changed by its eval(); NULL: none */
+    const struct np_average_options *average; /* NULL: none */
     uint64_t nr_steps,
         nr_train; /* batches of the run, a multiple of accumulate; samples per epoch */
     int batch, accumulate;

@@ -89,9 +89,12 @@ static int check_all(const struct check *check, int nr, char **paths)
 /* Bytes of f32 weights and optimizer state, and of the manifest. */
 static double checkpoint_bytes(const struct np_config *config, const struct np_graph *graph)
 {
-    const double states = np_optim_states(&config->optim);
+    const double averages = config->run.ema_node != NULL;
+    const double states = np_optim_states(&config->optim) + averages;
 
-    return 4 * ((double)graph->nr_params * (1 + states) + (double)graph->nr_buffers) + 65536;
+    return 4 * ((double)graph->nr_params * (1 + states) +
+                   (double)graph->nr_buffers * (1 + averages)) +
+           65536;
 }
 
 /* The runs folder, as the child process reports it. */

@@ -84,6 +84,12 @@ const struct np_option np_train_table[] = {
         "Number of batches whose gradients make one update."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
         "Larger gradients are scaled down to this norm; 0: no limit."},
+    {"ema", NP_OPT_NODE, AT(ema_node), NULL, 0, 0, NULL,
+        "`{}`, or `{decay: 0.999}`: keeps a moving average of weights and running statistics. It "
+        "is "
+        "evaluated, and it is what checkpoints hold as the weights; `optimizer.safetensors` has "
+        "the "
+        "weights that training continues from, as `raw.NAME`."},
     {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
         "Two runs of one config give the same weights, bit for bit."},
     {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
@@ -290,6 +296,8 @@ static void parse_train(struct np_config *config, struct np_report *report)
     const int before = report->nr_errs + report->nr_dropped;
 
     np_options_parse(np_train_table, node, "train", NULL, run, report);
+    if (run->ema_node)
+        np_options_parse(np_average_table, run->ema_node, "ema", NULL, &run->ema, report);
     check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);
     const struct np_node *epochs = np_node_get(node, "epochs"), *steps = np_node_get(node, "steps");
     if (run->steps > 0 && !epochs)

@@ -5,6 +5,7 @@
 
 #include "loader/base/config_file.h"
 #include "loader/sets.h"
+#include "trainer/average.h"
 #include "trainer/device.h"
 #include "trainer/graph/graph.h"
 #include "trainer/optim.h"
@@ -23,6 +24,8 @@ struct np_train_options {
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
     double clip_norm;
+    struct np_average_options ema;
+    const struct np_node *ema_node; /* NULL: none */
     bool deterministic, tf32;
     bool history;       /* write history.bin: the sample indices of every step */
     bool sample_losses; /* write sample_losses.bin */

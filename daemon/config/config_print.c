@@ -18,6 +18,16 @@ static struct np_node *blocks_node(const struct np_node *blocks)
     return map;
 }
 
+static struct np_node *train_node(const struct np_train_options *options)
+{
+    struct np_train_options plain = *options;
+
+    plain.ema_node = options->ema_node ? np_options_node(np_average_table, &options->ema) : NULL;
+    struct np_node *node = np_options_node(np_train_table, &plain);
+    np_node_free((struct np_node *)plain.ema_node);
+    return node;
+}
+
 /* The value of a top-level key that is no plain option; NULL: not set. */
 static struct np_node *section_node(const struct np_config *config, const char *key)
 {
@@ -38,7 +48,7 @@ static struct np_node *section_node(const struct np_config *config, const char *
     if (strcmp(key, "schedule") == 0)
         return np_schedule_node(&config->schedule);
     if (strcmp(key, "train") == 0)
-        return np_options_node(np_train_table, &config->run);
+        return train_node(&config->run);
     if (strcmp(key, "checkpoint") == 0)
         return np_options_node(np_checkpoint_table, &config->checkpoint);
     if (strcmp(key, "track") == 0)

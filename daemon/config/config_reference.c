@@ -127,6 +127,8 @@ void np_config_reference(FILE *out)
     print_choices(out, np_schedule_choices);
     fputs("\n## train\n", out);
     np_reference_table(out, np_train_table);
+    fputs("\n### ema\n", out);
+    np_reference_table(out, np_average_table);
     fputs("\n## checkpoint\n", out);
     np_reference_table(out, np_checkpoint_table);
 }
@@ -214,6 +216,7 @@ void np_config_keys(FILE *out)
     print_choice_keys(out, "optimizer", np_optim_choices);
     print_choice_keys(out, "schedule", np_schedule_choices);
     print_keys(out, "train.", np_train_table);
+    print_keys(out, "train.ema.", np_average_table);
     print_keys(out, "checkpoint.", np_checkpoint_table);
     fputs("track tensorboard|mlflow\n", out);
 }

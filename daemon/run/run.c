@@ -110,6 +110,7 @@ static int train(struct np_run *run, struct np_err *err)
         .optim = &run->config->optim,
         .schedule = &run->config->schedule,
         .plateau = run->config->schedule.kind == NP_PLATEAU ? &run->position.plateau : NULL,
+        .average = np_run_averages(run) ? &run->config->run.ema : NULL,
         .nr_steps = run->nr_steps,
         .nr_train = run->nr_train,
         .batch = (int)run->config->loader.batch,
@@ -175,7 +176,11 @@ static int final_test(struct np_run *run, struct np_err *err)
     if (!run->setup.sets.test || !np_run_has_val(run))
         return 0;
     run->testing = true;
-    return np_evaluate(&evaluation, &run->test, err);
+    const bool swaps = np_run_averages(run) && run->device->plan_ops->swap;
+    int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;
+    if (code == 0)
+        code = np_evaluate(&evaluation, &run->test, err);
+    return code == 0 && swaps ? run->device->plan_ops->swap(run->plan, err) : code;
 }
 
 /* --- the whole run ------------------------------------------------------------------------- */
@@ -338,7 +343,7 @@ static void close_run(struct np_run *run)
     np_sampler_free(run->sampler);
     if (run->plan)
         run->device->plan_ops->free(run->plan);
-    for (int i = 0; i < run->nr_arrays; i++)
+    for (int i = 0; i < NP_ARRAY_GRADS; i++)
         np_free(run->arrays[i]);
     np_free(run->mark_buffers);
     np_free(run->losses);

@@ -16,11 +16,13 @@ static int open_arrays(struct np_run *run, struct np_err *err)
 {
     const struct np_graph *graph = run->setup.graph;
 
-    run->nr_arrays = NP_ARRAY_STATE0 + np_optim_states(&run->config->optim);
-    for (int i = 0; i < run->nr_arrays; i++) {
-        const uint64_t n = i == NP_ARRAY_BUFFERS ? graph->nr_buffers : graph->nr_params;
+    run->nr_states = np_optim_states(&run->config->optim);
+    for (int i = 0; i < NP_ARRAY_GRADS; i++) {
+        const uint64_t n = np_array_of_buffers(i) ? graph->nr_buffers : graph->nr_params;
+        const bool average = i == NP_ARRAY_AVERAGE || i == NP_ARRAY_AVERAGE_BUFFERS;
 
-        run->arrays[i] = np_try_array(n + 1, sizeof(float), err);
+        if (average ? np_run_averages(run) : i < NP_ARRAY_STATE0 + run->nr_states)
+            run->arrays[i] = np_try_array(n + 1, sizeof(float), err);
     }
     return np_err_context(err, "%llu parameters", (unsigned long long)graph->nr_params);
 }
@@ -29,8 +31,9 @@ static int write_arrays(struct np_run *run, struct np_err *err)
 {
     int code = 0;
 
-    for (int i = 0; code == 0 && i < run->nr_arrays; i++)
-        code = run->device->plan_ops->write(run->plan, i, run->arrays[i], err);
+    for (int i = 0; code == 0 && i < NP_ARRAY_GRADS; i++)
+        if (run->arrays[i])
+            code = run->device->plan_ops->write(run->plan, i, run->arrays[i], err);
     return code;
 }
 
@@ -38,8 +41,9 @@ static int read_arrays(struct np_run *run, struct np_err *err)
 {
     int code = 0;
 
-    for (int i = 0; code == 0 && i < run->nr_arrays; i++)
-        code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
+    for (int i = 0; code == 0 && i < NP_ARRAY_GRADS; i++)
+        if (run->arrays[i])
+            code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
     return code;
 }
 
@@ -49,7 +53,10 @@ uint64_t np_run_checkpoint_bytes(const struct np_run *run)
 {
     const struct np_graph *graph = run->setup.graph;
 
-    return sizeof(float) * (graph->nr_params * (uint64_t)(run->nr_arrays - 1) + graph->nr_buffers) +
+    const uint64_t averages = np_run_averages(run);
+
+    return sizeof(float) * (graph->nr_params * (1 + averages + (uint64_t)run->nr_states) +
+                               graph->nr_buffers * (1 + averages)) +
            65536;
 }
 
@@ -81,6 +88,12 @@ static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
         .buffers = run->arrays[NP_ARRAY_BUFFERS],
         .state = {run->arrays[NP_ARRAY_STATE0], run->arrays[NP_ARRAY_STATE1]},
     };
+    if (np_run_averages(run)) {
+        ret_checkpoint->raw_params = run->arrays[NP_ARRAY_PARAMS];
+        ret_checkpoint->raw_buffers = run->arrays[NP_ARRAY_BUFFERS];
+        ret_checkpoint->params = run->arrays[NP_ARRAY_AVERAGE];
+        ret_checkpoint->buffers = run->arrays[NP_ARRAY_AVERAGE_BUFFERS];
+    }
 }
 
 static int read_device_state(struct np_run *run, struct np_err *err)
@@ -279,9 +292,22 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }
 
+/* An average begins with the weights that the run begins with. */
+static void begin_averages(struct np_run *run)
+{
+    const struct np_graph *graph = run->setup.graph;
+    float **arrays = run->arrays;
+
+    if (!np_run_averages(run))
+        return;
+    memcpy(arrays[NP_ARRAY_AVERAGE], arrays[NP_ARRAY_PARAMS], graph->nr_params * sizeof(float));
+    memcpy(arrays[NP_ARRAY_AVERAGE_BUFFERS], arrays[NP_ARRAY_BUFFERS],
+        graph->nr_buffers * sizeof(float));
+}
+
 static int open_weights(struct np_run *run, struct np_err *err)
 {
-    const int code = open_arrays(run, err);
+    int code = open_arrays(run, err);
 
     if (code < 0)
         return code;
@@ -289,7 +315,10 @@ static int open_weights(struct np_run *run, struct np_err *err)
         return load_checkpoint(run, err);
     np_graph_init(run->setup.graph, (uint64_t)run->config->seed, run->arrays[NP_ARRAY_PARAMS],
         run->arrays[NP_ARRAY_BUFFERS]);
-    return run->options->weights ? np_run_load_weights(run, err) : 0;
+    code = run->options->weights ? np_run_load_weights(run, err) : 0;
+    if (code == 0)
+        begin_averages(run);
+    return code;
 }
 
 int np_run_open_model(struct np_run *run, struct np_err *err)

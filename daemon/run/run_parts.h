@@ -64,8 +64,8 @@ struct np_run {
     enum np_dtype precision;
     int lanes, threads;
     struct np_plan *plan;
-    float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; state1 NULL: not used */
-    int nr_arrays;
+    float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; NULL: not used */
+    int nr_states;                 /* of the optimizer */
 
     struct np_stat *stat;
     struct np_block *block;
@@ -191,6 +191,11 @@ int np_run_load_weights(struct np_run *run, struct np_err *err);
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
+/* Does the run keep an average of its weights, which is what it evaluates and saves as its weights? */
+static inline bool np_run_averages(const struct np_run *run)
+{
+    return run->config->run.ema_node != NULL;
+}
 /* With train.accumulate above 1: remembers the position right after an update. Called before the
  * first update, and after each. */
 int np_run_mark(struct np_run *run, struct np_err *err);

@@ -11,7 +11,7 @@
 static void say_checkpoints(struct np_run *run)
 {
     const struct np_checkpoint_options *options = &run->config->checkpoint;
-    const uint64_t nr_states = (uint64_t)(run->nr_arrays - NP_ARRAY_STATE0);
+    const uint64_t nr_states = (uint64_t)run->nr_states + np_run_averages(run);
     const bool newest = options->optimizer == NP_OPTIMIZER_NEWEST && nr_states > 0;
     const uint64_t each = np_run_checkpoint_bytes(run), kept = (uint64_t)options->keep + 1,
                    older = newest ? each / (1 + nr_states) : each, all = each + (kept - 1) * older;
@@ -138,12 +138,13 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     char hex[65], text[32], evals[160];
     int code = 0;
 
-    for (int i = NP_ARRAY_PARAMS; code == 0 && i <= NP_ARRAY_BUFFERS; i++)
-        code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
+    const int arrays[] = {np_run_averages(run) ? NP_ARRAY_AVERAGE : NP_ARRAY_PARAMS,
+        np_run_averages(run) ? NP_ARRAY_AVERAGE_BUFFERS : NP_ARRAY_BUFFERS};
+    for (int i = 0; code == 0 && i < 2; i++)
+        code = run->device->plan_ops->read(run->plan, arrays[i], run->arrays[arrays[i]], err);
     if (code < 0)
         return code;
-    np_weights_sha256(
-        run->setup.graph, run->arrays[NP_ARRAY_PARAMS], run->arrays[NP_ARRAY_BUFFERS], hex);
+    np_weights_sha256(run->setup.graph, run->arrays[arrays[0]], run->arrays[arrays[1]], hex);
     np_json_begin(line, "done");
     np_json_int(line, "steps", (int64_t)run->nr_steps);
     np_json_real(line, "epochs", np_run_epoch_at(run, run->nr_steps));

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "tests/test.h"
+#include "trainer/average.h"
 #include "trainer/cuda/program_cuda.h"
 #include "trainer/cpu/kernels.h"
 #include "trainer/optim.h"
@@ -220,5 +221,31 @@ Test(kernels_cuda, metrics_are_summed_without_masked_rows)
     cr_assert_eq(numbers[3].rows, 60);
     cr_assert_eq(numbers[3].correct, 30);
     cr_assert_eq(numbers[3].top5, 60);
+}
+
+Test(kernels_cuda, averages_equal_those_of_the_cpu)
+{
+    float x[N], average[2][N];
+    uint16_t half[N];
+
+    for (int i = 0; i < N; i++) {
+        x[i] = (float)sin(i * 0.7);
+        average[0][i] = average[1][i] = (float)cos(i * 0.3);
+    }
+    np_average_blend(average[0], x, N, 0.1f);
+    np_cuda_average(NULL, average[1], x, 0.1f, false, NP_CUDA_BF16, NULL, N);
+    for (int i = 0; i < N; i++)
+        cr_assert(fabsf(average[0][i] - average[1][i]) < 1e-6f && x[i] == (float)sin(i * 0.7));
+    np_cuda_swap(NULL, x, average[1], NP_CUDA_BF16, half, N);
+    for (int i = 0; i < N; i++) {
+        float back;
+
+        np_f32_from_bf16(&back, &half[i], 1);
+        cr_assert(fabsf(average[0][i] - x[i]) < 1e-6f && average[1][i] == (float)sin(i * 0.7));
+        cr_assert(fabsf(back - x[i]) < 4e-3f);
+    }
+    np_cuda_average(NULL, average[1], x, 0.5f, true, NP_CUDA_BF16, half, N);
+    for (int i = 0; i < N; i++)
+        cr_assert(x[i] == average[1][i]);
 }
 #endif

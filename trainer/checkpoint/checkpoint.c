@@ -90,13 +90,18 @@ static void list_optimizer(struct list *list, const struct np_checkpoint *checkp
             if (graph->tensors[i].role == NP_ROLE_PARAM)
                 list_add(list, np_format("state%d.%s", s, graph->tensors[i].name),
                     &graph->tensors[i], checkpoint->state[s]);
+    for (int i = 0; i < graph->nr_tensors && checkpoint->raw_params; i++)
+        if (np_tensor_is_weight(&graph->tensors[i]))
+            list_add(list, np_format("raw.%s", graph->tensors[i].name), &graph->tensors[i],
+                graph->tensors[i].role == NP_ROLE_PARAM ? checkpoint->raw_params
+                                                        : checkpoint->raw_buffers);
 }
 
 static int write_tensors(struct np_io *io, const char *folder, int which,
     const struct np_checkpoint *checkpoint, struct np_manifest *manifest, struct np_err *err)
 {
     const int64_t nr_batches = (int64_t)checkpoint->position.step;
-    const int room = 2 * checkpoint->graph->nr_tensors;
+    const int room = 3 * checkpoint->graph->nr_tensors;
     struct list list = {.tensors = np_alloc_array((size_t)room, sizeof(*list.tensors))};
     char path[PATH_MAX];
 
@@ -164,14 +169,14 @@ static int put_in_place(
 
 /* Weights that are not finite would evict good checkpoints from the folder, and no run can resume
  * from them. An update can produce them while the loss before it was finite. */
-static int check_numbers(const struct np_checkpoint *checkpoint, struct np_err *err)
+static int check_numbers(const struct np_checkpoint *checkpoint, const float *params,
+    const float *buffers, struct np_err *err)
 {
     const struct np_graph *graph = checkpoint->graph;
 
     for (int i = 0; i < graph->nr_tensors; i++) {
         const struct np_tensor *tensor = &graph->tensors[i];
-        const float *values =
-            tensor->role == NP_ROLE_PARAM ? checkpoint->params : checkpoint->buffers;
+        const float *values = tensor->role == NP_ROLE_PARAM ? params : buffers;
         bool good = true;
 
         if (!np_tensor_is_weight(tensor))
@@ -194,8 +199,10 @@ int np_checkpoint_write(
     char folder[PATH_MAX], final[PATH_MAX], old[PATH_MAX];
     uint64_t step = checkpoint->position.step;
     bool is_new = access(dir, F_OK) != 0;
-    int code = check_numbers(checkpoint, err);
+    int code = check_numbers(checkpoint, checkpoint->params, checkpoint->buffers, err);
 
+    if (code == 0 && checkpoint->raw_params)
+        code = check_numbers(checkpoint, checkpoint->raw_params, checkpoint->raw_buffers, err);
     if (code == 0)
         code = np_make_dirs(dir, err);
     if (code < 0)
@@ -329,6 +336,12 @@ static int read_arrays(const struct np_st_file *const files[NP_NR_FILES],
             if (checkpoint->state[s])
                 code = read_role(files[NP_FILE_OPTIMIZER], prefixes[s], graph, NP_ROLE_PARAM,
                     round ? checkpoint->state[s] : NULL, &nr_states, err);
+        if (code == 0 && checkpoint->raw_params)
+            code = read_role(files[NP_FILE_OPTIMIZER], "raw.", graph, NP_ROLE_PARAM,
+                round ? checkpoint->raw_params : NULL, &nr_states, err);
+        if (code == 0 && checkpoint->raw_params)
+            code = read_role(files[NP_FILE_OPTIMIZER], "raw.", graph, NP_ROLE_BUFFER,
+                round ? checkpoint->raw_buffers : NULL, &nr_states, err);
     }
     return code;
 }

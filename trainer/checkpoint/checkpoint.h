@@ -4,7 +4,8 @@
  *
  *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts,
  *                          and X.num_batches_tracked (i64, = steps) for every batchnorm X
- *   optimizer.safetensors  state0.NAME, state1.NAME for every parameter NAME
+ *   optimizer.safetensors  state0.NAME, state1.NAME for every parameter NAME; where the weights are
+ *                          an average, raw.NAME for every parameter and buffer that it is made of
  *   manifest.json          size and XXH3-64 of both, the position, the facts, and its own XXH3 */
 #ifndef NP_CHECKPOINT_H
 #define NP_CHECKPOINT_H
@@ -17,6 +18,7 @@ struct np_checkpoint {
     const struct np_graph *graph;
     struct np_position position;
     float *params, *buffers, *state[2]; /* flat; state[i] NULL: not used */
+    float *raw_params, *raw_buffers;    /* NULL: params and buffers are no average of them */
     const char *facts_json; /* class names, test chain ...: an object, stored unchanged */
 };
 

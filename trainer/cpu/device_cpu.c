@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
+#include "trainer/average.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
 #include "trainer/optim.h"
@@ -85,6 +86,8 @@ struct np_plan {
     const struct side *last;      /* its logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
+    float average_weight; /* of the current average; back: params become it */
+    bool average_back;
 };
 
 static const struct np_fusions fusions = {
@@ -104,6 +107,12 @@ static int add_side(struct np_plan *plan, const struct np_graph *graph,
         side->graph, options, plan->pool, &arrays, plan->checked, &side->program, err);
 }
 
+/* Arrays that are allocated when they are first needed. */
+static bool is_late(int array)
+{
+    return array > NP_ARRAY_STATE0 && array < NP_ARRAY_GRADS;
+}
+
 static int add_arrays(
     struct np_plan *plan, const struct np_graph *graph, bool training, struct np_err *err)
 {
@@ -111,8 +120,8 @@ static int add_arrays(
 
     plan->nr_blocks = (int)((graph->nr_params + NP_NORM_BLOCK - 1) / NP_NORM_BLOCK);
     for (int i = 0; i < NR_ARRAYS; i++) {
-        plan->elements[i] = i == NP_ARRAY_BUFFERS ? graph->nr_buffers : graph->nr_params;
-        if (training ? i != NP_ARRAY_STATE1 : i <= NP_ARRAY_BUFFERS)
+        plan->elements[i] = np_array_of_buffers(i) ? graph->nr_buffers : graph->nr_params;
+        if (i <= NP_ARRAY_BUFFERS || (training && !is_late(i)))
             all &= (plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err)) != NULL;
     }
     if (training)
@@ -314,13 +323,15 @@ static void update_tensor(void *context, int item, int thread)
     np_optim_update(plan->hyper, &update);
 }
 
-static int second_state(struct np_plan *plan, struct np_err *err)
+static int late_array(struct np_plan *plan, int array, struct np_err *err)
 {
-    float **state = &plan->arrays[NP_ARRAY_STATE1];
+    float **late = &plan->arrays[array];
 
-    if (!*state)
-        *state = np_try_array(plan->elements[NP_ARRAY_STATE1], sizeof(float), err);
-    return *state ? 0 : np_err_context(err, "the optimizer's second state");
+    if (!*late)
+        *late = np_try_array(plan->elements[array], sizeof(float), err);
+    return *late ? 0
+                 : np_err_context(err, array == NP_ARRAY_STATE1 ? "the optimizer's second state"
+                                                                : "the weights' average");
 }
 
 static void weights_changed(struct np_plan *plan)
@@ -331,7 +342,7 @@ static void weights_changed(struct np_plan *plan)
 
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
-    if (np_hyper_states(hyper) > 1 && second_state(plan, err) < 0)
+    if (np_hyper_states(hyper) > 1 && late_array(plan, NP_ARRAY_STATE1, err) < 0)
         return -ENOMEM;
     plan->hyper = hyper;
     plan->grad_scale = 1;
@@ -342,6 +353,65 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     np_pool_run(plan->pool, plan->sides[TRAIN].graph->nr_tensors, update_tensor, plan);
     weights_changed(plan);
     plan->summing = false;
+    return 0;
+}
+
+/* One block of the params; the last item: the buffers. */
+static void average_block(void *context, int item, int thread)
+{
+    struct np_plan *plan = context;
+    const bool buffers = item == plan->nr_blocks;
+    const int array = buffers ? NP_ARRAY_AVERAGE_BUFFERS : NP_ARRAY_AVERAGE;
+    const uint64_t first = buffers ? 0 : (uint64_t)item * NP_NORM_BLOCK;
+    uint64_t n = plan->elements[array] - first;
+    float *average = plan->arrays[array] + first;
+    float *values = plan->arrays[buffers ? NP_ARRAY_BUFFERS : NP_ARRAY_PARAMS] + first;
+
+    if (!buffers && n > NP_NORM_BLOCK)
+        n = NP_NORM_BLOCK;
+    np_average_blend(average, values, n, plan->average_weight);
+    if (plan->average_back && !buffers)
+        memcpy(values, average, n * sizeof(float));
+}
+
+static int late_averages(struct np_plan *plan, struct np_err *err)
+{
+    const int code = late_array(plan, NP_ARRAY_AVERAGE, err);
+
+    return code == 0 ? late_array(plan, NP_ARRAY_AVERAGE_BUFFERS, err) : code;
+}
+
+static int plan_average(struct np_plan *plan, float weight, bool back, struct np_err *err)
+{
+    if (late_averages(plan, err) < 0)
+        return -ENOMEM;
+    plan->average_weight = weight;
+    plan->average_back = back;
+    np_pool_run(plan->pool, plan->nr_blocks + 1, average_block, plan);
+    return 0;
+}
+
+static void swap_arrays(float *a, float *b, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const float value = a[i];
+
+        a[i] = b[i];
+        b[i] = value;
+    }
+}
+
+/* The programs keep pointers to the arrays, so the values move. */
+static int plan_swap(struct np_plan *plan, struct np_err *err)
+{
+    float *const *arrays = plan->arrays;
+
+    if (late_averages(plan, err) < 0)
+        return -ENOMEM;
+    swap_arrays(
+        arrays[NP_ARRAY_PARAMS], arrays[NP_ARRAY_AVERAGE], plan->elements[NP_ARRAY_AVERAGE]);
+    swap_arrays(arrays[NP_ARRAY_BUFFERS], arrays[NP_ARRAY_AVERAGE_BUFFERS],
+        plan->elements[NP_ARRAY_AVERAGE_BUFFERS]);
     return 0;
 }
 
@@ -371,11 +441,10 @@ static void plan_losses(const struct np_plan *plan, float *out)
     memcpy(out, plan->losses[0], (size_t)plan->last->graph->batch * sizeof(float));
 }
 
-/* Allocates the optimizer's second state when it is first needed. */
 static int find_array(
     struct np_plan *plan, int array, float **ret_array, size_t *ret_bytes, struct np_err *err)
 {
-    if (array == NP_ARRAY_STATE1 && plan->sides[TRAIN].graph && second_state(plan, err) < 0)
+    if (is_late(array) && plan->sides[TRAIN].graph && late_array(plan, array, err) < 0)
         return -ENOMEM;
     *ret_array = array == NP_ARRAY_GRADS ? grads_of(plan) : plan->arrays[array];
     *ret_bytes = plan->elements[array] * sizeof(float);
@@ -433,6 +502,8 @@ const struct np_plan_ops np_plan_cpu = {
     .free = plan_free,
     .step = plan_step,
     .update = plan_update,
+    .average = plan_average,
+    .swap = plan_swap,
     .eval = plan_eval,
     .metrics = plan_metrics,
     .losses = plan_losses,

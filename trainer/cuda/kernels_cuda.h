@@ -219,6 +219,14 @@ struct np_cuda_optimizer {
 void np_cuda_update(void *stream, const struct np_cuda_step *step,
     const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
 
+/* average += weight * (x - average); back: x = average, and its copy `half` of dtype, if any. Twin:
+ * np_average_blend(). */
+void np_cuda_average(void *stream, float *average, float *x, float weight, bool back,
+    enum np_cuda_dtype dtype, void *half, uint64_t n);
+/* Exchanges a and b; half: NULL, or the copy of a. */
+void np_cuda_swap(
+    void *stream, float *a, float *b, enum np_cuda_dtype dtype, void *half, uint64_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -279,3 +279,47 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
     NP_FOR_DTYPE(to->dtype, T,
         NP_LAUNCH(lamb_apply<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }
+
+/* --- averages --------------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void blend(float *average, float *x, float weight, bool back, T *half, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        float value = average[i] + weight * (x[i] - average[i]);
+
+        average[i] = value;
+        if (!back)
+            continue;
+        x[i] = value;
+        if (half)
+            np_put(&half[i], value);
+    }
+}
+
+extern "C" void np_cuda_average(void *stream, float *average, float *x, float weight, bool back,
+    enum np_cuda_dtype dtype, void *half, uint64_t n)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(
+            blend<T>, np_blocks(n), NP_THREADS, 0, stream, average, x, weight, back, (T *)half, n));
+}
+
+template <typename T> static __global__ void exchange(float *a, float *b, T *half, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        float value = b[i];
+
+        b[i] = a[i];
+        a[i] = value;
+        if (half)
+            np_put(&half[i], value);
+    }
+}
+
+extern "C" void np_cuda_swap(
+    void *stream, float *a, float *b, enum np_cuda_dtype dtype, void *half, uint64_t n)
+{
+    NP_FOR_DTYPE(
+        dtype, T, NP_LAUNCH(exchange<T>, np_blocks(n), NP_THREADS, 0, stream, a, b, (T *)half, n));
+}

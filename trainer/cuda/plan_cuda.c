@@ -364,6 +364,33 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     return code == 0 ? finish(plan, err) : code;
 }
 
+static int plan_average(struct np_plan *plan, float weight, bool back, struct np_err *err)
+{
+    const struct np_cuda_arrays *a = &plan->arrays;
+    void *stream = np_cuda_stream(plan);
+
+    if (np_cuda_take_averages(plan, err) < 0)
+        return err->code;
+    np_cuda_average(stream, plan->average[0], a->params, weight, back, plan->train->dtype, a->half,
+        plan->layout->nr_params);
+    np_cuda_average(
+        stream, plan->average[1], a->buffers, weight, false, NP_CUDA_F32, NULL, plan->nr_buffers);
+    return np_cuda_plan_check(plan, cudaPeekAtLastError(), "an average", err);
+}
+
+static int plan_swap(struct np_plan *plan, struct np_err *err)
+{
+    const struct np_cuda_arrays *a = &plan->arrays;
+    void *stream = np_cuda_stream(plan);
+
+    if (np_cuda_take_averages(plan, err) < 0)
+        return err->code;
+    np_cuda_swap(
+        stream, a->params, plan->average[0], plan->train->dtype, a->half, plan->layout->nr_params);
+    np_cuda_swap(stream, a->buffers, plan->average[1], NP_CUDA_F32, NULL, plan->nr_buffers);
+    return np_cuda_plan_check(plan, cudaPeekAtLastError(), "an average", err);
+}
+
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
@@ -380,6 +407,8 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .step = plan_step,
     .update = plan_update,
     .step_update = plan_step_update,
+    .average = plan_average,
+    .swap = plan_swap,
     .eval = plan_eval,
     .metrics = plan_metrics,
     .losses = plan_losses,

@@ -309,13 +309,24 @@ int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, s
     return np_hyper_states(hyper) > 1 ? np_cuda_second_state(plan, err) : 0;
 }
 
+int np_cuda_take_averages(struct np_plan *plan, struct np_err *err)
+{
+    const uint64_t sizes[] = {plan->layout->nr_params, plan->nr_buffers};
+    int code = 0;
+
+    for (int i = 0; i < 2 && code == 0; i++)
+        if (!plan->average[i])
+            code = np_cuda_take(plan, sizes[i] * sizeof(float), &plan->average[i], err);
+    return code;
+}
+
 void np_cuda_release_memory(struct np_plan *plan)
 {
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
         plan->state[0], plan->state[1], plan->sum, plan->decay, plan->arena, plan->workspace,
         plan->norm_scratch, plan->lamb.starts, plan->lamb.squares, plan->lamb.ratios,
-        plan->arrays.class_weights};
+        plan->average[0], plan->average[1], plan->arrays.class_weights};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])
@@ -338,16 +349,21 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
 {
     if (array == NP_ARRAY_STATE1 && plan->train && np_cuda_second_state(plan, err) < 0)
         return -ENOMEM;
+    if ((array == NP_ARRAY_AVERAGE || array == NP_ARRAY_AVERAGE_BUFFERS) && plan->train &&
+        np_cuda_take_averages(plan, err) < 0)
+        return -ENOMEM;
     float *const arrays[] = {[NP_ARRAY_PARAMS] = plan->arrays.params,
         [NP_ARRAY_BUFFERS] = plan->arrays.buffers,
         [NP_ARRAY_STATE0] = plan->state[0],
         [NP_ARRAY_STATE1] = plan->state[1],
+        [NP_ARRAY_AVERAGE] = plan->average[0],
+        [NP_ARRAY_AVERAGE_BUFFERS] = plan->average[1],
         [NP_ARRAY_GRADS] = plan->summing ? plan->sum : plan->arrays.grads};
     *ret_device = arrays[array];
     if (!*ret_device)
         return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
     *ret_bytes =
-        (array == NP_ARRAY_BUFFERS ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
+        (np_array_of_buffers(array) ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
     *ret_host = np_try_alloc(*ret_bytes, err);
     return *ret_host ? 0 : -ENOMEM;
 }
@@ -373,7 +389,7 @@ int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err
         code = download(plan, host, device, bytes, err);
     if (code == 0 && array == NP_ARRAY_GRADS && plan->f16)
         code = unscale(plan, host, bytes / sizeof(float), err);
-    if (code == 0 && array == NP_ARRAY_BUFFERS)
+    if (code == 0 && np_array_of_buffers(array))
         memcpy(out, host, bytes);
     else if (code == 0)
         np_cuda_layout_unpack(plan->layout, host, out);
@@ -387,7 +403,7 @@ int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct 
     uint64_t bytes;
     int code = begin_copy(plan, array, &device, &host, &bytes, err);
 
-    if (code == 0 && array == NP_ARRAY_BUFFERS)
+    if (code == 0 && np_array_of_buffers(array))
         memcpy(host, in, bytes);
     else if (code == 0)
         np_cuda_layout_pack(plan->layout, in, host);

@@ -22,6 +22,7 @@ struct np_plan {
     struct np_cuda_program *train, *eval; /* train NULL: evaluation only */
     struct np_cuda_arrays arrays;
     float *state[2], *sum; /* of the optimizer; of gradients over an accumulation */
+    float *average[2];     /* of params and buffers; NULL: none yet */
     uint8_t *decay;
     void *arena, *workspace, *norm_scratch;
     uint64_t workspace_bytes;
@@ -83,6 +84,9 @@ int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
 /* Takes what updates of this kind need, unless it exists, and sets plan->kind. Drops the captured
  * step of another kind: different arrays need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
+
+/* Takes the averages of params and buffers, unless they exist. */
+int np_cuda_take_averages(struct np_plan *plan, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */
 int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err);

@@ -1,0 +1,85 @@
+#!/bin/sh
+# Optimizers, schedules with a state, and averages of the weights: a run killed and resumed ends with the same
+# weights; the average is what is evaluated and saved; wrong keys are refused.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+"$NNPIPE" data synth --out "$TMP/data" --samples 96 --test 32 --size 8 >/dev/null || exit 1
+
+cat >"$TMP/net.yaml" <<Y
+name: net
+device: cpu
+precision: f32
+data:
+  train: {source: tar, path: "$TMP/data/train-*.tar*"}
+  test: {source: tar, path: "$TMP/data/test-*.tar*"}
+loader: {batch: 8, readers: 1, augment: [flip]}
+model: [{conv: {out: 4, kernel: 3}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]
+train: {epochs: 2, threads: 1, eval_every: 4 steps}
+checkpoint: {every: 4 steps, keep: 100}
+Y
+
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+# resumes CHANGE...: whole, and killed behind the checkpoint of step 12
+resumes() {
+    rm -rf "$TMP/runs"
+    "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/runs" "$@" --json >"$TMP/whole.json" || return 1
+    run=$(ls -d "$TMP/runs"/*)
+    rm -r "$run/result.json" "$run/checkpoints/step-16" "$run/checkpoints/step-2"*
+    "$NNPIPE" train --resume "$run" --json >"$TMP/again.json" || return 1
+    [ -n "$(field weights_sha256 "$TMP/whole.json")" ] &&
+        [ "$(field weights_sha256 "$TMP/whole.json")" = "$(field weights_sha256 "$TMP/again.json")" ]
+}
+while read -r change; do
+    t "resumed, the same weights: $change" resumes -o "$change"
+done <<LIST
+optimizer=adam
+optimizer={nadam: {weight_decay: 0.1}}
+optimizer={rmsprop: {momentum: 0.9}}
+optimizer={lion: {lr: 1e-3}}
+optimizer={lamb: {lr: 0.01}}
+schedule={one_cycle: {momentum_high: 0.95, momentum_low: 0.8}}
+train.ema={decay: 0.9, warmup: true}
+train.ema={decay: 0.5, every: 5, lookahead: true}
+LIST
+t "resumed, the same weights: an average of accumulated updates" resumes -o train.ema={} -o train.accumulate=4
+
+rates() { grep '"event": "step"' "$1" | sed 's/.*"lr": \([^,]*\),.*/\1/' | uniq | tr '\n' ' '; }
+plateau() {
+    resumes -o 'optimizer={sgd: {lr: 1e-9}}' -o 'schedule={plateau: {patience: 1, gamma: 0.5}}' || return 1
+    # evaluations 3 and 5 are the second in a row without an improvement, before and after the kill
+    [ "$(rates "$TMP/whole.json")" = "1e-09 5e-10 2.5e-10 " ] && [ "$(rates "$TMP/again.json")" = "5e-10 2.5e-10 " ]
+}
+t "plateau lowers the rate, also across a kill" plateau
+kept() {
+    rm "$run/result.json"
+    "$NNPIPE" train --resume "$run" -o "train.eval_every=8 steps" 2>"$TMP/err.txt"
+    [ $? -eq 2 ] && grep -q 'train.eval_every was 4 steps and is 8 steps' "$TMP/err.txt"
+}
+t "and is resumed with its own evaluations only" kept
+
+averaged() {
+    rm -rf "$TMP/runs"
+    "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/runs" -o 'train.ema={decay: 0.8}' --json >"$TMP/average.json" &&
+        "$NNPIPE" eval --weights "$TMP/runs"/* --json >"$TMP/eval.json" || return 1
+    [ "$(field test_loss "$TMP/average.json")" = "$(field loss "$TMP/eval.json")" ] &&
+        [ "$(field weights_sha256 "$TMP/average.json")" != "$(field weights_sha256 "$TMP/plain.json")" ]
+}
+"$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/plain" --json >"$TMP/plain.json" 2>/dev/null || exit 1
+t "eval of a run with an average evaluates the average" averaged
+raw() {
+    grep -c 'raw\.' "$TMP/runs"/*/checkpoints/step-24/optimizer.safetensors &&
+        ! grep -q 'raw\.' "$TMP/plain"/*/checkpoints/step-24/optimizer.safetensors
+}
+t "and the checkpoint has the weights that it is made of" raw
+
+# refused TEXT CHANGE...
+refused() {
+    text=$1
+    shift
+    "$NNPIPE" check "$TMP/net.yaml" "$@" >"$TMP/err.txt" 2>&1
+    [ $? -eq 2 ] && grep -q -- "$text" "$TMP/err.txt"
+}
+t "plateau without evaluations is refused" refused 'needs evaluations' -o schedule=plateau -o train.eval_every=never
+t "two warm-ups are refused" refused 'give one of' -o 'schedule={cosine: {warmup: 5%, warmup_steps: 3}}'
+t "a misspelt key of ema is refused" refused "did you mean 'decay'" -o 'train.ema={decoy: 0.9}'
+[ "$failed" -eq 0 ]

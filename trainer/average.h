@@ -1,0 +1,25 @@
+/* A moving average of the weights (EMA; Polyak and Juditsky 1992) and Lookahead (arXiv:1907.08610),
+ * which also sets the weights to it. Devices keep the average beside the weights
+ * (NP_ARRAY_AVERAGE) and swap both around an evaluation. */
+#ifndef NP_AVERAGE_H
+#define NP_AVERAGE_H
+
+#include "loader/base/option.h"
+
+struct np_average_options {
+    double decay; /* 0: no average */
+    int64_t every;
+    bool warmup, lookahead;
+};
+extern const struct np_option np_average_table[]; /* `train.ema` */
+
+/* The weight of the new values after `updates` updates of the run, this one included: average +=
+ * weight * (new - average). 0: no average is due. Pure.
+ *
+ *   weight = 1 - decay;  with warmup, at average number k (from 0):
+ *   weight = 1 - min(decay, (1 + k) / (10 + k)), as TensorFlow's ExponentialMovingAverage */
+float np_average_weight(const struct np_average_options *options, uint64_t updates);
+/* average[i] += weight * (values[i] - average[i]), as torch's lerp_(); any thread. */
+void np_average_blend(float *average, const float *values, uint64_t n, float weight);
+
+#endif
