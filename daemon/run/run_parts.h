@@ -191,7 +191,7 @@ int np_run_load_weights(struct np_run *run, struct np_err *err);
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
-/* Does the run keep an average of its weights, which is what it evaluates and saves as its weights? */
+/* Does the run keep an average of its weights? Then this is what it evaluates and saves. */
 static inline bool np_run_averages(const struct np_run *run)
 {
     return run->config->run.ema_node != NULL;
