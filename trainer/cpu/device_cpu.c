@@ -388,6 +388,8 @@ static int plan_average(struct np_plan *plan, float weight, bool back, struct np
     plan->average_weight = weight;
     plan->average_back = back;
     np_pool_run(plan->pool, plan->nr_blocks + 1, average_block, plan);
+    if (back)
+        weights_changed(plan);
     return 0;
 }
 
@@ -412,6 +414,7 @@ static int plan_swap(struct np_plan *plan, struct np_err *err)
         arrays[NP_ARRAY_PARAMS], arrays[NP_ARRAY_AVERAGE], plan->elements[NP_ARRAY_AVERAGE]);
     swap_arrays(arrays[NP_ARRAY_BUFFERS], arrays[NP_ARRAY_AVERAGE_BUFFERS],
         plan->elements[NP_ARRAY_AVERAGE_BUFFERS]);
+    weights_changed(plan);
     return 0;
 }
 
