@@ -136,7 +136,7 @@ endif
 # GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
+EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda calls_token conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
 EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
 EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
@@ -146,7 +146,7 @@ EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-r
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
 CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
-$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats update) $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+$(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats token update) $(B)/tests/kernel/kernel_case_cuda.o $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<

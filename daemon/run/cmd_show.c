@@ -56,6 +56,18 @@ static void print_row(
         (unsigned long long)flops);
 }
 
+/* The layer's name in a config. */
+static const char *layer_of(const struct np_op_node *node)
+{
+    switch (node->op) {
+    case NP_OP_BN_APPLY: return "batchnorm";
+    case NP_OP_ACT: return np_act_names[node->attrs.act];
+    case NP_OP_NORM: return node->attrs.groups ? "groupnorm" : "layernorm";
+    case NP_OP_TOKENS: return "first_token";
+    default: return np_op_names[node->op];
+    }
+}
+
 static void print_layers(const struct np_graph *graph, struct np_json *line, bool json)
 {
     uint64_t params = 0, flops = 0;
@@ -64,9 +76,7 @@ static void print_layers(const struct np_graph *graph, struct np_json *line, boo
         printf("\n# %-32s %-16s %-16s %12s %16s\n", "layer", "op", "output", "parameters", "FLOPs");
     for (int i = 0; i < graph->nr_nodes; i++) {
         const struct np_op_node *node = &graph->nodes[i];
-        const char *op = node->op == NP_OP_BN_APPLY ? "batchnorm"
-                         : node->op == NP_OP_ACT    ? np_act_names[node->attrs.act]
-                                                    : np_op_names[node->op];
+        const char *op = layer_of(node);
         const uint64_t own = node_params(graph, node), work = np_node_flops(graph, node);
         char text[64];
         int shape[3];

@@ -232,6 +232,7 @@ t "$fails calls of CUDA, cuDNN and cuBLASLt, each failing once, end a run with a
 small() {
     for network in "conv 3x3 with bias" "conv 3x3 groups 4" "conv, relu, conv" "batchnorm, add, relu" silu \
         "maxpool 3x3 stride 2" "linear, relu" "dropout" "concat of" "cross-entropy, both" "residual block, stride 2" \
+        "groupnorm odd" encoder \
         ${WHOLE:+"conv, relu" "batchnorm, add" "maxpool 3x3" "residual block"}; do
         "$NNPIPE" selftest --device cuda:0 --only "$network" --seed 11 --json >"$TMP/self.txt" 2>&1 || {
             grep -v '"ok": true' "$TMP/self.txt" | tail -n 3

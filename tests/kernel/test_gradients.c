@@ -230,6 +230,27 @@ Test(gradients, of_class_weights_and_focal_losses)
     cr_assert(smooth("", "loss: {focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}\n"));
 }
 
+Test(gradients, of_normalisation_and_scale)
+{
+    cr_assert(smooth("  - layernorm\n", ""));
+    cr_assert(smooth("  - layernorm: {eps: 0.1}\n", ""));
+    cr_assert(smooth("  - groupnorm: {groups: 2}\n", ""));
+    cr_assert(smooth("  - groupnorm: {groups: 4, eps: 0.1}\n", ""));
+    cr_assert(smooth("  - scale: {init: 0.5}\n", ""));
+}
+
+Test(gradients, of_tokens_and_attention)
+{
+    cr_assert(smooth("  - linear: {out: 6}\n", "")); /* of each pixel */
+    cr_assert(smooth("  - position\n  - conv: {out: 3, kernel: 3}\n", ""));
+    cr_assert(smooth("  - class_token\n  - position\n  - first_token\n", ""));
+    cr_assert(smooth("  - class_token\n  - linear: {out: 9}\n  - global_avgpool\n", ""));
+    cr_assert(smooth("  - linear: {out: 12}\n  - attention: {heads: 2}\n", ""));
+    cr_assert(smooth("  - class_token\n  - linear: {out: 9}\n  - attention: {heads: 1}\n"
+                     "  - first_token\n",
+        ""));
+}
+
 Test(gradients, of_shared_tensors_and_joins)
 {
     cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1}\n"

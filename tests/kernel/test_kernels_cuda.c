@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "loader/base/mem.h"
-#include "tests/kernel/kernel_case.h"
+#include "tests/kernel/kernel_case_cuda.h"
 #include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
 #include "trainer/cuda/program_cuda.h"
@@ -21,37 +20,6 @@ static const int sizes[][3] = {
     {5, 7, 16}, {3, 4, 3}, {1, 1, 10}, {6, 5, 24}, {4, 4, 65}, {2, 3, 1}, {1, 1, 1}, {9, 9, 33}};
 #define NR_SIZES 8
 
-/* The node's launches on the tested operands, as a program would queue them. */
-static void run_cuda(struct kernel_case *the_case, enum np_dtype dtype)
-{
-    const struct np_op_node *node = kernel_case_node(the_case);
-    struct np_cuda_step step = {.step = 3,
-        .loss_scale = 0.125f,
-        .images = the_case->tested[0],
-        .labels = the_case->tested[1]};
-    struct np_cuda_scaler scaler = {.scale = 1};
-    struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
-    static struct np_cuda cuda;
-    struct np_cuda_program program = {.cuda = &cuda,
-        .graph = the_case->graph,
-        .dtype = (enum np_cuda_dtype)dtype,
-        .arrays = {.step = &step,
-            .scaler = &scaler,
-            .numbers = numbers,
-            .class_weights = the_case->graph->class_weights}};
-    struct np_cuda_call call = {.node = node};
-    uint64_t most = 1;
-
-    for (int t = 0; t < the_case->graph->nr_tensors; t++)
-        if (np_tensor_elements(&the_case->graph->tensors[t]) > most)
-            most = np_tensor_elements(&the_case->graph->tensors[t]);
-    program.workspace =
-        np_alloc(np_cuda_channel_scratch(most, (int)most < 4096 ? (int)most : 4096));
-    memcpy(call.p, the_case->tested, sizeof(call.p));
-    np_cuda_lowerings[node->op].run(&program, &call);
-    np_free(program.workspace);
-}
-
 /* Two orders of threads and blocks give the same bits, and the reference's values. */
 static bool check(struct kernel_case *the_case, enum np_dtype dtype, int first_out)
 {
@@ -60,7 +28,7 @@ static bool check(struct kernel_case *the_case, enum np_dtype dtype, int first_o
 
     kernel_case_reference(the_case);
     np_emu_seed(1);
-    run_cuda(the_case, dtype);
+    kernel_case_run_cuda(the_case, dtype);
     error = kernel_case_error(the_case, first_out);
     right = error <= (dtype == NP_F32 ? F32_TOLERANCE : BF16_TOLERANCE);
     if (!right)
@@ -260,7 +228,7 @@ Test(kernels_cuda, statistics_are_the_reference)
             channel(&the_case, sizes[s][2], 1, 0, true);
             channel(&the_case, sizes[s][2], 1, 0, true);
             kernel_case_reference(&the_case);
-            run_cuda(&the_case, dtype);
+            kernel_case_run_cuda(&the_case, dtype);
             /* means are small beside what was added up */
             for (int o = 1; o < 5; o++)
                 for (int c = 0; c < sizes[s][2]; c++)

@@ -1,5 +1,5 @@
-/* The networks of configs/ have exactly torchvision's names and shapes: tests/golden/networks/ holds
- * those of its state, written by tests/golden/networks.py. */
+/* The networks of configs/ have exactly torchvision's names and shapes, ViT timm's: tests/golden/networks/
+ * holds those of its state, written by tests/golden/networks.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int nr_found(const struct np_graph *graph, FILE *file, int *ret_lines)
     return found;
 }
 
-static bool is_torchvisions(const char *name)
+static bool has_state_of(const char *name)
 {
     char path[128];
     snprintf(path, sizeof(path), "configs/%s.yaml", name);
@@ -61,7 +61,13 @@ static bool is_torchvisions(const char *name)
 
 Test(networks, have_torchvisions_names_and_shapes)
 {
-    cr_expect(is_torchvisions("mobilenet_v2"));
-    cr_expect(is_torchvisions("squeezenet"));
-    cr_expect(is_torchvisions("vgg16"));
+    cr_expect(has_state_of("mobilenet_v2"));
+    cr_expect(has_state_of("squeezenet"));
+    cr_expect(has_state_of("vgg16"));
+    cr_expect(has_state_of("convnext_tiny"));
+}
+
+Test(networks, vision_transformer_has_timms_names_and_shapes)
+{
+    cr_expect(has_state_of("vit_tiny"));
 }

@@ -71,7 +71,8 @@ struct np_kernel {
 /* The lists of rows; a row without a name ends each. The reference supports every node. */
 extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool[],
     np_kernels_winograd[], np_kernels_dropout[], np_kernels_loss[], np_kernels_onednn[],
-    np_kernels_linear[], np_kernels_act[], np_kernels_ref[];
+    np_kernels_linear[], np_kernels_act[], np_kernels_token[], np_kernels_attention[],
+    np_kernels_ref[];
 
 /* The rows of an operation in f32 and bf16. */
 #define NP_KERNEL_ROWS(name_, op_, prepare_, begin_, run_, finish_)                                \

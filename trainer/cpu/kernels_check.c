@@ -20,12 +20,12 @@
 #include "loader/base/mem.h"
 
 #define MAX_ELEMENTS (1u << 18) /* in the rows of one run, at least one row */
-#define MAX_LINEAR   16         /* rows of a linear layer */
+#define MAX_LINEAR   16         /* rows of a linear layer without tokens */
 
 struct check {
     enum np_op op;
     struct np_window w;
-    int h, w_in, c, out_h, out_w, out_c; /* of x and y; a linear layer's are 1x1 */
+    int h, w_in, c, out_h, out_w, out_c; /* of x and y; a list's are 1x1 */
     int in, out, taps;                   /* channels of a group; elements of the window */
     int rows, batch;                     /* of a run; in total */
     struct np_check_room *room;
@@ -79,26 +79,27 @@ static void set_shapes(
 
     tensors_of(node, t);
     const int *x = graph->tensors[t[0]].dims, *y = graph->tensors[t[1]].dims;
+    bool list = linear && x[1] * x[2] == 1;
     const int *weights = graph->tensors[t[2]].dims;
 
     check->op = node->op;
     check->half = graph->tensors[t[0]].dtype == NP_BF16;
     check->has_bias = t[3] >= 0;
     check->w = linear ? (struct np_window)NP_SQUARE(1, 1, 0, 1, 1) : node->attrs.window;
-    check->h = linear ? 1 : x[1];
-    check->w_in = linear ? 1 : x[2];
-    check->c = linear ? weights[1] : x[3];
-    check->out_h = linear ? 1 : y[1];
-    check->out_w = linear ? 1 : y[2];
+    check->h = x[1];
+    check->w_in = x[2];
+    check->c = x[3];
+    check->out_h = y[1];
+    check->out_w = y[2];
     check->out_c = weights[0];
     check->in = check->c / check->w.groups;
     check->out = check->out_c / check->w.groups;
     check->taps = check->w.kernel_h * check->w.kernel_w;
     max = (int)(MAX_ELEMENTS / (uint64_t)(check->h * check->w_in * check->c +
                                           check->out_h * check->out_w * check->out_c));
-    max = linear ? MAX_LINEAR : max < 1 ? 1 : max;
+    max = list ? MAX_LINEAR : max < 1 ? 1 : max;
     check->rows = max_rows < max ? max_rows : max;
-    check->batch = check->rows + (!linear && check->rows > 1); /* so that one row is left over */
+    check->batch = check->rows + (!list && check->rows > 1); /* so that one row is left over */
 }
 
 static size_t x_floats(const struct check *check)

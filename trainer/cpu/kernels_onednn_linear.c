@@ -1,6 +1,8 @@
 /* Linear layers by oneDNN's matrix product, forward and backward, in f32; rows in bf16 are
  * converted. The weight gradient is one product over the batch, made in finish(): one sum per lane
- * would cost as much memory as the weights, and AlexNet's are 150 MB. */
+ * would cost as much memory as the weights, and AlexNet's are 150 MB. Where a row has many tokens
+ * it is the other way round: each lane adds up its chunks' products, which are still in the
+ * cache. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
@@ -17,6 +19,7 @@ struct linear {
     bool half, relu;
     int nr_operands_in, max_rows;
     size_t in, out; /* features */
+    size_t tokens;  /* of a row, each a row of the matrices */
 };
 
 /* Rows that a lane's run keeps for finish() when they are bf16. */
@@ -39,11 +42,16 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
     linear->max_rows = max_rows;
     linear->out = (size_t)weight->dims[0];
     linear->in = (size_t)weight->dims[1];
+    linear->tokens =
+        (size_t)graph->tensors[node->ins[0]].dims[1] * (size_t)graph->tensors[node->ins[0]].dims[2];
     *ret_needs = (struct np_needs){.max_rows = max_rows};
+    if (node->op == NP_OP_LINEAR_WGRAD && linear->tokens > 1)
+        ret_needs->partial_bytes = (linear->in + 1) * linear->out * sizeof(float);
     if (linear->half) {
-        size_t bytes = (linear->in + linear->out) * (size_t)max_rows * sizeof(float);
+        size_t rows = (size_t)max_rows * linear->tokens;
+        size_t bytes = (linear->in + linear->out) * rows * sizeof(float);
 
-        if (node->op == NP_OP_LINEAR_WGRAD)
+        if (node->op == NP_OP_LINEAR_WGRAD && linear->tokens == 1)
             ret_needs->partial_bytes = sizeof(struct lane_rows) + bytes;
         else
             ret_needs->scratch_bytes = bytes;
@@ -68,17 +76,18 @@ static void product(char ta, char tb, size_t m, size_t n, size_t k, const float 
 static const float *rows_in(const struct linear *linear, const struct np_run *run, size_t features,
     const void *data, float *room)
 {
-    size_t first = (size_t)run->first_row * features;
+    size_t first = (size_t)run->first_row * linear->tokens * features;
 
     if (!linear->half)
         return (const float *)data + first;
-    np_f32_from_bf16(room, (const uint16_t *)data + first, features * (size_t)run->nr_rows);
+    np_f32_from_bf16(
+        room, (const uint16_t *)data + first, features * linear->tokens * (size_t)run->nr_rows);
     return room;
 }
 
-static void add_bias(const struct linear *linear, float *y, const float *bias, int nr_rows)
+static void add_bias(const struct linear *linear, float *y, const float *bias, size_t nr_rows)
 {
-    for (int r = 0; r < nr_rows; r++, y += linear->out)
+    for (size_t r = 0; r < nr_rows; r++, y += linear->out)
         for (size_t o = 0; o < linear->out; o++) {
             float sum = bias ? y[o] + bias[o] : y[o];
 
@@ -92,7 +101,8 @@ static void linear_run(void *state, const struct np_run *run)
     struct linear *linear = state;
     bool forward = linear->op == NP_OP_LINEAR;
     size_t from = forward ? linear->in : linear->out, to = forward ? linear->out : linear->in;
-    size_t rows = (size_t)run->nr_rows, first = (size_t)run->first_row * to;
+    size_t rows = (size_t)run->nr_rows * linear->tokens;
+    size_t first = (size_t)run->first_row * linear->tokens * to;
     void *out = run->operands->ptr[linear->nr_operands_in];
     float *room = run->scratch;
     const float *in = rows_in(linear, run, from, run->operands->ptr[0], room);
@@ -101,10 +111,27 @@ static void linear_run(void *state, const struct np_run *run)
     product('N', forward ? 'T' : 'N', rows, to, from, in, from, run->operands->ptr[1], linear->in,
         0, result, to);
     if (forward)
-        add_bias(linear, result, linear->nr_operands_in > 2 ? run->operands->ptr[2] : NULL,
-            run->nr_rows);
+        add_bias(linear, result, linear->nr_operands_in > 2 ? run->operands->ptr[2] : NULL, rows);
     if (linear->half)
         np_bf16_from_f32((uint16_t *)out + first, result, rows * to);
+}
+
+/* Adds a chunk's dw (out, in), then db (out), to the lane's. */
+static void add_chunk(const struct linear *linear, const struct np_run *run)
+{
+    size_t rows = (size_t)run->nr_rows * linear->tokens;
+    float *dw = run->partial, *db = dw + linear->in * linear->out, *room = run->scratch;
+    const float *x = rows_in(linear, run, linear->in, run->operands->ptr[0], room);
+    const float *dy = rows_in(
+        linear, run, linear->out, run->operands->ptr[1], room ? room + rows * linear->in : NULL);
+
+    product('T', 'N', linear->out, linear->in, rows, dy, linear->out, x, linear->in,
+        run->first_in_lane ? 0 : 1, dw, linear->in);
+    if (run->first_in_lane)
+        memset(db, 0, linear->out * sizeof(float));
+    for (size_t r = 0; r < rows; r++)
+        for (size_t o = 0; o < linear->out; o++)
+            db[o] += dy[r * linear->out + o];
 }
 
 static void wgrad_run(void *state, const struct np_run *run)
@@ -113,6 +140,10 @@ static void wgrad_run(void *state, const struct np_run *run)
     struct lane_rows *lane = run->partial;
     float *dy;
 
+    if (linear->tokens > 1) {
+        add_chunk(linear, run);
+        return;
+    }
     if (!linear->half)
         return;                 /* finish() reads the batch in place */
     assert(run->first_in_lane); /* one run a lane */
@@ -139,10 +170,33 @@ static void wgrad_block(const struct linear *linear, const struct np_finish *fin
     }
 }
 
+/* Adds up what add_chunk() made in each lane. */
+static void add_lanes(const struct linear *linear, const struct np_finish *finish)
+{
+    float *dw = finish->operands->ptr[linear->nr_operands_in];
+    float *db = finish->operands->ptr[linear->nr_operands_in + 1];
+    size_t weights = linear->in * linear->out, n = weights + (db ? linear->out : 0);
+
+    for (size_t i = n * (size_t)finish->part / (size_t)finish->nr_parts;
+         i < n * (size_t)(finish->part + 1) / (size_t)finish->nr_parts; i++) {
+        float *out = i < weights ? &dw[i] : &db[i - weights];
+        float sum = finish->accumulate ? *out : 0;
+
+        for (int lane = 0; lane < finish->nr_lanes; lane++)
+            sum += ((const float *)finish->partials[lane])[i];
+        *out = sum;
+    }
+}
+
 static void wgrad_finish(void *state, const struct np_finish *finish)
 {
     struct linear *linear = state;
     size_t step = (size_t)finish->nr_parts * BLOCK;
+
+    if (linear->tokens > 1) {
+        add_lanes(linear, finish);
+        return;
+    }
 
     for (size_t o = (size_t)finish->part * BLOCK; o < linear->out; o += step) {
         size_t n = linear->out - o < BLOCK ? linear->out - o : BLOCK;

@@ -23,6 +23,9 @@ static size_t partial_floats(const struct np_ref *ref)
     case NP_OP_BN_REDUCE: return 2 * 2 * channels(ref, node->ins[0]);
     case NP_OP_CONV_WGRAD:
     case NP_OP_LINEAR_WGRAD:
+    case NP_OP_NORM_WGRAD:
+    case NP_OP_SCALE_WGRAD:
+    case NP_OP_ROWS_SUM:
         for (int o = 0; o < node->nr_outs; o++)
             n += np_tensor_elements(&ref->graph->tensors[node->outs[o]]);
         return n;
@@ -42,6 +45,11 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
     if (node->op == NP_OP_CONV || node->op == NP_OP_CONV_DGRAD || node->op == NP_OP_MAXPOOL_DGRAD ||
         node->op == NP_OP_AVGPOOL_DGRAD)
         row = np_ref_row(np_ref_shape(ref, node->outs[0]));
+    if (node->op == NP_OP_ATTENTION || node->op == NP_OP_ATTENTION_DGRAD) {
+        struct np_nhwc s = np_ref_shape(ref, node->outs[0]);
+
+        row = np_ref_row(s) + 2 * (size_t)s.h * (size_t)s.w; /* gradients; p, dp of a query */
+    }
     *ret_needs = (struct np_needs){.scratch_bytes = row * sizeof(float),
         .partial_bytes = partial_floats(ref) * sizeof(float),
         .max_rows = max_rows};
@@ -379,5 +387,17 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(CONCAT_DGRAD, ref_concat, NULL),
     ROWS(CROSS_ENTROPY, np_ref_cross_entropy, NULL),
     ROWS(CROSS_ENTROPY_DGRAD, np_ref_cross_entropy_dgrad, NULL),
+    ROWS(NORM, np_ref_norm, NULL),
+    ROWS(NORM_WGRAD, np_ref_norm_wgrad, np_ref_wgrad_finish),
+    ROWS(NORM_DGRAD, np_ref_norm_dgrad, NULL),
+    ROWS(SCALE, np_ref_scale, NULL),
+    ROWS(SCALE_WGRAD, np_ref_scale_wgrad, np_ref_wgrad_finish),
+    ROWS(POSITION, np_ref_position, NULL),
+    ROWS(CLASS_TOKEN, np_ref_class_token, NULL),
+    ROWS(ROWS_SUM, np_ref_rows_sum, np_ref_wgrad_finish),
+    ROWS(TOKENS, np_ref_tokens, NULL),
+    ROWS(TOKENS_DGRAD, np_ref_tokens, NULL),
+    ROWS(ATTENTION, np_ref_attention, NULL),
+    ROWS(ATTENTION_DGRAD, np_ref_attention_dgrad, NULL),
     {NULL},
 };

@@ -97,4 +97,17 @@ void np_ref_global_avgpool_dgrad(void *state, const struct np_run *run);
 void np_ref_cross_entropy(void *state, const struct np_run *run);
 void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run);
 
+/* normalisation, scale, tokens, attention: kernels_ref_token.c */
+void np_ref_norm(void *state, const struct np_run *run);
+void np_ref_norm_dgrad(void *state, const struct np_run *run);
+void np_ref_norm_wgrad(void *state, const struct np_run *run);
+void np_ref_scale(void *state, const struct np_run *run);
+void np_ref_scale_wgrad(void *state, const struct np_run *run);
+void np_ref_position(void *state, const struct np_run *run);
+void np_ref_class_token(void *state, const struct np_run *run);
+void np_ref_rows_sum(void *state, const struct np_run *run);
+void np_ref_tokens(void *state, const struct np_run *run);
+void np_ref_attention(void *state, const struct np_run *run);
+void np_ref_attention_dgrad(void *state, const struct np_run *run);
+
 #endif

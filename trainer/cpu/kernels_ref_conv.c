@@ -141,19 +141,27 @@ void np_ref_wgrad_finish(void *state, const struct np_finish *finish)
             finish->operands->ptr[node->nr_ins + 1]);
 }
 
-/* --- linear: y = x w' + b; dx = dy w -------------------------------------------------------- */
+/* --- linear: y = x w' + b; dx = dy w; of each pixel ------------------------------------------ */
+
+static size_t pixels(const struct np_ref *ref) /* of a row */
+{
+    struct np_nhwc x = np_ref_shape(ref, ref->node->ins[0]);
+
+    return (size_t)x.h * (size_t)x.w;
+}
 
 void np_ref_linear(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     const struct np_op_node *node = ref->node;
     const bool forward = node->op == NP_OP_LINEAR, relu = forward && node->attrs.relu;
-    size_t from = np_ref_row(np_ref_shape(ref, node->ins[0]));
-    size_t to = np_ref_row(np_ref_shape(ref, node->outs[0]));
+    size_t from = (size_t)np_ref_shape(ref, node->ins[0]).c, n = pixels(ref);
+    size_t to = (size_t)np_ref_shape(ref, node->outs[0]).c;
     const float *weight = run->operands->ptr[1];
     const float *bias = node->nr_ins > 2 ? run->operands->ptr[2] : NULL;
 
-    for (size_t r = (size_t)run->first_row; r < (size_t)(run->first_row + run->nr_rows); r++)
+    for (size_t r = (size_t)run->first_row * n; r < (size_t)(run->first_row + run->nr_rows) * n;
+         r++)
         for (size_t t = 0; t < to; t++) {
             float sum = bias ? bias[t] : 0;
 
@@ -168,18 +176,19 @@ void np_ref_linear_wgrad(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     const struct np_op_node *node = ref->node;
-    size_t in = np_ref_row(np_ref_shape(ref, node->ins[0]));
-    size_t out = np_ref_row(np_ref_shape(ref, node->ins[1]));
+    size_t in = (size_t)np_ref_shape(ref, node->ins[0]).c, n = pixels(ref);
+    size_t out = (size_t)np_ref_shape(ref, node->ins[1]).c;
     float *dweight = run->partial, *dbias = dweight + in * out;
 
     if (run->first_in_lane)
         memset(dweight, 0, (in * out + (node->nr_outs > 1 ? out : 0)) * sizeof(float));
-    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++)
+    for (size_t r = (size_t)run->first_row * n; r < (size_t)(run->first_row + run->nr_rows) * n;
+         r++)
         for (size_t o = 0; o < out; o++) {
-            float dy = np_ref_in(ref, run, 1, (size_t)r * out + o);
+            float dy = np_ref_in(ref, run, 1, r * out + o);
 
             for (size_t i = 0; i < in; i++)
-                dweight[o * in + i] += dy * np_ref_in(ref, run, 0, (size_t)r * in + i);
+                dweight[o * in + i] += dy * np_ref_in(ref, run, 0, r * in + i);
             if (node->nr_outs > 1)
                 dbias[o] += dy;
         }

@@ -53,7 +53,8 @@ static bool is_wgrad(enum np_op op)
 /* True: the node's outputs are sums over rows, complete only after finish(). */
 static bool crosses_rows(enum np_op op)
 {
-    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op);
+    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op) ||
+           op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD || op == NP_OP_ROWS_SUM;
 }
 
 static bool reads_any(const struct np_op_node *node, const struct np_op_node *writer)
@@ -65,9 +66,14 @@ static bool reads_any(const struct np_op_node *node, const struct np_op_node *wr
     return false;
 }
 
-/* True: node n reads a sum of the group that starts at `first`. */
+/* True: node n reads a sum of the group that starts at `first`. Or it normalises: a network whose
+ * only sums are gradients of weights would be one group, in which no tensor takes another's place. */
 static bool must_wait(const struct np_graph *graph, int first, int n)
 {
+    enum np_op op = graph->nodes[n].op;
+
+    if (n > first && (op == NP_OP_NORM || op == NP_OP_NORM_WGRAD))
+        return true;
     for (int m = first; m < n; m++)
         if (crosses_rows(graph->nodes[m].op) && reads_any(&graph->nodes[n], &graph->nodes[m]))
             return true;
@@ -128,14 +134,16 @@ static void make_groups(struct np_program *program, int *when)
 /* --- preparing ----------------------------------------------------------------------------- */
 
 /* A weight gradient is summed once per chunk: if the weights are larger than a chunk, one run
- * over the lane is cheaper. A linear layer reads all its weights for any number of rows. */
+ * over the lane is cheaper. A linear layer reads all its weights for any number of rows, unless a
+ * row has several tokens. */
 static bool wants_whole_lane(const struct np_graph *graph, const struct np_op_node *node, int rows)
 {
+    const int *x = graph->tensors[node->ins[0]].dims;
     uint64_t read = 0;
 
     if (node->op == NP_OP_LINEAR || node->op == NP_OP_LINEAR_DGRAD ||
         node->op == NP_OP_LINEAR_WGRAD)
-        return true;
+        return x[1] * x[2] == 1;
     if (node->op != NP_OP_CONV_WGRAD)
         return false;
     for (int i = 0; i < node->nr_ins; i++)

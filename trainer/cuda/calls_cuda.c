@@ -293,6 +293,18 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_CONCAT_DGRAD] = {"own concat", run_concat},
     [NP_OP_CROSS_ENTROPY] = {"own cross_entropy", run_loss},
     [NP_OP_CROSS_ENTROPY_DGRAD] = {"own cross_entropy_dgrad", run_loss},
+    [NP_OP_NORM] = {"own norm", np_cuda_run_norm},
+    [NP_OP_NORM_WGRAD] = {"own norm_wgrad", np_cuda_run_norm},
+    [NP_OP_NORM_DGRAD] = {"own norm_dgrad", np_cuda_run_norm},
+    [NP_OP_SCALE] = {"own scale", np_cuda_run_scale},
+    [NP_OP_SCALE_WGRAD] = {"own scale_wgrad", np_cuda_run_scale},
+    [NP_OP_POSITION] = {"own position", np_cuda_run_tokens},
+    [NP_OP_CLASS_TOKEN] = {"own class_token", np_cuda_run_tokens},
+    [NP_OP_ROWS_SUM] = {"own rows_sum", np_cuda_run_tokens},
+    [NP_OP_TOKENS] = {"own tokens", np_cuda_run_tokens},
+    [NP_OP_TOKENS_DGRAD] = {"own tokens_dgrad", np_cuda_run_tokens},
+    [NP_OP_ATTENTION] = {"own attention", np_cuda_run_attention},
+    [NP_OP_ATTENTION_DGRAD] = {"own attention_dgrad", np_cuda_run_attention},
 };
 
 const char *np_cuda_call_name(const struct np_cuda_call *call)

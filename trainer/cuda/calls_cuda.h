@@ -61,6 +61,15 @@ struct np_cuda_lowering {
 };
 extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
 
+/* calls_token.c: normalisation of a row alone, scale, tokens, attention. */
+void np_cuda_run_norm(struct np_cuda_program *program, const struct np_cuda_call *call);
+void np_cuda_run_scale(struct np_cuda_program *program, const struct np_cuda_call *call);
+void np_cuda_run_tokens(struct np_cuda_program *program, const struct np_cuda_call *call);
+void np_cuda_run_attention(struct np_cuda_program *program, const struct np_cuda_call *call);
+/* Bytes of workspace of one of these nodes; 0 for others. */
+uint64_t np_cuda_token_scratch(
+    const struct np_cuda_program *program, const struct np_op_node *node);
+
 /* Names what a node became: "conv + stats", "own bn_apply". */
 const char *np_cuda_call_name(const struct np_cuda_call *call);
 /* Queues a node on the compute stream, by kernel or library. */

@@ -93,6 +93,49 @@ template <typename T> struct bn_sums { /* dy x_hat, dy */
     }
 };
 
+template <typename T> struct products { /* x dy */
+    typedef T type;
+    static const int at_once = 4;
+    const T *x, *dy;
+
+    bool wide(void) const
+    {
+        return np_aligned(x) && np_aligned(dy);
+    }
+    template <int N> __device__ void add(uint64_t i, int, float *a, float *) const
+    {
+        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i), d = *(const np_pack<T, N> *)(dy + i);
+
+        for (int k = 0; k < N; k++)
+            a[k] += np_get(in.v[k]) * np_get(d.v[k]);
+    }
+};
+template <typename T> struct norm_sums { /* dy x_hat, dy */
+    typedef T type;
+    static const int at_once = 2;
+    const T *x, *dy;
+    const float *moments; /* mean and inv_std of each pixel, or of each group of a row */
+    int hw, c, groups;    /* groups 0: of each pixel */
+
+    bool wide(void) const
+    {
+        return np_aligned(x) && np_aligned(dy);
+    }
+    template <int N> __device__ void add(uint64_t i, int channel, float *a, float *b) const
+    {
+        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i), d = *(const np_pack<T, N> *)(dy + i);
+        uint64_t pixel = i / c;
+
+        for (int k = 0; k < N; k++) {
+            uint64_t set = groups ? pixel / hw * groups + (channel + k) / (c / groups) : pixel;
+            float g = np_get(d.v[k]);
+
+            a[k] += g * (np_get(in.v[k]) - moments[2 * set]) * moments[2 * set + 1];
+            b[k] += g;
+        }
+    }
+};
+
 typedef np_pack<double, 2> pair;
 
 /* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum has many
@@ -361,4 +404,50 @@ extern "C" void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype,
     });
     NP_LAUNCH(finish_sums, warps_for(back->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
         back->c, dgamma, dbeta);
+}
+
+/* --- normalisation of a row alone, scale ------------------------------------------------------ */
+
+/* The sums first, then the moments. */
+static size_t sums_bytes(const np_cuda_row_norm *norm)
+{
+    return np_cuda_channel_scratch((uint64_t)norm->n * norm->hw, norm->c);
+}
+
+extern "C" size_t np_cuda_norm_wgrad_scratch(const np_cuda_row_norm *norm)
+{
+    return sums_bytes(norm) +
+           (size_t)norm->n * (norm->groups ? norm->groups : norm->hw) * 2 * sizeof(float);
+}
+
+extern "C" void np_cuda_norm_wgrad(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_row_norm *norm, const void *x, const void *dy, float *dgamma, float *dbeta,
+    void *scratch)
+{
+    float *moments = (float *)((char *)scratch + sums_bytes(norm));
+    int nr = 0;
+
+    np_cuda_norm_moments(stream, dtype, norm, x, moments);
+    NP_FOR_DTYPE(dtype, T, {
+        norm_sums<T> source = {
+            (const T *)x, (const T *)dy, moments, norm->hw, norm->c, norm->groups};
+
+        nr = sum_rows(stream, source, (uint64_t)norm->n * norm->hw, norm->c, scratch);
+    });
+    NP_LAUNCH(finish_sums, warps_for(norm->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
+        norm->c, dgamma, dbeta);
+}
+
+extern "C" void np_cuda_scale_wgrad(void *stream, enum np_cuda_dtype dtype, const void *x,
+    const void *dy, float *dgamma, uint64_t rows, int c, void *scratch)
+{
+    int nr = 0;
+
+    NP_FOR_DTYPE(dtype, T, {
+        products<T> source = {(const T *)x, (const T *)dy};
+
+        nr = sum_rows(stream, source, rows, c, scratch);
+    });
+    NP_LAUNCH(finish_sums, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr, c,
+        dgamma, (float *)NULL);
 }

@@ -138,6 +138,54 @@ void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_c
 void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     const float *dgamma, const float *dbeta, void *dx, void *dadd);
 
+/* --- rows alone ------------------------------------------------------------------------------ */
+
+/* Layer normalisation of each pixel (groups 0), or of a group of channels over all pixels. */
+struct np_cuda_row_norm {
+    int n, hw, c, groups;
+    double eps;
+    const float *gamma, *beta; /* (c) */
+};
+void np_cuda_normalise(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_row_norm *norm,
+    const void *x, void *y);
+/* to: mean and inv_std of each pixel of a row, or of each group of a row. */
+void np_cuda_norm_moments(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_row_norm *norm, const void *x, float *to);
+/* dx may be dy. */
+void np_cuda_norm_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_row_norm *norm,
+    const void *dy, const void *x, void *dx);
+size_t np_cuda_norm_wgrad_scratch(const struct np_cuda_row_norm *norm);
+void np_cuda_norm_wgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_row_norm *norm,
+    const void *x, const void *dy, float *dgamma, float *dbeta, void *scratch);
+/* y = x * gamma (c). y may be x. */
+void np_cuda_scale(void *stream, enum np_cuda_dtype dtype, const void *x, const float *gamma,
+    void *y, uint64_t rows, int c);
+/* dgamma = sum over rows of x * dy; scratch: np_cuda_channel_scratch(). */
+void np_cuda_scale_wgrad(void *stream, enum np_cuda_dtype dtype, const void *x, const void *dy,
+    float *dgamma, uint64_t rows, int c, void *scratch);
+/* y (n, row) = x + position (row). y may be x. */
+void np_cuda_position(void *stream, enum np_cuda_dtype dtype, const void *x, const float *position,
+    void *y, int n, uint64_t row);
+/* y (n, to) = elements `first`.. of x (n, from). Elements of y outside x: those of before (NULL:
+ * 0). */
+void np_cuda_shift(void *stream, enum np_cuda_dtype dtype, const void *x, const float *before,
+    void *y, int n, uint64_t from, uint64_t to, int64_t first);
+/* sum (n) = the first n elements of dy (rows, row), summed over the rows. */
+void np_cuda_rows_sum(void *stream, enum np_cuda_dtype dtype, const void *dy, float *sum, int rows,
+    uint64_t row, uint64_t n);
+
+struct np_cuda_attention {
+    int n, tokens, heads, width; /* width: channels of a head, at most 128 */
+    float scale;                 /* 1 / sqrt(width) */
+};
+/* x: (n, tokens, 3, heads, width), query, key and value; y: (n, tokens, heads, width). */
+void np_cuda_attend(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_attention *attention, const void *x, void *y);
+size_t np_cuda_attention_scratch(const struct np_cuda_attention *attention);
+void np_cuda_attend_back(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_attention *attention, const void *dy, const void *x, void *dx,
+    void *scratch);
+
 /* --- shapes ---------------------------------------------------------------------------------- */
 
 struct np_cuda_pool {

@@ -7,7 +7,7 @@
 
 #include "loader/base/mem.h"
 
-enum { X, W, Y }; /* (rows, in), (out, in), (rows, out); or their gradients */
+enum { X, W, Y }; /* (tokens of all rows, in), (out, in), (tokens, out); or their gradients */
 
 struct product {
     int a, b, bias, d; /* operands of the node; bias -1: none */
@@ -30,7 +30,8 @@ static struct product product_of(const struct np_graph *graph, const struct np_o
 {
     const bool forward = node->op == NP_OP_LINEAR, wgrad = node->op == NP_OP_LINEAR_WGRAD;
     const int *w = graph->tensors[wgrad ? node->outs[0] : node->ins[1]].dims;
-    const uint64_t rows = (uint64_t)graph->tensors[node->ins[0]].dims[0];
+    const int *x = graph->tensors[node->ins[0]].dims;
+    const uint64_t rows = (uint64_t)x[0] * (uint64_t)x[1] * (uint64_t)x[2];
     const uint64_t in = (uint64_t)w[1], out = (uint64_t)w[0];
     struct product product = {.a = 1, /* w */
         .b = 0,

@@ -29,7 +29,7 @@ static uint64_t scratch_of(const struct np_cuda_program *program, const struct n
     int t = node->op == NP_OP_BN_STATS ? node->ins[0] : node->nr_ins > 1 ? node->ins[1] : -1;
 
     return sums ? np_cuda_channel_scratch(np_cuda_rows(program, t), np_cuda_channels(program, t))
-                : 0;
+                : np_cuda_token_scratch(program, node);
 }
 
 static int prepare_call(struct np_cuda_program *program, const struct np_cuda_parts *parts,

@@ -101,7 +101,7 @@ static void send_back(
 
 /* --- the rules ------------------------------------------------------------------------------ */
 
-/* conv and linear: x, weight, [bias] -> y. The gradient of the weights first: dy is still in
+/* conv, linear and scale: x, weight, [bias] -> y. The gradient of the weights first: dy is still in
  * cache. */
 static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np_op dgrad)
 {
@@ -132,6 +132,34 @@ static void batchnorm(struct tape *tape, int n, int dy)
         (const int[]){dy, in[0], in[1], in[2], in[3], in[4], tape->graph->tensors[in[3]].grad,
             tape->graph->tensors[in[4]].grad},
         8);
+}
+
+/* NORM: x, gamma, beta -> y. Both backward nodes compute the statistics again, from x. */
+static void norm(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    int back = backward_node(tape, NP_OP_NORM_WGRAD, n);
+
+    np_graph_in(tape->graph, back, node.ins[0]);
+    np_graph_in(tape->graph, back, dy);
+    out_param(tape, back, node.ins[1]);
+    out_param(tape, back, node.ins[2]);
+    send_back(
+        tape, NP_OP_NORM_DGRAD, n, node.ins[0], (const int[]){dy, node.ins[0], node.ins[1]}, 3);
+}
+
+/* A parameter that is the same for all rows: position or class token. */
+static void shared_by_rows(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    int back = backward_node(tape, NP_OP_ROWS_SUM, n);
+
+    np_graph_in(tape->graph, back, dy);
+    out_param(tape, back, node.ins[1]);
+    if (node.op == NP_OP_CLASS_TOKEN)
+        send_back(tape, NP_OP_TOKENS, n, node.ins[0], &dy, 1);
+    else if (tape->wanted[node.ins[0]])
+        arrives(tape, node.ins[0], dy);
 }
 
 static void concat(struct tape *tape, int n, int dy)
@@ -178,6 +206,14 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     case NP_OP_GLOBAL_AVGPOOL: send_back(tape, NP_OP_GLOBAL_AVGPOOL_DGRAD, n, x, &dy, 1); break;
     case NP_OP_DROPOUT: send_back(tape, NP_OP_DROPOUT_DGRAD, n, x, &dy, 1); break;
     case NP_OP_FLATTEN: send_back(tape, NP_OP_FLATTEN_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_NORM: norm(tape, n, dy); break;
+    case NP_OP_SCALE: weighted(tape, n, dy, NP_OP_SCALE_WGRAD, NP_OP_SCALE); break;
+    case NP_OP_POSITION:
+    case NP_OP_CLASS_TOKEN: shared_by_rows(tape, n, dy); break;
+    case NP_OP_TOKENS: send_back(tape, NP_OP_TOKENS_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_ATTENTION:
+        send_back(tape, NP_OP_ATTENTION_DGRAD, n, x, (const int[]){dy, x}, 2);
+        break;
     default: return np_err_set(err, -EINVAL, "%s has no gradient", np_op_names[node.op]);
     }
     return 0;

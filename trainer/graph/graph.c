@@ -15,7 +15,8 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "maxpool", "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool",
     "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
     "flatten", "flatten_dgrad", "add", "concat", "concat_dgrad", "cross_entropy",
-    "cross_entropy_dgrad"};
+    "cross_entropy_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position",
+    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
@@ -136,6 +137,12 @@ uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *no
 {
     const struct np_tensor *y, *weight;
 
+    if (node->op == NP_OP_ATTENTION) { /* each token's weights, and their sum of values */
+        y = &graph->tensors[node->outs[0]];
+        uint64_t tokens = (uint64_t)y->dims[1] * (uint64_t)y->dims[2];
+
+        return 4 * tokens * tokens * (uint64_t)y->dims[3];
+    }
     if (node->op != NP_OP_CONV && node->op != NP_OP_LINEAR)
         return 0;
     y = &graph->tensors[node->outs[0]];
@@ -170,6 +177,7 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
     case NP_INIT_KAIMING_NORMAL: scale = sqrt(2.0 / tensor->fan_out); break;
     case NP_INIT_KAIMING_UNIFORM: scale = sqrt(6.0 / tensor->fan_in); break;
     case NP_INIT_NORMAL: scale = 0.01; break;
+    case NP_INIT_NORMAL_002: scale = 0.02; break;
     case NP_INIT_XAVIER_UNIFORM:
         scale = sqrt(6.0 / ((double)tensor->fan_in + tensor->fan_out));
         break;
@@ -179,6 +187,8 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
         switch (tensor->init) {
         case NP_INIT_ZERO: values[i] = 0; break;
         case NP_INIT_ONE: values[i] = 1; break;
+        case NP_INIT_VALUE: values[i] = tensor->init_value; break;
+        case NP_INIT_NORMAL_002:
         case NP_INIT_KAIMING_NORMAL:
         case NP_INIT_NORMAL: values[i] = (float)(scale * np_draw_normal(&draws)); break;
         default: values[i] = (float)(scale * (2 * np_draw_uniform(&draws) - 1)); break;

@@ -39,7 +39,7 @@ enum np_op {
     NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
     NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
     NP_OP_GLOBAL_AVGPOOL_DGRAD, /* dy -> dx */
-    NP_OP_LINEAR, /* x (n, 1, 1, in), weight (out, in), [bias] -> y (n, 1, 1, out)  attr: [relu] */
+    NP_OP_LINEAR, /* x (n, h, w, in), weight (out, in), [bias] -> y (n, h, w, out)  attr: [relu] */
     NP_OP_LINEAR_DGRAD,  /* dy, weight -> dx */
     NP_OP_LINEAR_WGRAD,  /* x, dy -> dweight, [dbias] */
     NP_OP_DROPOUT,       /* x -> y     Philox(seed, step, element); attr: rate */
@@ -54,6 +54,23 @@ enum np_op {
                              graph->class_weights each row is scaled so that the mean over the
                              rows is the weighted mean: times rows / (sum of their labels' weights) */
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
+    /* Layer and group normalisation: of each pixel's channels (attr: groups 0), or of a group of
+     * channels over all pixels of a row. attr: eps, groups */
+    NP_OP_NORM,        /* x, gamma, beta -> y */
+    NP_OP_NORM_WGRAD,  /* x, dy -> dgamma, dbeta */
+    NP_OP_NORM_DGRAD,  /* dy, x, gamma -> dx */
+    NP_OP_SCALE,       /* x, gamma (c elements) -> y = x * gamma; on dy: dx */
+    NP_OP_SCALE_WGRAD, /* x, dy -> dgamma */
+    /* The pixels of a row, in their order, are its tokens: (n, h, w, c) has h * w of them. */
+    NP_OP_POSITION,     /* x, position (1, h * w, c) -> y = x + position; dx is dy */
+    NP_OP_CLASS_TOKEN,  /* x, token (1, 1, c) -> y (n, 1 + h * w, 1, c): the token, then x's */
+    NP_OP_ROWS_SUM,     /* dy -> dparam: the first elements of each row, summed over the rows */
+    NP_OP_TOKENS,       /* x -> y: as many tokens of x as y has, from attr first_token on */
+    NP_OP_TOKENS_DGRAD, /* dy -> dx, 0 in the other tokens */
+    /* Attention of each head to itself, channels (3, heads, c / heads): query, key, value. attr:
+     * heads */
+    NP_OP_ATTENTION,       /* x (n, h, w, 3c) -> y (n, h, w, c) */
+    NP_OP_ATTENTION_DGRAD, /* dy, x -> dx */
     NP_NR_OPS
 };
 extern const char *const np_op_names[NP_NR_OPS], *const np_act_names[NP_NR_ACTS];
@@ -80,6 +97,8 @@ struct np_attrs {
     double gamma;          /* cross_entropy: of a focal loss; 0: none */
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout: of the node */
+    int groups;            /* norm; 0: each pixel alone */
+    int heads, first_token;
 };
 
 enum np_role {
@@ -98,7 +117,9 @@ enum np_init {
     NP_INIT_KAIMING_UNIFORM /* fan_in, relu */,
     NP_INIT_XAVIER_UNIFORM,
     NP_INIT_NORMAL /* std 0.01 */,
-    NP_INIT_FAN_IN_UNIFORM /* 1/sqrt(fan_in): torch's default for weights and biases */
+    NP_INIT_FAN_IN_UNIFORM /* 1/sqrt(fan_in): torch's default for weights and biases */,
+    NP_INIT_NORMAL_002 /* std 0.02 */,
+    NP_INIT_VALUE /* init_value */
 };
 
 struct np_tensor {
@@ -110,6 +131,7 @@ struct np_tensor {
     uint64_t offset;   /* params, grads, buffers: first element in the flat array of their role */
     enum np_init init; /* params, buffers */
     int fan_in, fan_out;
+    float init_value;
     bool decay; /* params: a weight of conv or linear, which decays even without `decay_all` */
 };
 
@@ -174,8 +196,8 @@ uint64_t np_graph_hash(uint64_t seed, const char *name);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
-/* Multiply-adds times two of one image's forward pass through a conv or linear node; 0 for
- * others. */
+/* Multiply-adds times two of one image's forward pass through a conv, linear or attention node; 0
+ * for others. */
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);
 /* Fills params (flat, f32) and buffers with initial values; Philox by (seed, tensor name), so that
  * a tensor's values do not depend on the rest of the network. */

@@ -114,3 +114,26 @@ int np_site_window(const struct np_layer_site *site, const struct np_window *w, 
     return np_layer_mistake(site, "input %dx%d%s is smaller than kernel %dx%d%s", x.h, x.w, padded,
         w->kernel_h, w->kernel_w, dilated);
 }
+
+bool np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
+    int nr_dims, const int *dims)
+{
+    double all = (double)site->graph->nr_params, elements = 1;
+
+    for (int i = 0; i < nr_dims; i++)
+        elements *= dims[i];
+    if (all + elements >= (double)NP_MAX_ELEMENTS) {
+        np_layer_mistake(site, "with its %s the model has 2^31 parameters or more",
+            *param->suffix ? param->suffix : "values");
+        return false;
+    }
+    int t = np_site_tensor(site, param->suffix, param->role, NP_F32, nr_dims, dims);
+    struct np_tensor *tensor = &site->graph->tensors[t];
+    tensor->init = param->init;
+    tensor->init_value = param->init_value;
+    tensor->fan_in = param->fan_in;
+    tensor->fan_out = param->fan_out;
+    tensor->decay = param->decay;
+    np_graph_in(site->graph, node, t);
+    return true;
+}

@@ -9,6 +9,7 @@
 
 #define NP_MAX_LAYERS   10000        /* of a model, blocks expanded; also the maximum of nodes */
 #define NP_MAX_ELEMENTS (1ull << 31) /* of a tensor, and of all parameters */
+#define NP_MAX_HEAD     128 /* channels of a head of attention: the GPU kernel has so many */
 
 /* A layer's place in the network while it becomes nodes. */
 struct np_layer_site {
@@ -56,10 +57,24 @@ int np_site_output(const struct np_layer_site *site, int node);
 int np_site_window(const struct np_layer_site *site, const struct np_window *w, bool ceil_mode,
     struct np_shape *ret_shape);
 
+struct np_site_param {
+    const char *suffix; /* "weight"; "": the parameter has the layer's own name */
+    enum np_role role;  /* of a parameter or buffer */
+    enum np_init init;
+    float init_value;
+    int fan_in, fan_out;
+    bool decay;
+};
+/* Appends a parameter as the node's next input; false: the model would be too large. */
+bool np_site_param(const struct np_layer_site *site, int node, const struct np_site_param *param,
+    int nr_dims, const int *dims);
+
 /* The rows. */
 extern const struct np_layer np_layer_conv, np_layer_linear, np_layer_batchnorm, np_layer_maxpool,
     np_layer_avgpool, np_layer_global_avgpool, np_layer_relu, np_layer_dropout, np_layer_flatten,
     np_layer_add, np_layer_concat, np_layer_relu6, np_layer_leaky_relu, np_layer_sigmoid,
-    np_layer_hardsigmoid, np_layer_tanh, np_layer_silu, np_layer_hardswish, np_layer_gelu;
+    np_layer_hardsigmoid, np_layer_tanh, np_layer_silu, np_layer_hardswish, np_layer_gelu,
+    np_layer_layernorm, np_layer_groupnorm, np_layer_scale, np_layer_class_token, np_layer_position,
+    np_layer_attention, np_layer_first_token;
 
 #endif

@@ -6,62 +6,34 @@
 
 /* --- parameters ---------------------------------------------------------------------------- */
 
-struct param {
-    const char *suffix; /* "weight" */
-    enum np_role role;  /* of a parameter or buffer */
-    enum np_init init;
-    int fan_in, fan_out;
-    bool decay;
-};
-
-/* Appends a parameter as the node's next input; false: the model would be too large. */
-static bool add_param(const struct np_layer_site *site, int node, const struct param *param,
-    int nr_dims, const int *dims)
-{
-    double all = (double)site->graph->nr_params, elements = 1;
-
-    for (int i = 0; i < nr_dims; i++)
-        elements *= dims[i];
-    if (all + elements >= (double)NP_MAX_ELEMENTS) {
-        np_layer_mistake(site, "with its %s the model has 2^31 parameters or more", param->suffix);
-        return false;
-    }
-    int t = np_site_tensor(site, param->suffix, param->role, NP_F32, nr_dims, dims);
-    struct np_tensor *tensor = &site->graph->tensors[t];
-    tensor->init = param->init;
-    tensor->fan_in = param->fan_in;
-    tensor->fan_out = param->fan_out;
-    tensor->decay = param->decay;
-    np_graph_in(site->graph, node, t);
-    return true;
-}
-
 /* Appends the weight, outputs first in dims, and the bias. Returns the node's output, or -1. */
-static int add_weights(const struct np_layer_site *site, int node, struct param weight, int nr_dims,
-    const int *dims, bool has_bias)
+static int add_weights(const struct np_layer_site *site, int node, struct np_site_param weight,
+    int nr_dims, const int *dims, bool has_bias)
 {
-    struct param bias = weight;
+    struct np_site_param bias = weight;
 
     weight.suffix = "weight";
     weight.decay = true;
     bias.suffix = "bias";
-    bias.init = NP_INIT_FAN_IN_UNIFORM;
-    if (!add_param(site, node, &weight, nr_dims, dims) ||
-        (has_bias && !add_param(site, node, &bias, 1, dims)))
+    bias.init = weight.init == NP_INIT_NORMAL_002 ? NP_INIT_ZERO : NP_INIT_FAN_IN_UNIFORM;
+    if (!np_site_param(site, node, &weight, nr_dims, dims) ||
+        (has_bias && !np_site_param(site, node, &bias, 1, dims)))
         return -1;
     return np_site_output(site, node);
 }
 
 /* --- conv ---------------------------------------------------------------------------------- */
 
-/* The words of `init:` and their meaning; a bias keeps torch's default. */
-#define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one"
+/* The words of `init:` and their meaning; a bias keeps torch's default, but for trunc_normal's. */
+#define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one|trunc_normal"
 static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NORMAL,
-    NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE};
+    NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE,
+    NP_INIT_NORMAL_002};
 #define INIT_HELP                                                                                  \
     "Initial weights: `default` is torch's of a new layer (uniform, 1/sqrt(fan_in)), "             \
     "kaiming_uniform is torch.nn.init's (uniform, sqrt(6/fan_in)), kaiming_normal is by fan_out, " \
-    "normal has a deviation of 0.01."
+    "normal has a deviation of 0.01; trunc_normal, of transformers and ConvNeXt, has 0.02, and "   \
+    "biases of 0."
 
 struct conv {
     int64_t out, kernel[2], stride[2], pad[2], dilation[2], groups;
@@ -131,7 +103,7 @@ static int add_conv(const struct np_layer_site *site, const void *object)
     double area = (double)w.kernel_h * w.kernel_w;
     if (area * in >= (double)NP_MAX_ELEMENTS || area * y.c >= (double)NP_MAX_ELEMENTS)
         return np_layer_mistake(site, "its weight has 2^31 elements or more");
-    const struct param weight = {.role = NP_ROLE_PARAM,
+    const struct np_site_param weight = {.role = NP_ROLE_PARAM,
         .init = inits[conv->init],
         .fan_in = in * w.kernel_h * w.kernel_w,
         .fan_out = y.c * w.kernel_h * w.kernel_w};
@@ -161,14 +133,14 @@ static int add_linear(const struct np_layer_site *site, const void *object)
     struct np_shape x = np_site_shape(site, site->ins[0]);
     int out = linear->out < 0 ? site->input->classes : (int)linear->out, node;
 
-    if (x.h != 1 || x.w != 1)
+    if (linear->out < 0 && (x.h != 1 || x.w != 1))
         return np_layer_mistake(site,
             "its input, %dx%dx%d, is not a list of numbers; put flatten or global_avgpool before "
             "it",
             x.h, x.w, x.c);
-    if ((node = np_site_simple(site, NP_OP_LINEAR, (struct np_shape){1, 1, out})) < 0)
+    if ((node = np_site_simple(site, NP_OP_LINEAR, (struct np_shape){x.h, x.w, out})) < 0)
         return -1;
-    const struct param weight = {
+    const struct np_site_param weight = {
         .role = NP_ROLE_PARAM, .init = inits[linear->init], .fan_in = x.c, .fan_out = out};
     return add_weights(site, node, weight, 2, (int[]){out, x.c}, linear->bias);
 }
@@ -197,18 +169,18 @@ static int add_batchnorm(const struct np_layer_site *site, const void *object)
     struct np_shape x = np_site_shape(site, site->ins[0]);
     int stats = np_site_node(site, NP_OP_BN_STATS), apply;
     struct np_attrs attrs = {.momentum = bn->momentum, .eps = bn->eps};
-    const struct param running[] = {
+    const struct np_site_param running[] = {
         {.suffix = "running_mean", .role = NP_ROLE_BUFFER, .init = NP_INIT_ZERO},
         {.suffix = "running_var", .role = NP_ROLE_BUFFER, .init = NP_INIT_ONE}};
-    const struct param learned[] = {{.suffix = "weight",
-                                        .role = NP_ROLE_PARAM,
-                                        .init = bn->zero_init ? NP_INIT_ZERO : NP_INIT_ONE},
+    const struct np_site_param learned[] = {{.suffix = "weight",
+                                                .role = NP_ROLE_PARAM,
+                                                .init = bn->zero_init ? NP_INIT_ZERO : NP_INIT_ONE},
         {.suffix = "bias", .role = NP_ROLE_PARAM, .init = NP_INIT_ZERO}};
     static const char *const saved[] = {"mean", "inv_std"};
 
     np_graph_in(site->graph, stats, site->ins[0]);
-    if (!add_param(site, stats, &running[0], 1, &x.c) ||
-        !add_param(site, stats, &running[1], 1, &x.c) ||
+    if (!np_site_param(site, stats, &running[0], 1, &x.c) ||
+        !np_site_param(site, stats, &running[1], 1, &x.c) ||
         (apply = np_site_simple(site, NP_OP_BN_APPLY, x)) < 0)
         return -1;
     for (int i = 0; i < 2; i++) {
@@ -217,8 +189,8 @@ static int add_batchnorm(const struct np_layer_site *site, const void *object)
         np_graph_out(site->graph, stats, t);
         np_graph_in(site->graph, apply, t);
     }
-    if (!add_param(site, apply, &learned[0], 1, &x.c) ||
-        !add_param(site, apply, &learned[1], 1, &x.c))
+    if (!np_site_param(site, apply, &learned[0], 1, &x.c) ||
+        !np_site_param(site, apply, &learned[1], 1, &x.c))
         return -1;
     site->graph->nodes[stats].attrs = attrs;
     site->graph->nodes[apply].attrs = attrs;
@@ -228,7 +200,8 @@ static int add_batchnorm(const struct np_layer_site *site, const void *object)
 const struct np_layer np_layer_conv = {
     "conv", conv_options, sizeof(struct conv), 1, add_conv, "Convolution (torch.nn.Conv2d)."};
 const struct np_layer np_layer_linear = {"linear", linear_options, sizeof(struct linear), 1,
-    add_linear, "Matrix product and bias (torch.nn.Linear)."};
+    add_linear,
+    "Matrix product and bias (torch.nn.Linear), of each token or pixel where there are several."};
 const struct np_layer np_layer_batchnorm = {"batchnorm", batchnorm_options,
     sizeof(struct batchnorm), 1, add_batchnorm,
     "Batch normalisation (torch.nn.BatchNorm2d; arXiv:1502.03167)."};

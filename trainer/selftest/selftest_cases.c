@@ -76,6 +76,24 @@
     "2}, conv: {out: 24, kernel: 3, pad: 1, bias: false}, batchnorm, relu, global_avgpool, "       \
     "linear: {out: classes}]" SMOOTH
 
+#define ENCODER                                                                                    \
+    "model:\n"                                                                                     \
+    "  - conv: {out: 24, kernel: 4, stride: 4}\n"                                                  \
+    "  - class_token\n"                                                                            \
+    "  - position\n"                                                                               \
+    "  - layernorm: {name: norm1}\n"                                                               \
+    "  - linear: {out: 72}\n"                                                                      \
+    "  - attention: {name: attention, heads: 3}\n"                                                 \
+    "  - add: {name: mixed, from: [attention, norm1]}\n"                                           \
+    "  - layernorm\n"                                                                              \
+    "  - linear: {out: 48}\n"                                                                      \
+    "  - gelu\n"                                                                                   \
+    "  - linear: {name: fc2, out: 24}\n"                                                           \
+    "  - scale: {name: scaled}\n"                                                                  \
+    "  - add: [mixed, scaled]\n"                                                                   \
+    "  - first_token\n"                                                                            \
+    "  - linear: {out: classes}" SMOOTH
+
 #define POOLED(what) "model: [" what ", avgpool: {kernel: 7}, " HEAD "]"
 #define BIG(c, what)                                                                               \
     "model: [conv: {out: " #c ", kernel: 1, bias: false}, " what ", avgpool: {kernel: 7}, " HEAD "]"
@@ -220,6 +238,19 @@ const struct np_selftest_case np_selftest_cases[] = {
         AROUND(8, "relu: {name: a}, conv: {name: b, out: 16, kernel: 1}, conv: {name: c, out: 3, "
                   "kernel: 1}, concat: [a, b, c], conv: {out: 12, kernel: 1}"),
         5, 7, 9, 3, 10},
+    {"linear of each pixel", AROUND(13, "linear: {out: 9}"), 5, 7, 9, 3, 10},
+    {"linear of each pixel, relu", AROUND(13, "linear: {out: 21}, relu"), 5, 7, 5, 3, 10},
+    {"layernorm", AROUND(16, "layernorm: {eps: 1e-3}"), 5, 9, 7, 3, 10},
+    {"layernorm odd channels", AROUND(37, "layernorm"), 5, 5, 7, 3, 10},
+    {"groupnorm", AROUND(24, "groupnorm: {groups: 4}"), 5, 9, 7, 3, 10},
+    {"groupnorm odd channels", AROUND(21, "groupnorm: {groups: 3, eps: 1e-3}"), 5, 9, 7, 3, 10},
+    {"scale", AROUND(13, "scale: {init: 0.5}"), 5, 9, 7, 3, 10},
+    {"tokens", AROUND(12, "class_token, position, linear: {out: 11}, first_token"), 5, 4, 5, 3, 10,
+        .loose = 2},
+    {"attention", AROUND(12, "linear: {out: 24}, attention: {heads: 2}"), 5, 5, 9, 3, 10,
+        .loose = 3},
+    {"attention, one wide head", AROUND(8, "linear: {out: 201}, attention: {heads: 1}"), 3, 3, 11,
+        3, 10, .loose = 3},
     {"cross-entropy, smoothing", "model: [" HEAD "]" SMOOTH, 17, 5, 5, 3, 10},
     {"cross-entropy, masked rows", "model: [" HEAD "]", 16, 5, 5, 3, 10, .nr_masked = 5},
     {"cross-entropy, both", "model: [" HEAD "]" SMOOTH, 16, 5, 5, 1, 101, .nr_masked = 3},
@@ -237,6 +268,7 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"LeNet-5", LENET, 16, 28, 28, 1, 10, .loose = 2},
     {"small ResNet", RESNET SMOOTH, 12, 16, 16, 3, 10, .loose = 3},
     {"bottleneck behind a stem", BOTTLENECK, 8, 33, 31, 3, 10, .loose = 3},
+    {"encoder of a transformer", ENCODER, 2, 12, 12, 3, 10, .loose = 2},
     {"training, 60 steps", SMALL, 24, 12, 12, 3, 8, .trains = true},
     /* the shapes of ResNet-50's and AlexNet's layers at 224, where libraries have engines of
      * their own */
