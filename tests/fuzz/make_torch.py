@@ -6,6 +6,7 @@ import collections
 import pickle
 import struct
 import sys
+import zipfile
 
 import numpy
 import torch
@@ -76,6 +77,26 @@ def save_python2(name, what, flat):
     assert all(torch.equal(back[key], value) for key, value in what.items())
 
 
+def save_zip64(name, source):
+    """The list of entries as a file of more than 4 GiB has it: all sizes and places are 64-bit numbers."""
+    with open(f"{folder}/{source}", "rb") as file:
+        raw = file.read()
+    entries = zipfile.ZipFile(f"{folder}/{source}").infolist()
+    none, rows = 0xffffffff, b""
+    for e in entries:
+        large = struct.pack("<HHQQQ", 1, 24, e.file_size, e.compress_size, e.header_offset)
+        rows += struct.pack("<4s6H3I5H2I", b"PK\1\2", 45, 45, e.flag_bits, 0, 0, 0, e.CRC, none, none,
+                            len(e.filename), len(large), 0, 0, 0, 0, none) + e.filename.encode() + large
+    start = raw.index(b"PK\1\2")
+    end = start + len(rows)
+    with open(f"{folder}/{name}", "wb") as out:
+        out.write(raw[:start] + rows)
+        out.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, len(entries), len(entries), len(rows), start))
+        out.write(struct.pack("<4sIQI", b"PK\6\7", 0, end, 1))
+        out.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xffff, 0xffff, none, none, 0))
+    assert torch.equal(torch.load(f"{folder}/{name}")["fc.bias"], state["fc.bias"])
+
+
 class Labelled(torch.Tensor):
     pass
 
@@ -93,6 +114,7 @@ save("strided", strided())
 save("strided_old", strided(), **Old)
 save("views", views())
 save("views_old", views(), **Old)
+save_zip64("zip64", "new")
 save_python2("python2", views(), views()["fc.weight"]._base)
 save("parameters", {k: torch.nn.Parameter(v, requires_grad=v.is_floating_point()) for k, v in state.items()})
 marked = torch.nn.Parameter(state["fc.bias"])
