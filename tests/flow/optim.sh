@@ -82,4 +82,23 @@ refused() {
 t "plateau without evaluations is refused" refused 'needs evaluations' -o schedule=plateau -o train.eval_every=never
 t "two warm-ups are refused" refused 'give one of' -o 'schedule={cosine: {warmup: 5%, warmup_steps: 3}}'
 t "a misspelt key of ema is refused" refused "did you mean 'decay'" -o 'train.ema={decoy: 0.9}'
+# The GPU's kernels on the emulated runtime, in the same runs.
+EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
+if [ -e "$EMU/libnnpipe-cuda.so" ]; then
+    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+    as_cpu() {
+        NNPIPE=$ROOT/nnpipe resumes "$@" && cp "$TMP/whole.json" "$TMP/cpu.json" &&
+            NNPIPE=$EMU/nnpipe resumes "$@" -o device=cuda:0 || return 1
+        awk -v a="$(field test_loss "$TMP/cpu.json")" -v b="$(field test_loss "$TMP/whole.json")" \
+            'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }'
+    }
+    while read -r change; do
+        t "on a GPU as on the CPU, and resumed: $change" as_cpu -o "$change" -o train.ema={}
+    done <<LIST
+optimizer={lamb: {lr: 0.01}}
+optimizer={rmsprop: {lr: 1e-3, momentum: 0.9}}
+LIST
+else
+    skip "optimizers on the emulated GPU" "this build has no headers of CUDA and cuDNN"
+fi
 [ "$failed" -eq 0 ]
