@@ -58,8 +58,9 @@ const struct np_option np_config_table[] = {
         "When checkpoints are written, and how many are kept."},
     {"track", NP_OPT_NODE, AT(track_node), "[]", 0, 0, NULL,
         "Programs for which a run also writes its numbers: `tensorboard` (event files in the run's "
-        "folder), `mlflow` (its file store, in `mlruns` beside the run folders), or a list of "
-        "both."},
+        "folder), `mlflow` (its file store, in `mlruns` beside the run folders), `wandb` (a file "
+        "in "
+        "the run's folder that `wandb sync` sends), or a list of them."},
     {"runs", NP_OPT_STRING, AT(runs), "runs", 0, 0, NULL,
         "The folder of the run folders; relative to the working directory. May contain "
         "`${NAME}`."},

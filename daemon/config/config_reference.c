@@ -218,5 +218,5 @@ void np_config_keys(FILE *out)
     print_keys(out, "train.", np_train_table);
     print_keys(out, "train.ema.", np_average_table);
     print_keys(out, "checkpoint.", np_checkpoint_table);
-    fputs("track tensorboard|mlflow\n", out);
+    fputs("track tensorboard|mlflow|wandb\n", out);
 }

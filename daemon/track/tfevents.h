@@ -3,24 +3,17 @@
 #ifndef NP_TFEVENTS_H
 #define NP_TFEVENTS_H
 
-#include <stddef.h>
-
+#include "daemon/track/protobuf.h"
 #include "daemon/track/tracker.h"
 
-/* A record that is being written; reused, so that the steady state allocates nothing. Zeroed by the
- * caller, who frees bytes (np_free). */
-struct np_tfrecord {
-    uint8_t *bytes;
-    size_t used, room;
-};
 /* Each begins a record with one Event. time: seconds since 1970. */
-void np_tfrecord_version(struct np_tfrecord *record, double time); /* the first one of a file */
+void np_tfrecord_version(struct np_pb *record, double time); /* the first one of a file */
 /* A run continues: earlier records at this step or behind it do not count. */
-void np_tfrecord_restart(struct np_tfrecord *record, double time, uint64_t step);
+void np_tfrecord_restart(struct np_pb *record, double time, uint64_t step);
 void np_tfrecord_scalars(
-    struct np_tfrecord *record, double time, uint64_t step, const struct np_scalar *scalars, int n);
+    struct np_pb *record, double time, uint64_t step, const struct np_scalar *scalars, int n);
 /* Adds length and checksums; returns the number of bytes to write. */
-size_t np_tfrecord_end(struct np_tfrecord *record);
+size_t np_tfrecord_end(struct np_pb *record);
 
 struct np_tfevent {
     uint64_t step;

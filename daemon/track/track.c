@@ -12,7 +12,7 @@
 #include "loader/base/text.h"
 
 static const struct np_tracker *const np_trackers[] = {
-    &np_track_tensorboard, &np_track_mlflow, NULL};
+    &np_track_tensorboard, &np_track_mlflow, &np_track_wandb, NULL};
 
 #define MAX_TRACKERS 8
 #define MAX_TAG      96
@@ -49,6 +49,8 @@ struct np_track {
     char tags[MAX_SCALARS][MAX_TAG];
     int nr_scalars;
     const char *event;
+    uint64_t step; /* of the newest line */
+    bool is_due;   /* a flush, when the next step begins */
 };
 
 /* --- the config's key ---------------------------------------------------------------------- */
@@ -103,6 +105,12 @@ bool np_tracked_again(const struct np_tracked_run *run, uint64_t step, const cha
 
     return step > run->step ||
            (step == run->step && (begins(tag, "final/") || (run->eval_due && !of_steps)));
+}
+
+bool np_tracked_param(const char *path)
+{
+    return !strchr(path, '/') && !begins(path, "model") && !begins(path, "blocks") &&
+           !begins(path, "track");
 }
 
 /* --- a run --------------------------------------------------------------------------------- */
@@ -176,6 +184,8 @@ static void add(struct np_track *track, uint64_t step)
 
 void np_track_flush(struct np_track *track)
 {
+    if (track)
+        track->is_due = false;
     for (int i = 0; track && i < track->nr_trackers; i++) {
         struct np_err err = {0};
 
@@ -194,10 +204,13 @@ void np_track_line(struct np_track *track, const char *line)
     track->event = np_node_text(node, "event");
     track->nr_scalars = 0;
     np_node_leaves(node, take_leaf, track);
-    if (step >= 0 && track->nr_scalars > 0)
-        add(track, (uint64_t)step);
-    if (strcmp(track->event, "step") != 0)
-        np_track_flush(track);
+    if (step >= 0 && track->nr_scalars > 0) {
+        if (track->is_due && (uint64_t)step != track->step)
+            np_track_flush(track);
+        track->step = (uint64_t)step;
+        track->is_due |= strcmp(track->event, "step") != 0;
+        add(track, track->step);
+    }
     np_node_free(node);
 }
 

@@ -149,14 +149,12 @@ struct params {
     int code;
 };
 
-/* Layers are no parameters that somebody compares. */
 static void put_param(void *context, const char *path, const char *text)
 {
     struct params *params = context;
     char value[MAX_PARAM + 1];
 
-    if (params->code < 0 || strchr(path, '/') || strncmp(path, "model", 5) == 0 ||
-        strncmp(path, "blocks", 6) == 0 || strncmp(path, "track", 5) == 0)
+    if (params->code < 0 || !np_tracked_param(path))
         return;
     snprintf(value, sizeof(value), "%s", text);
     params->code = write_text(params->folder, path, value, params->err);

@@ -27,7 +27,7 @@
 struct board {
     FILE *file;
     char *path;
-    struct np_tfrecord record; /* being written */
+    struct np_pb record; /* being written */
 };
 
 static int failed(const struct board *board, struct np_err *err)

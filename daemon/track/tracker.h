@@ -26,6 +26,10 @@ struct np_tracked_run {
  * Once true it stays true for all later numbers of a file. */
 bool np_tracked_again(const struct np_tracked_run *run, uint64_t step, const char *tag);
 
+/* Is a key of the resolved config, as np_node_leaves() names it, a parameter that somebody compares?
+ * Layers are not. */
+bool np_tracked_param(const char *path);
+
 enum np_track_end { NP_TRACK_DONE, NP_TRACK_STOPPED, NP_TRACK_FAILED };
 
 struct np_tracker {
@@ -36,11 +40,12 @@ struct np_tracker {
      * since 1970. */
     int (*add)(void *state, uint64_t step, double time, const struct np_scalar *scalars, int n,
         struct np_err *err);
-    /* Makes what was added readable for other processes. */
+    /* Makes what was added readable for other processes; not between numbers of one step, but for
+     * those of the final test. */
     int (*flush)(void *state, struct np_err *err);
     /* Frees the state. errors of the last writes are lost. */
     void (*close)(void *state, enum np_track_end end);
 };
-extern const struct np_tracker np_track_tensorboard, np_track_mlflow;
+extern const struct np_tracker np_track_tensorboard, np_track_mlflow, np_track_wandb;
 
 #endif

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What nnpipe writes for other programs, read by those programs: track.sh with TensorBoard and MLflow, and the figures
+# What nnpipe writes for other programs, read by those programs: track.sh with TensorBoard, MLflow and W&B, and the figures
 # of eval beside scikit-learn's. Makes a venv of 1 GiB with them, unless NNPIPE_TRACK_PYTHON names such a Python.
 . "$(dirname "$0")/../lib.sh"
 dir=${STATE:-$TMP}/report-venv
 if [ -z "${NNPIPE_TRACK_PYTHON:-}" ]; then
     export NNPIPE_TRACK_PYTHON="$dir/bin/python"
-    programs="tensorboard mlflow-skinny scikit-learn"
+    programs="tensorboard mlflow-skinny wandb scikit-learn"
     [ -e "$dir/done" ] || { python3 -m venv "$dir" && "$dir/bin/pip" -q install $programs && : >"$dir/done"; } \
         >"$TMP/pip.log" 2>&1 || {
             skip "other programs read what nnpipe writes" "$(tail -n 1 "$TMP/pip.log")"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# track: the files that TensorBoard and MLflow read have each number of metrics.jsonl once, also after a kill
-# and a resume. NNPIPE_TRACK_PYTHON: a Python with tensorboard and mlflow; without them their readers are skipped.
+# track: the files that TensorBoard, MLflow and W&B read have each number of metrics.jsonl once, also after a kill
+# and a resume. NNPIPE_TRACK_PYTHON: a Python with tensorboard, mlflow and wandb; else their readers are skipped.
 . "$(dirname "$0")/../lib.sh"
 export MLFLOW_ALLOW_FILE_STORE=true
 python=${NNPIPE_TRACK_PYTHON:-python3}
@@ -14,7 +14,7 @@ loader: {batch: 8, share: off}
 model: [{conv: {out: 4, kernel: 3}}, relu, global_avgpool, {linear: {out: classes}}]
 train: {epochs: 3, threads: 1}
 checkpoint: {every: 3 steps}
-track: [tensorboard, mlflow]
+track: [tensorboard, mlflow, wandb]
 runs: $TMP/runs
 Y
 full_disk() { # the first run writes into a folder that is a file: the others go on
@@ -67,9 +67,43 @@ assert experiment.name == "net" and run.info.status == "FINISHED", run
 assert run.data.params["train.epochs"] == "3" and run.data.tags["mlflow.runName"].startswith("net-"), run
 assert [m.step for m in client.get_metric_history(run.info.run_id, "train/loss")] == list(range(1, 25))
 P
+cat >"$TMP/wand.py" <<'P'
+import glob, json, struct, sys, zlib
+from wandb.proto.wandb_internal_pb2 import Record
+(path,) = glob.glob(sys.argv[1] + "/wandb/offline-run-*/run-*.wandb")
+data = open(path, "rb").read()
+assert data[:7] == b":W&B\xe1\xbe\0"
+at, parts, records = 7, b"", []
+while at < len(data):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    crc, n, kind = struct.unpack("<IHB", data[at:at + 7])
+    part = data[at + 7:at + 7 + n]
+    assert len(part) == n and crc == zlib.crc32(part, zlib.crc32(bytes([kind])))
+    parts, at = parts + part, at + 7 + n
+    if kind in (1, 4): # the whole, or its last part
+        records.append(Record.FromString(parts))
+        parts = b""
+assert [r.num for r in records] == list(range(1, len(records) + 1))
+assert [r.WhichOneof("record_type") for r in records] == ["run"] + ["history"] * 24 + ["summary", "exit"]
+rows = [{item.key: json.loads(item.value_json) for item in r.history.item} for r in records[1:-2]]
+lines = [json.loads(line) for line in open(sys.argv[1] + "/metrics.jsonl")]
+for event, tag, key in (("step", "train/loss", "loss"), ("eval", "val/accuracy", "val_accuracy")):
+    want = [(r["step"], r[key]) for r in lines if r["event"] == event]
+    assert want and [(r["_step"], r[tag]) for r in rows if tag in r] == want
+config = {item.key: json.loads(item.value_json) for item in records[0].run.config.update}
+assert config["train.epochs"] == 3 and config["precision"] == "f32" and records[0].run.project == "net"
+assert {"train/lr", "final/test_loss"} <= {item.key for item in records[-2].summary.update}
+P
 reader() { # reader MODULE SCRIPT FOLDER SENTENCE
-    if "$python" -c "import $1" 2>/dev/null; then t "$4" "$python" "$TMP/$2" "$3"; else skip "$4" "no Python with $1"; fi
+    if "$python" -c "import $1" 2>/dev/null; then
+        t "$4" "$python" "$TMP/$2" "$3"
+    else
+        skip "$4" "no Python with $1"
+    fi
 }
 reader tensorboard board.py "$run" "TensorBoard's reader lists our scalars"
+reader wandb wand.py "$run" "W&B's messages hold our rows"
 reader mlflow flow.py "$TMP/runs/mlruns" "MLflow's client lists our run"
 [ "$failed" -eq 0 ]

@@ -10,12 +10,13 @@
 
 #include "daemon/track/tfevents.h"
 #include "daemon/track/track.h"
+#include "daemon/track/wandblog.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"
 
-enum { TENSORBOARD = 1, MLFLOW = 2 };
+enum { TENSORBOARD = 1, MLFLOW = 2, WANDB = 4 };
 
 static char *new_folder(void)
 {
@@ -50,7 +51,7 @@ static const uint8_t restart[] = {0x0f, 0, 0, 0, 0, 0, 0, 0, 0x6d, 0x53, 0x2b, 0
 Test(track, records_are_those_of_tensorboards_writer)
 {
     const struct np_scalar two[] = {{"train/loss", 0.5}, {"train/lr", 0.1}};
-    struct np_tfrecord record = {0};
+    struct np_pb record = {0};
 
     np_tfrecord_version(&record, 1.5);
     cr_assert(np_tfrecord_end(&record) == sizeof(version));
@@ -333,6 +334,118 @@ Test(track, a_folder_that_cannot_be_made_is_reported)
     cr_assert(warnings == 2);
 }
 
+/* --- wandb --------------------------------------------------------------------------------- */
+
+struct told {
+    int nr;
+    uint64_t bytes; /* of message i: 1 + its number */
+};
+
+static bool count(void *context, const uint8_t *message, const uint8_t *end)
+{
+    struct told *told = context;
+
+    for (const uint8_t *at = message; at < end; at++)
+        cr_assert(*at == (uint8_t)told->nr);
+    told->bytes += (uint64_t)(end - message);
+    told->nr++;
+    return true;
+}
+
+/* Each remainder of a block before a message, so that heads and empty first parts stand at its end. */
+Test(track, a_wandb_log_is_read_as_it_was_written)
+{
+    for (size_t first = 32768 - 40; first < 32768 + 10; first++) {
+        static const size_t more[] = {0, 1, 100, 40000, 70000, 3};
+        struct np_pb out = {0}, message = {0};
+        struct told told = {0};
+        uint64_t bytes = 0, before = 0;
+
+        np_wandblog_head(&out);
+        for (int i = 0; i < 6; i++) {
+            const size_t n = i == 0 ? first : more[i];
+
+            message.used = 0;
+            np_grow(&message.bytes, &message.room, n + 1, 1);
+            memset(message.bytes, i, n);
+            message.used = n;
+            before = out.used;
+            np_wandblog_put(&out, out.used, &message);
+            bytes += n;
+        }
+        cr_assert(np_wandblog_read(out.bytes, out.used, count, &told) == out.used);
+        cr_assert(told.nr == 6 && told.bytes == bytes);
+        told = (struct told){0};
+        cr_assert(np_wandblog_read(out.bytes, out.used - 1, count, &told) == before);
+        cr_assert(told.nr == 5);
+        np_free(out.bytes);
+        np_free(message.bytes);
+    }
+}
+
+/* "steps of the rows with a train/loss; of those with a val/loss; the summary's and exit's number" */
+static bool note_record(void *context, const uint8_t *message, const uint8_t *end)
+{
+    struct series *series = context;
+    struct np_pb_field field, item, key;
+
+    while (np_pb_next(&message, end, &field)) {
+        const size_t used = strlen(series->text);
+        char tags[300] = "", tag[96];
+        uint64_t step = 0;
+
+        if (field.number != 2) {
+            if (field.number != 1)
+                snprintf(series->text + used, sizeof(series->text) - used, "%d ", field.number);
+            continue;
+        }
+        while (np_pb_next(&field.inside, field.end, &item)) {
+            cr_assert(np_pb_next(&item.inside, item.end, &key));
+            np_pb_copy(&key, tag, sizeof(tag));
+            if (item.number == 2)
+                step = key.bits;
+            else if (*tag != '_')
+                snprintf(tags + strlen(tags), sizeof(tags) - strlen(tags), "%s,", tag);
+        }
+        snprintf(series->text + used, sizeof(series->text) - used, "%s@%d ", tags, (int)step);
+    }
+    return true;
+}
+
+Test(track, a_wandb_file_has_one_row_a_step_also_after_a_resume)
+{
+    char *top = new_folder(), *run = np_format("%s/net-1", top), *bytes;
+    struct series series = {""};
+    uint64_t nr_bytes;
+    int warnings = 0;
+
+    struct np_track *track = begin(WANDB, run, 0, false, &warnings);
+    write_steps(track, 1, 4);
+    write_eval(track, 4, "0.25");
+    write_steps(track, 5, 6);
+    np_track_close(track, NP_TRACK_STOPPED);
+    track = begin(WANDB, run, 4, false, &warnings);
+    write_steps(track, 5, 5);
+    np_track_flush(track);
+    np_track_line(track, "{\"event\": \"done\", \"steps\": 5, \"test_loss\": 0.5}\n");
+    np_track_close(track, NP_TRACK_DONE);
+
+    char *command = np_format("cat '%s'/wandb/offline-run-*/run-*.wandb >'%s/one'", run, top), *one;
+    cr_assert(system(command) == 0);
+    one = np_format("%s/one", top);
+    cr_assert(np_read_file(one, 1 << 20, &bytes, &nr_bytes, NULL) == 0);
+    cr_assert(np_wandblog_read((const uint8_t *)bytes, nr_bytes, note_record, &series) == nr_bytes);
+    cr_assert_str_eq(series.text,
+        "17 train/loss,@1 train/loss,@2 train/loss,@3 train/loss,val/loss,@4 "
+        "train/loss,@5 3 18 ");
+    cr_assert(warnings == 0);
+    np_free(bytes);
+    np_free(one);
+    np_free(command);
+    np_free(run);
+    drop(top);
+}
+
 /* --- the key ------------------------------------------------------------------------------- */
 
 static int parse(const char *text, unsigned *ret_which, char mistake[200])
@@ -359,8 +472,9 @@ Test(track, the_key_takes_a_name_or_a_list)
     cr_assert(parse("mlflow", &which, mistake) == 0 && which == MLFLOW);
     cr_assert(
         parse("[mlflow, tensorboard]", &which, mistake) == 0 && which == (TENSORBOARD | MLFLOW));
-    cr_assert(parse("\n- mlflow\n- wandb\n", &which, mistake) < 0);
-    cr_assert_str_eq(mistake, "3: track: 'wandb' is no tracker; there are: tensorboard, mlflow");
+    cr_assert(parse("\n- mlflow\n- tensor\n", &which, mistake) < 0);
+    cr_assert_str_eq(
+        mistake, "3: track: 'tensor' is no tracker; there are: tensorboard, mlflow, wandb");
     cr_assert(parse("{mlflow: 1}", &which, mistake) < 0);
     struct np_node *list = np_track_node(TENSORBOARD | MLFLOW);
     cr_assert(list->nr_items == 2 && np_node_is(list->items[1], "mlflow"));
