@@ -91,6 +91,16 @@ const struct np_option np_train_table[] = {
         "evaluated, and it is what checkpoints hold as the weights; `optimizer.safetensors` has "
         "the "
         "weights that training continues from, as `raw.NAME`."},
+    {"mixup", NP_OPT_FLOAT, AT(mixup), "0", 0, 100, NULL,
+        "Mix each picture of a batch and its label with another one of the batch (mixup, "
+        "arXiv:1710.09412): the alpha of Beta(alpha, alpha), from which a batch's share is drawn; "
+        "0: "
+        "never. The accuracy of training counts the larger label. Test pictures are never mixed."},
+    {"cutmix", NP_OPT_FLOAT, AT(cutmix), "0", 0, 100, NULL,
+        "The same, but a box of the picture comes from the other one (cutmix, arXiv:1905.04899). "
+        "With `mixup`, too, each batch has one of them, with equal probability."},
+    {"mix_share", NP_OPT_SHARE, AT(mix_share), "1", 0, 1, NULL,
+        "Share of the batches that `mixup` and `cutmix` mix."},
     {"deterministic", NP_OPT_BOOL, AT(deterministic), "true", 0, 0, NULL,
         "Two runs of one config give the same weights, bit for bit."},
     {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
@@ -140,6 +150,9 @@ void np_network_input(const struct np_network *network, int height, int width, i
         .std = network->loader->std,
         .precision = precision,
         .seed = (uint64_t)network->seed,
+        .mix = {.mixup = network->run->mixup,
+            .cutmix = network->run->cutmix,
+            .share = network->run->mix_share},
     };
 }
 
@@ -356,6 +369,7 @@ static void check_model(struct np_config *config, struct np_report *report)
 
     config->network.loader = &config->loader;
     config->network.train = &config->data.train;
+    config->network.run = &config->run;
     config->sets = (struct np_set_options){&config->data, &config->loader};
     config->network.seed = config->seed;
     if (config->network.model &&

@@ -26,6 +26,7 @@ struct np_train_options {
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */
+    double mixup, cutmix, mix_share;
     bool deterministic, tf32;
     bool history;       /* write history.bin: the sample indices of every step */
     bool sample_losses; /* write sample_losses.bin */
@@ -45,6 +46,7 @@ struct np_network {
     const struct np_node *model, *blocks, *loss; /* blocks, loss: NULL where not given */
     const struct np_loader_options *loader;      /* batch, channels, mean, std */
     const struct np_source_options *train;       /* guesses depend on its source */
+    const struct np_train_options *run;          /* mixup, cutmix, mix_share */
     int64_t seed;
 };
 

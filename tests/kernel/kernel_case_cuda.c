@@ -36,6 +36,7 @@ void kernel_case_run_cuda(struct kernel_case *the_case, enum np_dtype dtype)
     struct np_cuda_call call = {.node = node};
     uint64_t most = 1;
 
+    np_mix_draw(&node->attrs.mix, step.step, &step.mixed);
     for (int t = 0; t < the_case->graph->nr_tensors; t++)
         if (np_tensor_elements(&the_case->graph->tensors[t]) > most)
             most = np_tensor_elements(&the_case->graph->tensors[t]);

@@ -121,11 +121,14 @@ Test(kernels_cpu, add_is_the_reference_with_and_without_relu)
     cr_assert(elements_are_right(NP_OP_ADD, 2, true));
 }
 
-static bool input_is_right(enum np_dtype dtype, struct kernel_shape shape)
+/* mixing 1: mixup; 2: cutmix. */
+static bool input_is_right(enum np_dtype dtype, struct kernel_shape shape, int mixing)
 {
     struct kernel_case the_case;
 
     kernel_case_init(&the_case, NP_OP_INPUT, shape.batch);
+    kernel_case_node(&the_case)->attrs.mix =
+        (struct np_mix){mixing == 1, mixing == 2, 1, 11, shape.h, shape.w};
     kernel_case_node(&the_case)->attrs.mean[0] = 0.5f;
     kernel_case_node(&the_case)->attrs.mean[1] = 0.4f;
     for (int i = 0; i < 4; i++)
@@ -139,9 +142,9 @@ static bool input_is_right(enum np_dtype dtype, struct kernel_shape shape)
 
 Test(kernels_cpu, input_is_the_reference)
 {
-    for (int s = 0; s < 4; s++)
+    for (int s = 0; s < 12; s++)
         cr_assert(input_is_right(
-            s % 2 ? NP_BF16 : NP_F32, (struct kernel_shape){5, 7, 9, s / 2 ? 1 : 3, 2, 2}));
+            s % 2 ? NP_BF16 : NP_F32, (struct kernel_shape){5, 7, 9, s & 2 ? 1 : 3, 2, 2}, s / 4));
 }
 
 static bool flatten_is_right(bool back, enum np_dtype dtype, struct kernel_shape shape)
@@ -447,7 +450,7 @@ static void drawn_elements(
     struct kernel_shape picture = shape;
 
     picture.c = kernel_draws_int(draws, 1, 4);
-    kernel_draws_note(draws, input_is_right(dtype, picture));
+    kernel_draws_note(draws, input_is_right(dtype, picture, 0));
     kernel_draws_note(draws, element_is_right(NP_OP_RELU, 1, false, dtype, shape));
     kernel_draws_note(draws, element_is_right(NP_OP_RELU_DGRAD, 2, false, dtype, shape));
     kernel_draws_note(draws, element_is_right(NP_OP_ADD, 2, false, dtype, shape));

@@ -103,13 +103,16 @@ Test(kernels_cuda, dropout_draws_what_the_reference_draws)
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0));
 }
 
-Test(kernels_cuda, input_is_normalised_and_padded)
+/* mixing 1: mixup; 2: cutmix. */
+static void input_is_right(int mixing)
 {
     for (int half = 0; half < 2; half++) {
         enum np_dtype dtype = half ? NP_BF16 : NP_F32;
         struct kernel_case the_case;
 
         kernel_case_init(&the_case, NP_OP_INPUT, 5);
+        kernel_case_node(&the_case)->attrs.mix =
+            (struct np_mix){mixing == 1, mixing == 2, 1, 11, 7, 9};
         for (int i = 0; i < 4; i++) {
             kernel_case_node(&the_case)->attrs.mean[i] = 0.4f + 0.05f * (float)i;
             kernel_case_node(&the_case)->attrs.std[i] = 0.25f + 0.01f * (float)i;
@@ -120,7 +123,7 @@ Test(kernels_cuda, input_is_normalised_and_padded)
         cr_assert(check(&the_case, dtype, 0));
     }
     struct np_cuda_step step = {.images = (const uint8_t[]){0, 255, 51, 1, 2, 3}};
-    const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}};
+    const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}, false};
     _Alignas(16) float x[16];
 
     memset(x, 0x3f, sizeof(x));
@@ -129,6 +132,12 @@ Test(kernels_cuda, input_is_normalised_and_padded)
     cr_assert_float_eq(x[2], 0.2, 1e-6);
     for (int i = 3; i < 8; i++)
         cr_assert(x[i] == 0 && x[8 + i] == 0);
+}
+
+Test(kernels_cuda, input_is_normalised_mixed_and_padded)
+{
+    for (int mixing = 0; mixing < 3; mixing++)
+        input_is_right(mixing);
 }
 
 /* Bits of one element, of any type. */
@@ -144,8 +153,8 @@ static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
 /* Each of 256 values in each of 3 channels, by the formula's own bits; nothing behind the last pixel. */
 static bool pixels_are_exact(enum np_cuda_dtype dtype, int padded)
 {
-    const struct np_cuda_input input = {
-        1, 16, 16, padded < 3 ? 1 : 3, padded, {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
+    const struct np_cuda_input input = {1, 16, 16, padded < 3 ? 1 : 3, padded,
+        {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}, false};
     struct np_cuda_step step = {0};
     static _Alignas(16) float x[256 * 8 + 8], wanted[256 * 8], rounded[256 * 8];
     static uint8_t images[256 * 3];
@@ -383,7 +392,7 @@ Test(kernels_cuda, concat_joins_and_splits_parts)
     }
 }
 
-/* kind 1: class weights; 2: focal; 3: both. */
+/* kind 1: class weights; 2: focal; 3: both; 4: mixed, too. */
 static void losses_are_right(int kind)
 {
     static const int classes[] = {1, 2, 10, 33, 257, 1000};
@@ -399,6 +408,8 @@ static void losses_are_right(int kind)
                     &the_case, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
                 kernel_case_node(&the_case)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
                 kernel_case_node(&the_case)->attrs.gamma = kind & 2 ? 0.5 + k : 0;
+                if (kind & 4)
+                    kernel_case_node(&the_case)->attrs.mix = (struct np_mix){1, 0, 1, 11, 8, 8};
                 the_case.graph->classes = classes[k];
                 the_case.graph->class_weights =
                     kind & 1 ? np_alloc_array((size_t)classes[k], sizeof(float)) : NULL;
@@ -419,7 +430,7 @@ static void losses_are_right(int kind)
 
 Test(kernels_cuda, the_loss_is_the_reference)
 {
-    for (int kind = 0; kind < 4; kind++)
+    for (int kind = 0; kind < 8; kind++)
         losses_are_right(kind);
 }
 #endif

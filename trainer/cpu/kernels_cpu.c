@@ -113,17 +113,60 @@ NP_LOOP_HALF(normalise,
     }
 }
 
+/* The mean of two rows' bytes with shares keep and 1 - keep, normalised. */
+NP_LOOP_HALF(normalise_two,
+    (void *out, const uint8_t *a, const uint8_t *b, float keep, size_t n, const float *mean,
+        const float *scale, size_t tile),
+    (out, a, b, keep, n, mean, scale, tile))
+{
+    for (size_t t = 0; t < n; t += tile)
+        for (size_t i = 0; i < tile && i < n - t; i++) {
+            float value = keep * (float)a[t + i] + (1 - keep) * (float)b[t + i];
+
+            np_put1(out, t + i, half, (value - mean[i]) * scale[i]);
+        }
+}
+
+/* A row mixed with its partner: all pixels, or the lines of a box from the partner. */
+static void mix_row(const struct np_cpu *cpu, const struct np_run *run, int r,
+    const struct np_mixed *mixed, const float *mean, const float *scale)
+{
+    const size_t row = np_cpu_row(cpu), c = (size_t)cpu->c, tile = (size_t)cpu->tile;
+    const uint8_t *images = run->operands->ptr[0], *own = images + (size_t)r * row;
+    const uint8_t *other = images + (size_t)np_mix_partner(r, cpu->batch) * row;
+    void *out = run->operands->ptr[1];
+
+    if (!mixed->box) {
+        normalise_two(cpu->half, np_cpu_at(cpu, out, (size_t)r * row), own, other, mixed->keep, row,
+            mean, scale, tile);
+        return;
+    }
+    normalise(cpu->half, np_cpu_at(cpu, out, (size_t)r * row), own, row, mean, scale, tile);
+    for (int y = mixed->top; y < mixed->bottom && mixed->right > mixed->left; y++) {
+        const size_t from = ((size_t)y * (size_t)cpu->w + (size_t)mixed->left) * c;
+
+        normalise(cpu->half, np_cpu_at(cpu, out, (size_t)r * row + from), other + from,
+            (size_t)(mixed->right - mixed->left) * c, mean, scale, tile);
+    }
+}
+
 /* (u8 / 255 - mean) / std */
 static void input_run(void *state, const struct np_run *run)
 {
     struct np_cpu *cpu = state;
     size_t row = np_cpu_row(cpu), first = np_cpu_first(run, row);
     float *mean = run->scratch, *scale = mean + cpu->tile;
+    struct np_mixed mixed;
 
     for (int i = 0; i < cpu->tile; i++) {
         mean[i] = cpu->attrs.mean[i % cpu->c] * 255;
         scale[i] = 1 / (cpu->attrs.std[i % cpu->c] * 255);
     }
+    np_mix_draw(&cpu->attrs.mix, run->info->step, &mixed);
+    for (int r = run->first_row; mixed.keep < 1 && r < run->first_row + run->nr_rows; r++)
+        mix_row(cpu, run, r, &mixed, mean, scale);
+    if (mixed.keep < 1)
+        return;
     normalise(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], first),
         (const uint8_t *)run->operands->ptr[0] + first, row * (size_t)run->nr_rows, mean, scale,
         (size_t)cpu->tile);

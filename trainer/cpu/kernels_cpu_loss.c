@@ -1,6 +1,7 @@
 /* Softmax and cross-entropy with label smoothing (arXiv:1512.00567, section 7), a row at a time
  * in f32, eight classes at a time. Sums have eight lanes, added in a fixed order, so that the
- * result depends on the row only. A loss with class weights or gamma is the reference's. */
+ * result depends on the row only. A loss with class weights, gamma or two labels a row is
+ * the reference's. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <errno.h>
@@ -157,7 +158,8 @@ static void loss_dgrad_run(void *state, const struct np_run *run)
 static int loss_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    const bool plain = !graph->class_weights && node->attrs.gamma <= 0;
+    const bool plain =
+        !graph->class_weights && node->attrs.gamma <= 0 && !np_mix_on(&node->attrs.mix);
     int code = plain ? np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err) : -ENOTSUP;
 
     if (code == 0) { /* a row of logits and one of gradients, where they are bf16 */

@@ -98,16 +98,37 @@ static float relu_of(float x)
     return x < 0 ? 0 : x; /* a NaN stays */
 }
 
+/* Element i of the images, mixed with its row's partner. */
+static float mixed_byte(
+    const struct np_ref *ref, const struct np_mixed *mixed, const uint8_t *images, size_t i)
+{
+    struct np_nhwc s = np_ref_shape(ref, ref->node->outs[0]);
+    size_t row = np_ref_row(s), pixel = i % row / (size_t)s.c;
+    size_t other = (size_t)np_mix_partner((int)(i / row), s.n) * row + i % row;
+    int y = (int)(pixel / (size_t)s.w), x = (int)(pixel % (size_t)s.w);
+
+    if (!mixed->box)
+        return mixed->keep * (float)images[i] + (1 - mixed->keep) * (float)images[other];
+    return y >= mixed->top && y < mixed->bottom && x >= mixed->left && x < mixed->right
+               ? (float)images[other]
+               : (float)images[i];
+}
+
 static void ref_input(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     struct range r = range_of(ref, ref->node->outs[0], run);
     size_t c = channels(ref, ref->node->outs[0]);
     const uint8_t *images = in(run, 0);
+    struct np_mixed mixed;
 
-    for (size_t i = r.first; i < r.end; i++)
+    np_mix_draw(&ref->node->attrs.mix, run->info->step, &mixed);
+    for (size_t i = r.first; i < r.end; i++) {
+        float value = mixed.keep < 1 ? mixed_byte(ref, &mixed, images, i) : (float)images[i];
+
         np_ref_out(ref, run, 0, i,
-            ((float)images[i] / 255 - ref->node->attrs.mean[i % c]) / ref->node->attrs.std[i % c]);
+            (value / 255 - ref->node->attrs.mean[i % c]) / ref->node->attrs.std[i % c]);
+    }
 }
 
 static void ref_relu(void *state, const struct np_run *run)

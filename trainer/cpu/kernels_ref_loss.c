@@ -1,6 +1,6 @@
 /* The reference's loss: softmax cross-entropy with label smoothing (arXiv:1512.00567, section 7),
  * a focal factor (arXiv:1708.02002) and weights of classes. The target of a row is its label, or,
- * in a mixed batch (trainer/mix.h), two labels with shares. Any pool thread, each its own lane. */
+ * in a mixed batch (trainer/graph/mix.h), two labels with shares. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -40,6 +40,30 @@ static float weight_scale(const struct np_ref *ref, const int32_t *labels)
     return sum > 0 ? (float)(rows / sum) : 0;
 }
 
+/* The labels of a row and their shares; nr 2 in a mixed batch, unless the partner is masked. */
+struct target {
+    int nr, labels[2];
+    float shares[2];
+};
+
+static struct target target_of(const struct np_ref *ref, const struct np_run *run, int row)
+{
+    const int32_t *labels = run->operands->ptr[1];
+    const int other = labels[np_mix_partner(row, ref->graph->batch)];
+    struct np_mixed mixed;
+
+    np_mix_draw(&ref->node->attrs.mix, run->info->step, &mixed);
+    if (mixed.keep >= 1 || other < 0)
+        return (struct target){1, {labels[row], 0}, {1, 0}};
+    return (struct target){2, {labels[row], other}, {mixed.keep, 1 - mixed.keep}};
+}
+
+/* The label with the larger share. */
+static int main_label(const struct target *target)
+{
+    return target->labels[target->shares[1] > target->shares[0]];
+}
+
 /* The loss of one class, smoothing apart: weight * (1 - p)^gamma * -log p. */
 static float class_loss(const struct np_ref *ref, int class, float log_p)
 {
@@ -64,67 +88,107 @@ static float class_slope(const struct np_ref *ref, int class, float log_p)
     return weights ? weights[class] * slope : slope;
 }
 
+static void count_right(
+    const struct np_ref *ref, const struct np_run *run, int row, int label, size_t classes)
+{
+    const size_t first = (size_t)row * classes;
+    const float target = np_ref_in(ref, run, 0, first + (size_t)label);
+    float *correct = run->operands->ptr[3], *top5 = run->operands->ptr[4];
+    size_t better = 0;
+
+    for (size_t i = 0; i < classes; i++) {
+        float logit = np_ref_in(ref, run, 0, first + i);
+
+        /* of equal logits the first ranks higher; a NaN is never correct */
+        better += !(logit <= target) || (logit == target && i < (size_t)label);
+    }
+    correct[row] = better == 0;
+    top5[row] = better < 5;
+}
+
+static float row_loss(const struct np_ref *ref, const struct np_run *run, int row,
+    const struct target *target, size_t classes)
+{
+    const float *weights = ref->graph->class_weights;
+    const float smoothing = (float)ref->node->attrs.label_smoothing;
+    const size_t first = (size_t)row * classes;
+    const float whole = log_sum_exp(ref, run, first, classes);
+    float mean = 0, loss = 0;
+
+    for (int k = 0; k < target->nr; k++)
+        loss += target->shares[k] *
+                class_loss(ref, target->labels[k],
+                    np_ref_in(ref, run, 0, first + (size_t)target->labels[k]) - whole);
+    for (size_t i = 0; i < classes; i++)
+        mean += (weights ? weights[i] : 1) * (whole - np_ref_in(ref, run, 0, first + i)) /
+                (float)classes;
+    /* without smoothing, a logit of minus infinity must not enter the mean */
+    return (1 - smoothing) * loss + (smoothing > 0 ? smoothing * mean : 0);
+}
+
 void np_ref_cross_entropy(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     size_t classes = classes_of(ref);
     const int32_t *labels = run->operands->ptr[1];
-    const float *weights = ref->graph->class_weights;
-    float smoothing = (float)ref->node->attrs.label_smoothing, scale = weight_scale(ref, labels);
     float *loss = run->operands->ptr[2], *correct = run->operands->ptr[3];
-    float *top5 = run->operands->ptr[4];
+    float *top5 = run->operands->ptr[4], scale = weight_scale(ref, labels);
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        size_t first = (size_t)r * classes, better = 0;
-        float whole, mean = 0, target;
-
         loss[r] = correct[r] = top5[r] = 0;
         if (labels[r] < 0)
             continue;
-        whole = log_sum_exp(ref, run, first, classes);
-        target = np_ref_in(ref, run, 0, first + (size_t)labels[r]);
-        for (size_t i = 0; i < classes; i++) {
-            float logit = np_ref_in(ref, run, 0, first + i);
+        const struct target target = target_of(ref, run, r);
 
-            mean += (weights ? weights[i] : 1) * (whole - logit) / (float)classes;
-            /* of equal logits the first ranks higher; a NaN is never correct */
-            better += !(logit <= target) || (logit == target && i < (size_t)labels[r]);
-        }
-        /* without smoothing, a logit of minus infinity must not enter the mean */
-        loss[r] = (1 - smoothing) * class_loss(ref, labels[r], target - whole) +
-                  (smoothing > 0 ? smoothing * mean : 0);
-        loss[r] *= scale;
-        correct[r] = better == 0;
-        top5[r] = better < 5;
+        loss[r] = scale * row_loss(ref, run, r, &target, classes);
+        count_right(ref, run, r, main_label(&target), classes);
     }
 }
 
-/* dlogit i = (all * p_i - target_i) * loss_scale; all: the sum of the targets, which is 1 unless
+/* dlogit i = (all * p_i - wanted_i) * scale; all: the sum of the targets, which is 1 unless
  * classes have weights or the loss is focal. */
+static void row_dgrad(const struct np_ref *ref, const struct np_run *run, int row, float scale)
+{
+    const struct target target = target_of(ref, run, row);
+    const size_t classes = classes_of(ref), first = (size_t)row * classes;
+    const float *weights = ref->graph->class_weights;
+    const float smoothing = (float)ref->node->attrs.label_smoothing;
+    const float every = smoothing / (float)classes, whole = log_sum_exp(ref, run, first, classes);
+    const bool plain = !weights && ref->node->attrs.gamma <= 0;
+    float slopes[2] = {0}, all = plain ? 1 : 0;
+
+    for (int k = 0; k < target.nr; k++) {
+        const float logit = np_ref_in(ref, run, 0, first + (size_t)target.labels[k]);
+
+        slopes[k] =
+            (1 - smoothing) * target.shares[k] * class_slope(ref, target.labels[k], logit - whole);
+        all += plain ? 0 : slopes[k];
+    }
+    for (size_t i = 0; !plain && i < classes; i++)
+        all += every * (weights ? weights[i] : 1);
+    for (size_t i = 0; i < classes; i++) {
+        const float p = expf(np_ref_in(ref, run, 0, first + i) - whole);
+        float wanted = every * (weights ? weights[i] : 1);
+
+        for (int k = 0; k < target.nr; k++)
+            wanted += (size_t)target.labels[k] == i ? slopes[k] : 0;
+        np_ref_out(ref, run, 0, first + i, (all * p - wanted) * scale);
+    }
+}
+
 void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     size_t classes = classes_of(ref);
     const int32_t *labels = run->operands->ptr[1];
-    const float *weights = ref->graph->class_weights;
-    float smoothing = (float)ref->node->attrs.label_smoothing, every = smoothing / (float)classes;
-    float scale = weight_scale(ref, labels) * run->info->loss_scale, spread = 0;
-    bool plain = !weights && ref->node->attrs.gamma <= 0;
+    float scale = weight_scale(ref, labels) * run->info->loss_scale;
 
-    for (size_t i = 0; weights && i < classes; i++)
-        spread += every * weights[i];
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        size_t first = (size_t)r * classes, label = (size_t)(labels[r] < 0 ? 0 : labels[r]);
-        float whole = log_sum_exp(ref, run, first, classes);
-        float slope = class_slope(ref, (int)label, np_ref_in(ref, run, 0, first + label) - whole);
-        float all = plain ? 1 : (1 - smoothing) * slope + (weights ? spread : smoothing);
-
-        for (size_t i = 0; i < classes; i++) {
-            float p = expf(np_ref_in(ref, run, 0, first + i) - whole);
-            float target =
-                (weights ? weights[i] : 1) * every + (label == i ? (1 - smoothing) * slope : 0);
-
-            np_ref_out(ref, run, 0, first + i, labels[r] < 0 ? 0 : (all * p - target) * scale);
+        if (labels[r] >= 0) {
+            row_dgrad(ref, run, r, scale);
+            continue;
         }
+        for (size_t i = 0; i < classes; i++)
+            np_ref_out(ref, run, 0, (size_t)r * classes + i, 0);
     }
 }

@@ -28,8 +28,8 @@ static void run_input(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
     const int *in = tensor(p, node->ins[0])->dims;
-    struct np_cuda_input input = {
-        in[0], in[1], in[2], in[3], np_cuda_channels(p, node->outs[0]), {0}, {0}};
+    struct np_cuda_input input = {in[0], in[1], in[2], in[3], np_cuda_channels(p, node->outs[0]),
+        {0}, {0}, np_mix_on(&node->attrs.mix)};
 
     for (int i = 0; i < 4; i++) {
         input.mean[i] = node->attrs.mean[i];
@@ -205,8 +205,8 @@ static bool weighted(
 
     *loss = (struct np_cuda_loss){p->graph->batch, np_cuda_channels(p, node->ins[0]),
         (float)node->attrs.label_smoothing, (float)node->attrs.gamma,
-        weights ? p->arrays.class_weights : NULL};
-    return weights || node->attrs.gamma > 0;
+        weights ? p->arrays.class_weights : NULL, np_mix_on(&node->attrs.mix)};
+    return weights || node->attrs.gamma > 0 || loss->mixes;
 }
 
 static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)

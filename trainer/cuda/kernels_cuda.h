@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "trainer/graph/mix.h"
 #include "trainer/optim_scalars.h"
 
 #ifdef __cplusplus
@@ -27,6 +28,7 @@ struct np_cuda_step {
     uint64_t step;
     uint64_t slot;    /* slot for the step's numbers */
     float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
+    struct np_mixed mixed;
     float clip_norm;
     struct np_scalars update; /* for parameters that decay */
 };
@@ -54,6 +56,7 @@ void np_cuda_set_step(void *stream, struct np_cuda_step *step, const struct np_c
 struct np_cuda_input {
     int n, h, w, c, padded;
     float mean[4], std[4];
+    bool mixes; /* as step->mixed says */
 };
 void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_input *input, void *x);
@@ -223,11 +226,13 @@ void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype, const struct 
 void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
     const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
     int classes, double label_smoothing, void *dlogits);
-/* The same with a focal loss's gamma (0: none) and weights of classes (NULL: all 1). */
+/* The same with a focal loss's gamma (0: none), weights of classes (NULL: all 1), and two labels for
+ * each row of a mixed batch (step->mixed). */
 struct np_cuda_loss {
     int n, classes;
     float smoothing, gamma;
     const float *weights; /* (classes) */
+    bool mixes;
 };
 void np_cuda_loss(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct,

@@ -117,7 +117,7 @@ extern "C" void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dty
             classes, (float)label_smoothing, (T *)dlogits));
 }
 
-/* --- weights of classes, focal ----------------------------------------------------------------- */
+/* --- weights of classes, focal, mixed ---------------------------------------------------------- */
 
 /* Rows that count, over the sum of their labels' weights; 1 without weights. 0: all weigh 0. */
 static __device__ float weight_scale(
@@ -135,6 +135,30 @@ static __device__ float weight_scale(
     sum = over_block<add_up>(sum, shared);
     rows = over_block<add_up>(rows, shared);
     return sum > 0 ? rows / sum : 0.0f;
+}
+
+/* The labels of a row and their shares; the second's is 0 unless the batch is mixed. */
+struct target {
+    int labels[2];
+    float shares[2];
+};
+
+static __device__ struct target target_of(
+    const np_cuda_step *step, const struct np_cuda_loss *loss, int row)
+{
+    const int label = step->labels[row];
+    struct target target = {{label, label}, {1, 0}};
+
+    if (loss->mixes && step->mixed.keep < 1) {
+        const int other = step->labels[row > 0 ? row - 1 : loss->n - 1];
+
+        if (other >= 0) {
+            target.labels[1] = other;
+            target.shares[0] = step->mixed.keep;
+            target.shares[1] = 1 - step->mixed.keep;
+        }
+    }
+    return target;
 }
 
 static __device__ float class_loss(const struct np_cuda_loss *loss, int label, float log_p)
@@ -164,28 +188,34 @@ static __global__ void __launch_bounds__(BLOCK) weighted_loss(const np_cuda_step
     const T *logits, struct np_cuda_loss loss, float *losses, float *correct, float *top5)
 {
     NP_SHARED(float, shared, [BLOCK / WARP]);
-    int row = blockIdx.x, label = step->labels[row];
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
+    const int label = t.labels[t.shares[1] > t.shares[0]]; /* for the counts */
     const T *mine = &logits[(uint64_t)row * loss.classes];
-    float whole, scale, target, mean = 0, better = 0;
+    float whole, scale, right, mean = 0, better = 0, sum = 0;
 
-    if (label < 0) { /* the whole block */
+    if (t.labels[0] < 0) { /* the whole block */
         if (threadIdx.x == 0)
             losses[row] = correct[row] = top5[row] = 0;
         return;
     }
     whole = log_sum_exp(mine, loss.classes, shared);
     scale = weight_scale(step, &loss, shared);
-    target = np_get(mine[label]);
+    right = np_get(mine[label]);
     for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
         float logit = np_get(mine[i]);
 
         mean += (loss.weights ? loss.weights[i] : 1) * (whole - logit) / (float)loss.classes;
-        better += !(logit <= target) || (logit == target && i < label) ? 1.0f : 0.0f;
+        better += !(logit <= right) || (logit == right && i < label) ? 1.0f : 0.0f;
     }
     mean = over_block<add_up>(mean, shared);
     better = over_block<add_up>(better, shared);
     if (threadIdx.x == 0) {
-        losses[row] = scale * ((1 - loss.smoothing) * class_loss(&loss, label, target - whole) +
+        for (int k = 0; k < 2; k++)
+            if (t.shares[k] > 0)
+                sum +=
+                    t.shares[k] * class_loss(&loss, t.labels[k], np_get(mine[t.labels[k]]) - whole);
+        losses[row] = scale * ((1 - loss.smoothing) * sum +
                                   (loss.smoothing > 0 ? loss.smoothing * mean : 0.0f));
         correct[row] = better == 0;
         top5[row] = better < 5;
@@ -205,23 +235,29 @@ static __global__ void __launch_bounds__(BLOCK) weighted_dgrad(const np_cuda_ste
     const np_cuda_scaler *scaler, const T *logits, struct np_cuda_loss loss, T *dlogits)
 {
     NP_SHARED(float, shared, [BLOCK / WARP]);
-    int row = blockIdx.x, label = step->labels[row];
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
     const T *mine = &logits[(uint64_t)row * loss.classes];
     T *out = &dlogits[(uint64_t)row * loss.classes];
-    float every = loss.smoothing / (float)loss.classes, whole, scale, slope, all = 0;
+    const float every = loss.smoothing / (float)loss.classes;
+    float whole, scale, slopes[2] = {0, 0}, all = 0;
 
     whole = log_sum_exp(mine, loss.classes, shared);
     scale = weight_scale(step, &loss, shared) * step->loss_scale * scaler->scale;
-    slope = label < 0 ? 0.0f : class_slope(&loss, label, np_get(mine[label]) - whole);
+    for (int k = 0; k < 2; k++)
+        if (t.labels[0] >= 0 && t.shares[k] > 0)
+            slopes[k] = (1 - loss.smoothing) * t.shares[k] *
+                        class_slope(&loss, t.labels[k], np_get(mine[t.labels[k]]) - whole);
     for (int i = threadIdx.x; i < loss.classes; i += BLOCK)
         all += every * (loss.weights ? loss.weights[i] : 1);
-    all = over_block<add_up>(all, shared) + (1 - loss.smoothing) * slope;
+    all = over_block<add_up>(all, shared) + slopes[0] + slopes[1];
     for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
         float p = expf(np_get(mine[i]) - whole);
-        float target = (loss.weights ? loss.weights[i] : 1) * every +
-                       (label == i ? (1 - loss.smoothing) * slope : 0.0f);
+        float wanted = every * (loss.weights ? loss.weights[i] : 1) +
+                       (t.labels[0] == i ? slopes[0] : 0.0f) +
+                       (t.labels[1] == i ? slopes[1] : 0.0f);
 
-        np_put(&out[i], label < 0 ? 0.0f : (all * p - target) * scale);
+        np_put(&out[i], t.labels[0] < 0 ? 0.0f : (all * p - wanted) * scale);
     }
 }
 

@@ -50,6 +50,37 @@ static __global__ void __launch_bounds__(NP_THREADS)
     }
 }
 
+/* Rows mixed with their partners; one thread per element of x. */
+template <typename T>
+static __global__ void input_mixed(const np_cuda_step *step, struct np_cuda_input input, T *x)
+{
+    const struct np_mixed m = step->mixed;
+    const uint64_t row = (uint64_t)input.h * input.w, n = row * input.n * input.padded;
+
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        const int c = (int)(i % input.padded);
+        const uint64_t p = i / input.padded, at = p % row;
+        const int r = (int)(p / row), px = (int)(at % input.w), py = (int)(at / input.w);
+        const bool inside = px >= m.left && px < m.right && py >= m.top && py < m.bottom;
+        float value = 0;
+
+        if (c < input.c) {
+            const int partner = r > 0 ? r - 1 : input.n - 1;
+            const float own = step->images[p * input.c + c];
+            const float second = step->images[((uint64_t)partner * row + at) * input.c + c];
+
+            if (m.keep >= 1)
+                value = own;
+            else if (m.box)
+                value = inside ? second : own;
+            else
+                value = m.keep * own + (1 - m.keep) * second;
+            value = (value / 255 - input.mean[c % MAX_CHANNELS]) / input.std[c % MAX_CHANNELS];
+        }
+        np_put(&x[i], value);
+    }
+}
+
 extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
     const struct np_cuda_input *input, void *x)
 {
@@ -59,7 +90,9 @@ extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_c
         const int wide = np_width<T>::n;
         T *to = (T *)x;
 
-        if (input->padded == 1)
+        if (input->mixes)
+            NP_LAUNCH((input_mixed<T>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->padded == 1)
             NP_LAUNCH((input_pixel<T, 1, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->padded == 3)
             NP_LAUNCH((input_pixel<T, 3, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);

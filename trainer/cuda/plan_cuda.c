@@ -118,6 +118,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, options->state, err);
     if (code == 0 && options->losses)
         code = np_cuda_take_losses(plan, graph, err);
+    if (train)
+        plan->mix = train->nodes[0].attrs.mix; /* of NP_OP_INPUT */
     if (code == 0 && train)
         code = np_cuda_take_weights(plan, train, err);
     if (code == 0)
@@ -320,6 +322,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     }
     plan->now.step = step;
     plan->now.loss_scale = loss_scale;
+    np_mix_draw(&plan->mix, step, &plan->now.mixed);
     if (code == 0)
         code = announce(plan, images, labels, err);
     if (code == 0)
@@ -355,6 +358,7 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
 
     plan->now.step = step;
     plan->now.loss_scale = loss_scale;
+    np_mix_draw(&plan->mix, step, &plan->now.mixed);
     set_hyper(&plan->now, hyper);
     plan->summing = false;
     if (code == 0)

@@ -28,7 +28,8 @@ struct np_plan {
     uint64_t workspace_bytes;
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
-    bool summing; /* sum holds batches that have not been applied yet */
+    struct np_mix mix; /* of training */
+    bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
     int kind; /* enum np_optimizer: of the newest update */
     struct {

@@ -263,6 +263,8 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
         if (node->op == NP_OP_DROPOUT || node->op == NP_OP_BN_STATS)
             drop_node(eval, n);
     }
+    for (int n = 0; n < eval->nr_nodes; n++)
+        eval->nodes[n].attrs.mix = (struct np_mix){0};
     eval->nr_forward = eval->nr_nodes;
     np_free(eval->class_weights); /* their mean would depend on the size of the batches */
     eval->class_weights = NULL;

@@ -9,6 +9,7 @@
 
 #include "loader/base/err.h"
 #include "loader/base/node.h"
+#include "trainer/graph/mix.h"
 #include "trainer/graph/act.h"
 
 /* Precision of activations and of the weights that kernels read; master weights are f32. */
@@ -18,7 +19,7 @@ enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
  * graph's precision; parameters, their gradients and operands marked f32 are f32. Parameters
  * have torch's shapes and layouts (conv weight OIHW, with groups (out, in/groups, kh, kw)). */
 enum np_op {
-    NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std */
+    NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std   attr: mix: of two rows */
     NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
     NP_OP_CONV_DGRAD, /* dy, weight -> dx */
     NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
@@ -50,7 +51,7 @@ enum np_op {
     NP_OP_CONCAT, /* a, b [, c, d ...] -> y on channels */
     NP_OP_CONCAT_DGRAD,  /* dy -> da, db ... */
     NP_OP_CROSS_ENTROPY, /* logits, labels -> loss (rows) f32, correct (rows) f32, top5 (rows) f32;
-                             masked rows (label -1) give 0. attr: label_smoothing, gamma; with
+                             masked rows (label -1) give 0. attr: label_smoothing, gamma, mix; with
                              graph->class_weights each row is scaled so that the mean over the
                              rows is the weighted mean: times rows / (sum of their labels' weights) */
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
@@ -95,6 +96,7 @@ struct np_attrs {
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
     double gamma;          /* cross_entropy: of a focal loss; 0: none */
+    struct np_mix mix;     /* input, cross_entropy */
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout: of the node */
     int groups;            /* norm; 0: each pixel alone */
@@ -167,6 +169,7 @@ struct np_graph_input {
     const float *mean, *std;
     enum np_dtype precision;
     uint64_t seed;
+    struct np_mix mix; /* mixup, cutmix and share; the rest is set here */
 };
 
 /* Builds the forward graph from `model:` and `blocks:`, with the loss from `loss:`. Every
@@ -207,7 +210,7 @@ void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, f
  * several readers. autodiff.c. Baydin et al., arXiv:1502.05767, reverse mode. */
 int np_autodiff(struct np_graph *graph, struct np_err *err);
 /* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
- * dropout, no class weights. Caller frees. */
+ * dropout, no class weights, unmixed. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {

@@ -9,6 +9,16 @@
 
 /* --- the graph ----------------------------------------------------------------------------- */
 
+static struct np_mix mix_of(const struct np_graph_input *input)
+{
+    struct np_mix mix = input->mix;
+
+    mix.seed = input->seed;
+    mix.height = input->height;
+    mix.width = input->width;
+    return mix;
+}
+
 static struct np_graph *start_graph(const struct np_graph_input *input)
 {
     struct np_graph *graph = np_alloc(sizeof(*graph));
@@ -28,6 +38,7 @@ static struct np_graph *start_graph(const struct np_graph_input *input)
         graph->nodes[node].attrs.mean[c] = input->mean[c];
         graph->nodes[node].attrs.std[c] = input->std[c];
     }
+    graph->nodes[node].attrs.mix = mix_of(input);
     return graph;
 }
 

@@ -75,6 +75,7 @@ static void add_node(struct np_graph *graph, int logits, const struct loss *loss
 
     graph->nodes[op].attrs.label_smoothing = loss->label_smoothing;
     graph->nodes[op].attrs.gamma = loss->gamma;
+    graph->nodes[op].attrs.mix = graph->nodes[0].attrs.mix; /* of NP_OP_INPUT */
     graph->logits = logits;
     np_graph_in(graph, op, logits);
     np_graph_in(graph, op, graph->labels);

@@ -256,6 +256,8 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"cross-entropy, both", "model: [" HEAD "]" SMOOTH, 16, 5, 5, 1, 101, .nr_masked = 3},
     {"cross-entropy of 3 classes", "model: [" HEAD "]", 11, 5, 5, 3, 3},
     {"cross-entropy, class weights", "model: [" HEAD "]" WEIGHTED, 16, 5, 5, 3, 5, .nr_masked = 3},
+    {"mixup and cutmix", "model: [" HEAD "]" SMOOTH, 16, 6, 7, 3, 10, .mixes = true,
+        .nr_masked = 3},
     {"focal loss", "model: [" HEAD "]\nloss: focal", 16, 5, 5, 3, 10, .nr_masked = 3},
     {"batchnorm with masked rows", BEHIND(8, "batchnorm, relu") SMOOTH, 12, 6, 6, 3, 10,
         .nr_masked = 4},

@@ -21,6 +21,7 @@ static bool build(struct np_net *net, enum np_dtype precision)
         .mean = mean,
         .std = std,
         .precision = precision,
+        .mix = {.mixup = the_case->mixes, .cutmix = the_case->mixes, .share = 1},
         .seed = 7};
     struct np_report report;
     struct np_node *root = NULL;
