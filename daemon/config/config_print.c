@@ -56,6 +56,18 @@ static struct np_node *section_node(const struct np_config *config, const char *
     return NULL;
 }
 
+/* Keys of mixing that are off are not printed: runs from before these keys stay equal. */
+static void drop_unmixed(struct np_node *train)
+{
+    np_node_drop_zero(train, "mixup");
+    np_node_drop_zero(train, "cutmix");
+    if (np_node_get(train, "mixup") || np_node_get(train, "cutmix"))
+        return;
+    for (int i = train->nr_items; i-- > 0;)
+        if (strcmp(train->items[i]->key, "mix_share") == 0)
+            np_node_remove(train, i);
+}
+
 struct np_node *np_config_node(const struct np_config *config)
 {
     const struct np_config plain = {.name = config->name,
@@ -73,6 +85,7 @@ struct np_node *np_config_node(const struct np_config *config)
             /* Only the key that decides is printed; the other key is 0. */
             np_node_drop_zero(value, "epochs");
             np_node_drop_zero(value, "steps");
+            drop_unmixed(value);
         }
         if (value)
             np_node_add(map, option->key, value);

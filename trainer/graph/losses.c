@@ -119,10 +119,8 @@ struct np_node *np_graph_loss_node(const struct np_node *loss)
         args && args->kind == NP_NODE_MAP ? np_node_copy(args) : np_node_new(NP_NODE_MAP, 0, 0);
 
     for (const struct np_option *o = choice ? choice->table : NULL; o && o->key; o++)
-        if (!np_node_get(options, o->key))
-            np_node_add(options, o->key,
-                o->type == NP_OPT_FLOATS ? np_node_new(NP_NODE_LIST, 0, 0)
-                                         : np_node_scalar(o->fallback, 0, 0));
+        if (!np_node_get(options, o->key) && o->type != NP_OPT_FLOATS)
+            np_node_add(options, o->key, np_node_scalar(o->fallback, 0, 0));
     np_node_add(map, name, options);
     return map;
 }
