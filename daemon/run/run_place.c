@@ -138,6 +138,25 @@ int np_run_take_own(
     return 0;
 }
 
+/* Keys that are newer than a run get their defaults. A config that this nnpipe cannot read stays as
+ * it is: the comparison reports a difference. */
+static void fill_defaults(struct np_node **config)
+{
+    char *text = np_node_yaml(*config, NULL);
+    struct np_config *read = NULL;
+    struct np_report report;
+
+    np_report_init(&report, "config.yaml");
+    if (text &&
+        np_config_load_text(text, strlen(text), "config.yaml", NULL, 0, &read, &report) == 0) {
+        np_node_free(*config);
+        *config = np_config_node(read);
+    }
+    np_config_free(read);
+    np_report_fini(&report);
+    np_free(text);
+}
+
 /* Does this start's config give the same weights as the folder's, but for changes made on
  * purpose? */
 static int compare_config(
@@ -148,6 +167,7 @@ static int compare_config(
 
     if (code < 0)
         return code;
+    fill_defaults(&began);
     dir = np_run_name(run, dir);
     in_force = np_node_copy(began);
     place->resolved = np_node_copy(run->resolved);

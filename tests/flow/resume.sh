@@ -55,6 +55,15 @@ moved_named() {
         same "$TMP/whole.json" "$TMP/named.json"
 }
 t "a named run takes its data from another path" moved_named
+# Keys that are newer than the run have their defaults: its config lacks them.
+older() {
+    killed "$TMP/older" 20 && [ "$(grep -c '^  \(tf32\|best\|keep\):' "$run/config.yaml")" -eq 3 ] &&
+        sed -i '/^  \(tf32\|best\):/d' "$run/config.yaml" && go "$TMP/older.json" --resume "$run" &&
+        same "$TMP/whole.json" "$TMP/older.json" || return 1
+    killed "$TMP/older" 20 && sed -i '/^  tf32:/s/false/true/' "$run/config.yaml" &&
+        ! go "$TMP/older.json" "$TMP/net.yaml" --resume "$run" && grep -q 'tf32 was true' "$TMP/older.json.err"
+}
+t "a run that is older than some keys resumes" older
 cat >"$TMP/folder.yaml" <<Y
 name: folder
 device: cpu
