@@ -57,7 +57,7 @@ moved_named() {
 t "a named run takes its data from another path" moved_named
 # Keys that are newer than the run have their defaults: its config lacks them.
 older() {
-    killed "$TMP/older" 20 && [ "$(grep -c '^  \(tf32\|best\|keep\):' "$run/config.yaml")" -eq 3 ] &&
+    killed "$TMP/older" 20 && [ "$(grep -c '^  \(tf32\|best\):' "$run/config.yaml")" -eq 2 ] &&
         sed -i '/^  \(tf32\|best\):/d' "$run/config.yaml" && go "$TMP/older.json" --resume "$run" &&
         same "$TMP/whole.json" "$TMP/older.json" || return 1
     killed "$TMP/older" 20 && sed -i '/^  tf32:/s/false/true/' "$run/config.yaml" &&
