@@ -15,7 +15,8 @@ extern const struct np_augment np_augment_random_crop, np_augment_center_crop, n
     np_augment_color_jitter, np_augment_grayscale, np_augment_solarize, np_augment_posterize,
     np_augment_equalize, np_augment_autocontrast, np_augment_sharpness, np_augment_invert,
     np_augment_rotation, np_augment_affine, np_augment_rand_augment, np_augment_trivial_augment,
-    np_augment_auto_augment;
+    np_augment_auto_augment, np_augment_gaussian_blur, np_augment_three_augment,
+    np_augment_random_erasing, np_augment_cutout;
 
 const struct np_augment *const np_augments[] = {
     &np_augment_random_crop,
@@ -37,6 +38,10 @@ const struct np_augment *const np_augments[] = {
     &np_augment_rand_augment,
     &np_augment_trivial_augment,
     &np_augment_auto_augment,
+    &np_augment_gaussian_blur,
+    &np_augment_three_augment,
+    &np_augment_random_erasing,
+    &np_augment_cutout,
     NULL,
 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "loader/pixels/augment.h"
+#include "loader/pixels/random_box.h"
 
 #define MAX_SIDE 65500.0
 #define ATTEMPTS 10 /* boxes drawn before the middle is taken */
@@ -141,12 +141,6 @@ static bool fits(const struct np_fold *fold, int w, int h)
     return w > 0 && w <= fold->width && h > 0 && h <= fold->height;
 }
 
-static void box_of(double target, double ratio, int *w, int *h)
-{
-    *w = (int)nearbyint(sqrt(target * ratio));
-    *h = (int)nearbyint(sqrt(target / ratio));
-}
-
 /* Crops to the box at x, y, and resizes. */
 static void crop_box(const struct resize *resize, struct np_fold *fold, int x, int y, int w, int h)
 {
@@ -172,7 +166,7 @@ static void random_resized_crop_draw(
         double target = area * between(draws, resize->scale.values[0], resize->scale.values[1]);
         double ratio = exp(between(draws, log_min, log_max));
 
-        box_of(target, ratio, &w, &h);
+        np_box_of(target, ratio, &w, &h);
         found = fits(fold, w, h);
     }
     if (found) {
@@ -184,22 +178,6 @@ static void random_resized_crop_draw(
         x = (fold->width - w) / 2;
     }
     crop_box(resize, fold, x, y, w, h);
-}
-
-/* The box of torch.exp(log_ratio). torch's exp() is not always rounded right, and differs by CPU; it
- * is asked only where two units in the last place decide the box. */
-static void box_of_log(
-    const struct np_torch_draws *draws, double target, float log_ratio, int *w, int *h)
-{
-    const float ratio = (float)exp(log_ratio);
-    const float low = nextafterf(nextafterf(ratio, 0), 0);
-    const float high = nextafterf(nextafterf(ratio, INFINITY), INFINITY);
-    int other_w, other_h;
-
-    box_of(target, low, w, h);
-    box_of(target, high, &other_w, &other_h);
-    if (other_w != *w || other_h != *h)
-        box_of(target, draws->exp(draws->context, log_ratio), w, h);
 }
 
 static bool random_resized_crop_draw_torch(
@@ -217,7 +195,7 @@ static bool random_resized_crop_draw_torch(
     for (int i = 0; i < ATTEMPTS; i++) {
         const double target = area * np_torch_uniform(rng, scale_min, scale_max, draws->fused);
 
-        box_of_log(draws, target, np_torch_uniform(rng, log_min, log_max, draws->fused), &w, &h);
+        np_box_of_log(draws, target, np_torch_uniform(rng, log_min, log_max, draws->fused), &w, &h);
         if (!fits(fold, w, h))
             continue;
         y = (int)np_torch_below(rng, fold->height - h + 1);

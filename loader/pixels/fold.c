@@ -4,12 +4,10 @@
 #include <assert.h>
 #include <string.h>
 
-static void begin(struct np_fold *fold)
+/* The geometry that leaves a picture as it is. */
+static struct np_geometry nothing_of(int w, int h)
 {
-    const int w = fold->width, h = fold->height;
-
-    fold->resized = false;
-    fold->geometry = (struct np_geometry){.right = w,
+    return (struct np_geometry){.right = w,
         .bottom = h,
         .scaled_w = w,
         .scaled_h = h,
@@ -17,6 +15,14 @@ static void begin(struct np_fold *fold)
         .window_h = h,
         .shown_w = w,
         .shown_h = h};
+}
+
+static void begin(struct np_fold *fold)
+{
+    fold->resized = false;
+    fold->cut_width = fold->width;
+    fold->cut_height = fold->height;
+    fold->geometry = nothing_of(fold->width, fold->height);
 }
 
 void np_fold_init(struct np_fold *fold, int source_w, int source_h)
@@ -37,13 +43,14 @@ static void add_step(struct np_fold *fold, const struct np_step *step)
 void np_fold_cut(struct np_fold *fold)
 {
     const struct np_step step = {.geometry = fold->geometry};
+    const struct np_geometry nothing = nothing_of(fold->cut_width, fold->cut_height);
 
-    begin(fold);
     if (!fold->is_cut)
         fold->first = step.geometry;
-    else if (memcmp(&step.geometry, &fold->geometry, sizeof(step.geometry)) != 0)
+    else if (memcmp(&step.geometry, &nothing, sizeof(nothing)) != 0)
         add_step(fold, &step);
     fold->is_cut = true;
+    begin(fold);
 }
 
 void np_fold_pixels(

@@ -19,6 +19,7 @@ struct np_step {
 /* A chain being folded: the result of its first operations. */
 struct np_fold {
     int width, height;           /* of the result */
+    int cut_width, cut_height;   /* of the result at the last cut */
     struct np_geometry geometry; /* since the last cut */
     bool resized;                /* since the last cut */
     struct np_geometry first;    /* up to the first cut */

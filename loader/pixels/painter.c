@@ -18,7 +18,7 @@ struct buffer {
 struct np_painter {
     struct np_resizer *resizer;
     enum np_pixels_rule rule;
-    struct buffer pictures[2], before;
+    struct buffer pictures[2], scratch;
 };
 
 struct np_painter *np_painter_new(enum np_pixels_rule rule, struct np_err *err)
@@ -42,7 +42,7 @@ void np_painter_free(struct np_painter *painter)
     np_resizer_free(painter->resizer);
     np_free(painter->pictures[0].bytes);
     np_free(painter->pictures[1].bytes);
-    np_free(painter->before.bytes);
+    np_free(painter->scratch.bytes);
     np_free(painter);
 }
 
@@ -89,18 +89,27 @@ static int move(struct np_painter *painter, const struct np_step *step, uint8_t 
     return place(painter, &pixels, &geometry, out, picture, err);
 }
 
+/* Where the line of floats begins behind the copy of the pixels. */
+static size_t line_at(const struct np_canvas *picture)
+{
+    return (np_canvas_bytes(picture) + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
+}
+
 static int touch(struct np_painter *painter, const struct np_step *step, struct np_canvas *picture,
     struct np_err *err)
 {
-    const size_t bytes = np_canvas_bytes(picture);
-    const uint8_t *before = NULL;
+    const size_t line = (size_t)(picture->width + 2 * NP_MAX_RADIUS) * (size_t)picture->channels;
+    struct np_scratch scratch;
 
-    if (step->op->wants_copy) {
-        if (hold(&painter->before, bytes, err))
-            return -ENOMEM;
-        before = memcpy(painter->before.bytes, picture->pixels, bytes);
+    if (!step->op->wants_scratch) {
+        step->op->apply(step->values, NULL, picture);
+        return 0;
     }
-    step->op->apply(step->values, before, picture);
+    if (hold(&painter->scratch, line_at(picture) + line * sizeof(float), err))
+        return -ENOMEM;
+    scratch.before = memcpy(painter->scratch.bytes, picture->pixels, np_canvas_bytes(picture));
+    scratch.line = (float *)(void *)(painter->scratch.bytes + line_at(picture));
+    step->op->apply(step->values, &scratch, picture);
     return 0;
 }
 

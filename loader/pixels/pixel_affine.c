@@ -167,9 +167,10 @@ static void fill(struct np_canvas *canvas, int colour)
 }
 
 /* values: the matrix, enum np_affine_filter, and the fill colour, red in the low byte. */
-static void affine(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void affine(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const struct map map = {values, before, picture};
+    const struct map map = {values, scratch->before, picture};
 
     fill(picture, (int)values[7]);
     if ((int)values[6] == NP_AFFINE_BILINEAR)

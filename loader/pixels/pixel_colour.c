@@ -11,26 +11,28 @@ struct np_blend np_blend_of(double factor)
     return (struct np_blend){rounded, !(rounded >= 0 && rounded <= 1)};
 }
 
-static void grayscale(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void grayscale(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const size_t bytes = np_canvas_bytes(picture);
     uint8_t *pixels = picture->pixels;
 
     (void)values;
-    (void)before;
+    (void)scratch;
     for (size_t i = 0; picture->channels == 3 && i < bytes; i += 3)
         pixels[i] = pixels[i + 1] = pixels[i + 2] = np_luma(&pixels[i]);
 }
 const struct np_pixel_op np_pixel_grayscale = {grayscale, false};
 
 /* ImageEnhance.Color: blended with the picture in grey. */
-static void saturation(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void saturation(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const struct np_blend blend = np_blend_of(values[0]);
     const size_t bytes = np_canvas_bytes(picture);
     uint8_t *pixels = picture->pixels;
 
-    (void)before;
+    (void)scratch;
     for (size_t i = 0; picture->channels == 3 && i < bytes; i += 3) {
         const int luma = np_luma(&pixels[i]);
 
@@ -93,12 +95,12 @@ static void from_hsv(struct hsv hsv, uint8_t *rgb)
 }
 
 /* torchvision's adjust_hue() of a Pillow picture: the byte of the hue is moved around the circle. */
-static void hue(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void hue(const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const size_t bytes = np_canvas_bytes(picture);
     const int shift = (int)(values[0] * 255);
 
-    (void)before;
+    (void)scratch;
     for (size_t i = 0; picture->channels == 3 && i < bytes; i += 3) {
         struct hsv hsv = to_hsv(&picture->pixels[i]);
 

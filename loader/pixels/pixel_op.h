@@ -20,11 +20,19 @@ static inline size_t np_canvas_bytes(const struct np_canvas *picture)
     return (size_t)picture->height * (size_t)picture->width * (size_t)picture->channels;
 }
 
+/* For operations that want it. */
+struct np_scratch {
+    const uint8_t *before; /* a copy of the pixels */
+    float *line;           /* (width + 2 * NP_MAX_RADIUS, channels), undefined */
+};
+#define NP_MAX_RADIUS 64 /* pixels beside a line's ends */
+
 struct np_pixel_op {
     /* Required. Changes the picture; cannot fail. values: (NP_STEP_VALUES), as the operation's
-     * comment says. before: a copy of the pixels if the operation wants it, else NULL. */
-    void (*apply)(const double *values, const uint8_t *before, struct np_canvas *picture);
-    bool wants_copy;
+     * comment says. */
+    void (*apply)(
+        const double *values, const struct np_scratch *scratch, struct np_canvas *picture);
+    bool wants_scratch; /* else scratch is NULL */
 };
 
 /* pixel_table.c: each value is looked up in a table. */
@@ -41,8 +49,12 @@ extern const struct np_pixel_op np_pixel_saturation; /* factor */
 extern const struct np_pixel_op np_pixel_hue;        /* -0.5 to 0.5 turns */
 /* pixel_sharpness.c */
 extern const struct np_pixel_op np_pixel_sharpness; /* factor: 0 smooth, 1 as it is, 2 sharp */
+/* pixel_blur.c: width and height of the kernel, odd and below 2 * NP_MAX_RADIUS; sigma in pixels */
+extern const struct np_pixel_op np_pixel_blur;
 /* pixel_affine.c: as affine.h makes its values */
 extern const struct np_pixel_op np_pixel_affine;
+/* pixel_erase.c: x, y, width, height, and the value of each channel */
+extern const struct np_pixel_op np_pixel_erase;
 /* pixel_flip.c */
 extern const struct np_pixel_op np_pixel_flip_down; /* top to bottom */
 

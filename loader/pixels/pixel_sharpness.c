@@ -11,13 +11,14 @@ static float sum_of(const uint8_t *line, size_t left, size_t right, float weight
            (float)line[right] * side;
 }
 
-static void sharpness(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void sharpness(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const struct np_blend blend = np_blend_of(values[0]);
     const size_t step = (size_t)picture->channels, stride = (size_t)picture->width * step;
 
     for (int y = 1; y < picture->height - 1; y++) {
-        const uint8_t *line = before + (size_t)y * stride;
+        const uint8_t *line = scratch->before + (size_t)y * stride;
         uint8_t *out = picture->pixels + (size_t)y * stride;
 
         for (size_t i = step; i + step < stride; i++) {

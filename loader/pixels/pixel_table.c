@@ -37,47 +37,51 @@ static void look_up_all(const uint8_t table[256], struct np_canvas *picture)
 /* --- tables that the values make ----------------------------------------------------------- */
 
 /* ImageEnhance.Brightness: blended with black. */
-static void brightness(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void brightness(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const struct np_blend blend = np_blend_of(values[0]);
     uint8_t table[256];
 
-    (void)before;
+    (void)scratch;
     for (int v = 0; v < 256; v++)
         table[v] = np_blend(blend, 0, v);
     look_up_all(table, picture);
 }
 const struct np_pixel_op np_pixel_brightness = {brightness, false};
 
-static void solarize(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void solarize(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     uint8_t table[256];
 
-    (void)before;
+    (void)scratch;
     for (int v = 0; v < 256; v++)
         table[v] = (uint8_t)(v < values[0] ? v : 255 - v);
     look_up_all(table, picture);
 }
 const struct np_pixel_op np_pixel_solarize = {solarize, false};
 
-static void posterize(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void posterize(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const int mask = ~((1 << (8 - (int)values[0])) - 1);
     uint8_t table[256];
 
-    (void)before;
+    (void)scratch;
     for (int v = 0; v < 256; v++)
         table[v] = (uint8_t)(v & mask);
     look_up_all(table, picture);
 }
 const struct np_pixel_op np_pixel_posterize = {posterize, false};
 
-static void invert(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void invert(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const size_t bytes = np_canvas_bytes(picture);
 
     (void)values;
-    (void)before;
+    (void)scratch;
     for (size_t i = 0; i < bytes; i++)
         picture->pixels[i] = (uint8_t)~picture->pixels[i];
 }
@@ -86,7 +90,8 @@ const struct np_pixel_op np_pixel_invert = {invert, false};
 /* --- tables that the picture makes --------------------------------------------------------- */
 
 /* ImageEnhance.Contrast: blended with the mean of the picture's luma, rounded. */
-static void contrast(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void contrast(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     const struct np_blend blend = np_blend_of(values[0]);
     const size_t bytes = np_canvas_bytes(picture), step = (size_t)picture->channels;
@@ -94,7 +99,7 @@ static void contrast(const double *values, const uint8_t *before, struct np_canv
     uint8_t table[256];
     int mean;
 
-    (void)before;
+    (void)scratch;
     for (size_t i = 0; i < bytes; i += step)
         sum += step == 1 ? picture->pixels[i] : np_luma(&picture->pixels[i]);
     mean = (int)((double)sum / (double)(bytes / step) + 0.5);
@@ -170,18 +175,20 @@ static void look_up_histogram(
     look_up(&tables, picture);
 }
 
-static void autocontrast(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void autocontrast(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     (void)values;
-    (void)before;
+    (void)scratch;
     look_up_histogram(picture, stretch);
 }
 const struct np_pixel_op np_pixel_autocontrast = {autocontrast, false};
 
-static void equalize(const double *values, const uint8_t *before, struct np_canvas *picture)
+static void equalize(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     (void)values;
-    (void)before;
+    (void)scratch;
     look_up_histogram(picture, flatten);
 }
 const struct np_pixel_op np_pixel_equalize = {equalize, false};

@@ -76,6 +76,14 @@ CHAINS = {
         v1.Resize((44, 50)), v1.RandomAffine(20, (0.2, 0.1), (0.7, 1.4), (-5, 8, -3, 3)), v1.RandomRotation(30),
         *V1_TAIL,
     ],
+    "v1 erasing": [
+        v1.RandomResizedCrop(40), v1.ToTensor(), v1.RandomErasing(0.7), v1.RandomErasing(0.5, value=1),
+        v1.Normalize(MEAN, STD),
+    ],
+    "v2 erasing": [
+        v2.RandomResizedCrop(40), v2.ToImage(), v2.RandomErasing(0.9, (0.2, 1), (0.1, 9), value=(3, 99, 200)),
+        v2.RandomCrop(37, padding=3), v2.ToDtype(**FLOAT32),
+    ],
     "v2, three crops": [
         v2.Resize((70, 60)), v2.RandomCrop((60, 60)), v2.CenterCrop(52), v2.RandomCrop((50, 52)), *v2_tail(),
     ],

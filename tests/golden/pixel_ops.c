@@ -1,9 +1,11 @@
 /* Operations on pixels for pixel_ops.sh: reads what pixel_ops.py wrote from stdin and writes it to
  * stdout with the CRC-32 of nnpipe's pixels instead of Pillow's.
  *   line: OP VALUE,VALUE... PICTURE CHANNELS CRC
+ *         near OP VALUE,VALUE... PICTURE CHANNELS HEX
  *         torch VERSION:SEED PICTURE CHANNELS CRC CHAIN
  * PICTURE: KIND:SEED:WIDTH:HEIGHT. CHAIN: of a config, drawn as torchvision's transforms of that
- * version draw after torch.manual_seed(SEED). A line that begins with # stays. Argument: the CPU's vectors, as
+ * version draw after torch.manual_seed(SEED). A line that begins with # stays, and so
+ * does one with `near` if no pixel differs by more than 1. Argument: the CPU's vectors, as
  * np_vectors_limit() takes them. */
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +33,7 @@ static const struct {
     {"autocontrast", &np_pixel_autocontrast},
     {"equalize", &np_pixel_equalize},
     {"sharpness", &np_pixel_sharpness},
+    {"blur", &np_pixel_blur},
     {"flip_down", &np_pixel_flip_down},
 };
 
@@ -146,37 +149,67 @@ static uint32_t chain_crc(const char *text, const char *version_seed, struct np_
     return crc;
 }
 
-static uint32_t op_crc(const char *name, const double *values, struct np_canvas canvas)
+static void apply(const char *name, const double *values, struct np_canvas canvas)
 {
     const struct np_pixel_op *op = find(name);
     const size_t n = np_canvas_bytes(&canvas);
-    uint8_t *before = NULL;
+    struct np_scratch scratch = {
+        malloc(n), malloc((size_t)(canvas.width + 2 * NP_MAX_RADIUS) * 3 * sizeof(float))};
+
+    memcpy((uint8_t *)scratch.before, canvas.pixels, n);
+    op->apply(values, op->wants_scratch ? &scratch : NULL, &canvas);
+    free((uint8_t *)scratch.before);
+    free(scratch.line);
+}
+
+static uint32_t op_crc(const char *name, const double *values, struct np_canvas canvas)
+{
     uint32_t crc;
 
-    if (op->wants_copy)
-        before = memcpy(malloc(n), canvas.pixels, n);
-    op->apply(values, before, &canvas);
-    crc = (uint32_t)crc32(0, canvas.pixels, (uInt)n);
-    free(before);
+    apply(name, values, canvas);
+    crc = (uint32_t)crc32(0, canvas.pixels, (uInt)np_canvas_bytes(&canvas));
     free(canvas.pixels);
     return crc;
 }
 
+static bool is_near(
+    const char *name, const double *values, struct np_canvas canvas, const char *hex)
+{
+    unsigned byte;
+    bool near = true;
+
+    apply(name, values, canvas);
+    for (size_t i = 0; near && i < np_canvas_bytes(&canvas); i++)
+        near = sscanf(hex + 2 * i, "%2x", &byte) == 1 && abs((int)byte - canvas.pixels[i]) <= 1;
+    free(canvas.pixels);
+    return near;
+}
+
+static void read_values(const char *list, double values[NP_STEP_VALUES])
+{
+    char *at = (char *)list;
+
+    for (int i = 0; i < NP_STEP_VALUES && *at; i++) {
+        values[i] = strtod(at, &at);
+        at += *at == ',';
+    }
+}
+
 int main(int argc, char **argv)
 {
-    char line[1000], name[40], list[500], picture[100];
+    char line[8000], hex[7000], name[40], list[500], picture[100];
     int channels, end;
 
     np_vectors_limit((enum np_vectors)(argc > 1 ? atoi(argv[1]) : 3));
     while (fgets(line, sizeof(line), stdin)) {
         double values[NP_STEP_VALUES] = {0};
-        char *at = list;
 
         if (line[0] == '#') {
             fputs(line, stdout);
             continue;
         }
-        if (sscanf(line, "%39s %499s %99s %d", name, list, picture, &channels) != 4)
+        channels = 0;
+        if (sscanf(line, "%39s %499s %99s %d", name, list, picture, &channels) < 3)
             return 2;
         if (strcmp(name, "torch") == 0) {
             if (sscanf(line, "%*s %*s %*s %*s %*s %n", &end) != 0)
@@ -185,10 +218,16 @@ int main(int argc, char **argv)
                 chain_crc(line + end, list, picture_of(picture, channels)), line + end);
             continue;
         }
-        for (int i = 0; i < NP_STEP_VALUES && *at; i++) {
-            values[i] = strtod(at, &at);
-            at += *at == ',';
+        if (strcmp(name, "near") == 0) {
+            if (sscanf(line, "%*s %39s %499s %99s %d %6999s", name, list, picture, &channels,
+                    hex) != 5)
+                return 2;
+            read_values(list, values);
+            if (is_near(name, values, picture_of(picture, channels), hex))
+                fputs(line, stdout);
+            continue;
         }
+        read_values(list, values);
         printf("%s %s %s %d %08x\n", name, list, picture, channels,
             op_crc(name, values, picture_of(picture, channels)));
     }

@@ -111,6 +111,10 @@ def transforms():
         ("[{affine: {degrees: 0, translate: [0.5, 0.5]}}]", lambda of: of.RandomAffine(0, (0.5, 0.5))),
         ("[{affine: {shear: 40, filter: bilinear, fill: 50}}]",
          lambda of: of.RandomAffine(0, shear=40, interpolation=bilinear, fill=50)),
+        ("[{random_erasing: {p: 0.9}}]", lambda of: of.Compose([
+            of.PILToTensor(), of.RandomErasing(0.9), of.ToPILImage()])),
+        ("[{random_erasing: {p: 1, scale: [0.3, 1], ratio: [0.1, 9], value: [3, 99, 200]}}]", lambda of: of.Compose([
+            of.PILToTensor(), of.RandomErasing(1, (0.3, 1), (0.1, 9), (3, 99, 200)), of.ToPILImage()])),
         ("[rand_augment]", lambda of: of.RandAugment()),
         ("[{rand_augment: {ops: 3, magnitude: 7, bins: 15, filter: bilinear}}]",
          lambda of: of.RandAugment(3, 7, 15, bilinear)),
@@ -135,6 +139,16 @@ def drawn(chains, count):
         torch.manual_seed(seed)
         crc = zlib.crc32(transform(im).tobytes())
         print(f"torch {version}:{seed} {':'.join(map(str, shape[:4]))} {shape[4]} {crc:08x} {text}")
+
+
+def blurred(count):
+    """Lines of pictures that may differ by 1."""
+    from torchvision.transforms import functional as F
+    for i in range(count):
+        kernel, sigma = [rng.choice([1, 3, 5, 9]), rng.choice([3, 7, 13])], rng.uniform(0.1, 3)
+        shape = rng.choice(["noise", "smooth"]), rng.randint(0, 9999), rng.randint(14, 18), rng.randint(14, 18), 3
+        pixels = F.gaussian_blur(picture(*shape), kernel, sigma).tobytes()
+        print("near blur", f"{kernel[0]},{kernel[1]},{sigma!r}", ":".join(map(str, shape[:4])), shape[4], pixels.hex())
 
 
 def factor():
@@ -166,6 +180,7 @@ def main():
         w, h = rng.choice([(1, 1), (2, 3), (37, 29), (64, 5), (rng.randint(3, 70), rng.randint(3, 70))])
         report(makers, names[i % len(names)], (kind, seed, w, h, 3 if rng.random() < 0.8 else 1))
     if makers is not PILLOW:
+        blurred(int(sys.argv[1]) // 60)
         drawn(transforms(), int(sys.argv[1]) // 2)
     for op in ["hue", "hue", "saturation"] if "colours" in sys.argv else []:
         report(makers, op, ("colours", 0, 4096, 4096, 3))

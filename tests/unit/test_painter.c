@@ -121,6 +121,21 @@ Test(painter, an_operation_that_is_not_drawn_cuts_the_geometry_all_the_same)
     np_chain_free(chain);
 }
 
+Test(painter, a_crop_at_the_corner_is_a_step_too)
+{
+    struct np_chain *chain = chain_of("[{invert: 1}, {random_crop: 7}]");
+    int nr_corners = 0;
+
+    for (uint32_t i = 0; i < 100; i++) {
+        const struct np_drawn drawn = draw(chain, i);
+
+        cr_assert_eq(drawn.nr_steps, 2);
+        nr_corners += drawn.steps[1].geometry.left == 0 && drawn.steps[1].geometry.top == 0;
+    }
+    cr_expect(nr_corners > 5, "%d", nr_corners);
+    np_chain_free(chain);
+}
+
 Test(painter, a_border_is_pixels_for_what_comes_behind)
 {
     struct np_chain *chain =
@@ -195,6 +210,69 @@ Test(painter, p_is_the_share_of_pictures)
     }
     cr_expect(nr_jittered > 150 && nr_jittered < 250, "%d", nr_jittered);
     cr_expect(nr_posterized > 640 && nr_posterized < 760, "%d", nr_posterized);
+    np_chain_free(chain);
+}
+
+Test(painter, a_blur_wider_than_the_picture_leaves_one_colour_as_it_is)
+{
+    struct np_chain *chain = chain_of("[{gaussian_blur: {kernel: 127, sigma: 9}}]");
+    static uint8_t row[BYTES], picture[BYTES + 64];
+    struct np_painter *painter = np_painter_new(NP_RULE_PILLOW_13, NULL);
+
+    for (int w = 1; w <= SIDE; w++) {
+        struct np_step steps[4];
+        struct np_drawn drawn = {.steps = steps};
+
+        memset(picture, 77, sizeof(picture));
+        np_augment_draw_row(chain, 7, 0, 0, w, SIDE, &drawn);
+        cr_assert_eq(
+            np_painter_row(painter,
+                &(struct np_pixels){
+                    .data = picture, .width = w, .height = SIDE, .channels = 3, .stride = 3 * w},
+                &drawn, row, NULL),
+            0);
+        for (int i = 0; i < w * SIDE * 3; i++)
+            cr_assert_eq(row[i], 77);
+    }
+    np_painter_free(painter);
+    np_chain_free(chain);
+}
+
+Test(painter, a_cutout_stays_within_the_picture_and_is_smaller_at_its_edge)
+{
+    struct np_chain *chain = chain_of("[{cutout: {size: 4, value: [1, 2, 3]}}]");
+    bool is_cut = false;
+
+    for (uint32_t i = 0; i < 200; i++) {
+        const struct np_drawn drawn = draw(chain, i);
+        const double *v = drawn.steps[0].values;
+
+        cr_assert_eq(drawn.nr_steps, 1);
+        cr_assert(
+            drawn.steps[0].op == &np_pixel_erase && v[0] >= 0 && v[1] >= 0 && v[2] > 0 && v[3] > 0);
+        cr_assert(v[0] + v[2] <= SIDE && v[1] + v[3] <= SIDE && v[2] <= 4 && v[3] <= 4);
+        is_cut |= v[2] < 4;
+    }
+    cr_expect(is_cut);
+    np_chain_free(chain);
+}
+
+Test(painter, three_augment_makes_one_of_three)
+{
+    struct np_chain *chain = chain_of("[three_augment]");
+    const struct np_pixel_op *const ops[] = {
+        &np_pixel_grayscale, &np_pixel_solarize, &np_pixel_blur};
+    int seen[3] = {0};
+
+    for (uint32_t i = 0; i < 300; i++) {
+        const struct np_drawn drawn = draw(chain, i);
+
+        cr_assert_eq(drawn.nr_steps, 1);
+        for (int k = 0; k < 3; k++)
+            seen[k] += drawn.steps[0].op == ops[k];
+    }
+    for (int k = 0; k < 3; k++)
+        cr_expect(seen[k] > 60 && seen[k] < 140, "%d", seen[k]);
     np_chain_free(chain);
 }
 

@@ -54,6 +54,7 @@ class _Reader:
         self.values = []  # those that work on each value alone
         self.is_tensor = self.is_normalized = self.is_resized = False
         self.has_border = self.is_mirrored = False
+        self.erasings = []  # (transform, its options, number of value transforms before it)
         self.version_of = None  # the transform that the recipe has the version of
 
     def refuse(self, transform, why):
@@ -299,6 +300,28 @@ _trivial_augment = _automatic("trivial_augment", bins="num_magnitude_bins")
 _auto_augment = _automatic("auto_augment", policy="policy")
 
 
+def _gaussian_blur(reader, t):
+    """Within one level of torchvision, whose sums depend on the CPU."""
+    reader.touches(t)
+    width, height = _pair(t.kernel_size)
+    reader.recipe.ops.append({"gaussian_blur": {"kernel": [height, width], "sigma": [float(s) for s in t.sigma]}})
+
+
+def _random_erasing(reader, t):
+    """Its value is found when the table of values is known: _erase()."""
+    if not reader.is_tensor:
+        reader.refuse(t, "torchvision erases tensors only: it must stand behind ToTensor or ToImage")
+    if t.value is None or isinstance(t.value, str):
+        reader.refuse(t, "random values are not supported")
+    if not (0 < t.scale[0] <= t.scale[1] <= 1 and 0 < t.ratio[0] <= t.ratio[1]):
+        reader.refuse(t, f"scale {tuple(t.scale)} is not within 0 and 1, or ratio {tuple(t.ratio)} is not in order")
+    args = {"p": float(t.p), "scale": [float(s) for s in t.scale], "ratio": [float(r) for r in t.ratio]}
+    reader.recipe.ops.append({"random_erasing": args})
+    reader.recipe.random = True
+    reader.is_resized = reader.has_border = reader.is_mirrored = False
+    reader.erasings.append((t, args, len(reader.values)))
+
+
 def _share(name, **options):
     """The handler of a transform with p; options: attribute of the transform by ours."""
 
@@ -313,13 +336,14 @@ def _share(name, **options):
 def _random_apply(reader, t):
     inner = list(t.transforms)
     if len(inner) != 1 or HANDLERS.get(type(inner[0])) not in WITH_P or not t.p < 1:
-        reader.refuse(t, "nnpipe has it for one ColorJitter, RandomRotation or RandomAffine, with p below 1")
+        reader.refuse(t, "nnpipe has it for one ColorJitter, GaussianBlur, RandomRotation or RandomAffine, with p below "
+                      "1")
     reader.draws_as(t)
     reader.read(inner[0])
     next(iter(reader.recipe.ops[-1].values()))["p"] = float(t.p)
 
 
-WITH_P = (_color_jitter, _rotation, _affine)  # operations that draw for p only if it is given
+WITH_P = (_color_jitter, _rotation, _affine, _gaussian_blur)  # operations that draw for p only if it is given
 
 
 # --- values and containers --------------------------------------------------------------------------------------------
@@ -387,6 +411,10 @@ HANDLERS = {
     v2.TrivialAugmentWide: _trivial_augment,
     v1.AutoAugment: _auto_augment,
     v2.AutoAugment: _auto_augment,
+    v1.GaussianBlur: _gaussian_blur,
+    v2.GaussianBlur: _gaussian_blur,
+    v1.RandomErasing: _random_erasing,
+    v2.RandomErasing: _random_erasing,
     v1.RandomApply: _random_apply,
     v2.RandomApply: _random_apply,
     v1.RandomGrayscale: _share("grayscale"),
@@ -456,6 +484,20 @@ def _probe(recipe, transforms):
         recipe.contiguous[rows] = batch.is_contiguous()
 
 
+def _erase(reader, transform, args, at):
+    """Finds the pixel's value from which the transforms of values make what the erased box becomes."""
+    values = reader.values
+    box = _run(values[:at], _all_values())[:, :1, :1].clone()
+    value = transform.value if isinstance(transform.value, (tuple, list)) else [transform.value]
+    box[:] = torch.tensor([float(v) for v in value])[:, None, None]
+    wanted = _run(values[at:], box).reshape(3, 1)
+    table = _run(values, _all_values()).reshape(3, 256)
+    if not (table == wanted).any(dim=1).all():
+        reader.refuse(transform, f"what the value {transform.value!r} becomes is no pixel's value; in front of "
+                      "Normalize a value of 0 is")
+    args["value"] = [int(level) for level in (table == wanted).int().argmax(dim=1)]
+
+
 def read_chain(transform, size):
     """The recipe of a dataset's `transform`. size: (height, width) of all pictures, or None. Unsupported: it has a part
     that nnpipe does not have. Leaves torch's generator as it was."""
@@ -467,6 +509,8 @@ def read_chain(transform, size):
     state = torch.get_rng_state()
     try:
         _probe(reader.recipe, reader.values)
+        for erasing in reader.erasings:
+            _erase(reader, *erasing)
     finally:
         torch.set_rng_state(state)
     return reader.recipe
