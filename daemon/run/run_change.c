@@ -8,6 +8,7 @@
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
 #include "loader/base/yaml.h"
+#include "trainer/graph/graph.h"
 
 #define NR_DIALS 5
 #define PATH     80
@@ -397,6 +398,28 @@ static bool compare(struct comparison *c, const struct np_node *then, const stru
     return true;
 }
 
+/* A copy whose layers have every key of today's tables: a key that is newer than the run has its
+ * default, by which the run was made. */
+static struct np_node *with_all_keys(const struct np_node *config)
+{
+    struct np_node *copy = np_node_new(NP_NODE_MAP, 0, 0);
+
+    for (int i = 0; i < config->nr_items; i++) {
+        const struct np_node *item = config->items[i];
+        struct np_node *value = NULL;
+
+        if (strcmp(item->key, "model") == 0)
+            value = np_graph_model_node(item);
+        else if (strcmp(item->key, "blocks") == 0 && item->kind == NP_NODE_MAP) {
+            value = np_node_new(NP_NODE_MAP, 0, 0);
+            for (int b = 0; b < item->nr_items; b++)
+                np_node_add(value, item->items[b]->key, np_graph_model_node(item->items[b]));
+        }
+        np_node_add(copy, item->key, value ? value : np_node_copy(item));
+    }
+    return copy;
+}
+
 bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
     size_t why_bytes)
 {
@@ -405,5 +428,9 @@ bool np_config_same(const struct np_node *then, const struct np_node *now, bool 
         .why = why,
         .why_bytes = why_bytes};
 
-    return compare(&c, then, now);
+    struct np_node *all = then->kind == NP_NODE_MAP ? with_all_keys(then) : np_node_copy(then);
+    const bool same = compare(&c, all, now);
+
+    np_node_free(all);
+    return same;
 }

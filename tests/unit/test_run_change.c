@@ -7,6 +7,7 @@
 #include "daemon/run/run_parts.h"
 #include "loader/base/yaml.h"
 #include "tests/test.h"
+#include "trainer/graph/graph.h"
 
 static struct np_node *parsed(const char *text)
 {
@@ -293,4 +294,23 @@ Test(run_change, the_loaders_keys_are_free_unless_rows_depend_on_them)
         np_node_free(now);
     }
     np_node_free(then);
+}
+
+Test(run_change, a_run_from_before_a_layers_key_resumes_with_its_default)
+{
+    struct np_node *then = parsed("model: [{maxpool: {kernel: 2}}, {block: {use: a}}]\nblocks: {a: "
+                                  "[avgpool: {kernel: 3}]}\n");
+    struct np_node *now = np_node_new(NP_NODE_MAP, 0, 0), *blocks = np_node_new(NP_NODE_MAP, 0, 0);
+    char why[256] = "";
+
+    np_node_add(now, "model", np_graph_model_node(np_node_get(then, "model")));
+    np_node_add(blocks, "a", np_graph_model_node(np_node_get(np_node_get(then, "blocks"), "a")));
+    np_node_add(now, "blocks", blocks);
+    cr_expect(np_config_same(then, now, false, why, sizeof(why)), "%s", why);
+    np_node_free(then);
+    then = parsed("model: [{maxpool: {kernel: 3}}, {block: {use: a}}]\nblocks: {a: [avgpool: "
+                  "{kernel: 3}]}\n");
+    cr_expect(!np_config_same(then, now, false, why, sizeof(why)));
+    np_node_free(then);
+    np_node_free(now);
 }
