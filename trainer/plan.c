@@ -41,6 +41,9 @@ static bool in_place(const struct np_op_node *node, int in)
     case NP_OP_ACT_DGRAD:
     case NP_OP_DROPOUT:
     case NP_OP_DROPOUT_DGRAD:
+    case NP_OP_MUL:
+    case NP_OP_DROP_ROWS:
+    case NP_OP_DROP_ROWS_DGRAD:
     case NP_OP_BN_EVAL:
     case NP_OP_SCALE:
     case NP_OP_POSITION:

@@ -1,4 +1,4 @@
-"""The networks of configs/ against torchvision's: torch_nets.py NNPIPE CONFIGS TMP [DATA]. Weights of
+"""The networks of configs/ against torchvision's: torch_nets.py NNPIPE CONFIGS TMP [DATA [NETWORK...]]. Weights of
 torchvision's initialisation go to nnpipe as safetensors; predictions, the test loss, the loss of
 three training steps and the weights after them must be torch's, and nnpipe's weights must load into
 torchvision's network by name. The pictures are drawn, or photographs of DATA's sample of ImageNet.
@@ -20,7 +20,15 @@ from PIL import Image
 from torchvision import transforms
 
 CLASSES, PER_CLASS, STEPS, LR, DECAY = 5, 2, 3, 1e-3, 0.5
-NETS = {"resnet18": 11689512, "resnet50": 25557032, "alexnet": 61100840}
+NETS = {"resnet18": 11689512, "resnet50": 25557032, "alexnet": 61100840, "efficientnet_b0": 5288548, "mobilenet_v2": 3504872,
+        "squeezenet": 1235496, "vgg16": 138357544}
+MODELS = {"squeezenet": "squeezenet1_1"}  # torchvision's name, where it differs
+DROPOUTS = {"alexnet": ["2.block.layers.0.dropout.rate", "2.block.layers.3.dropout.rate"],
+            "efficientnet_b0": ["2.block.layers.0.dropout.rate",
+                                *(f"0.block.layers.{i}.block.drop" for i in range(2, 8))],
+            "mobilenet_v2": ["2.block.layers.0.dropout.rate"], "squeezenet": ["1.block.layers.0.dropout.rate"],
+            "vgg16": ["2.block.layers.2.dropout.rate", "2.block.layers.5.dropout.rate"]}
+F32 = ("-o", "precision=f32")
 nnpipe, configs, tmp = sys.argv[1:4]
 data = sys.argv[4] if len(sys.argv) > 4 else None
 failed = False
@@ -105,18 +113,22 @@ def make_net(name, images):
     input is rounded to the other side of 0 changes gradients by much more than rounding does.
     AlexNet, whose outputs would hardly differ, gets larger weights."""
     torch.manual_seed(11)
-    net = getattr(torchvision.models, name)(weights=None, num_classes=CLASSES)
+    net = getattr(torchvision.models, MODELS.get(name, name))(weights=None, num_classes=CLASSES)
     norms = [m for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     with torch.no_grad():
+        for m in net.modules():
+            if isinstance(m, (torch.nn.Dropout, torchvision.ops.StochasticDepth)):
+                m.p = 0.0
         for m in norms:
             m.weight.uniform_(0.3, 0.6)
             m.bias.uniform_(1, 2).mul_(torch.randint(0, 4, m.bias.shape).clamp(max=1) * 2 - 1)
             m.momentum = 1.0
-        for m in net.modules() if not norms else ():
+        for m in net.modules() if name == "alexnet" else ():
             if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear)):
                 m.weight.mul_(2)
-            if isinstance(m, torch.nn.Dropout):
-                m.p = 0.0
+        for m in net.modules() if not norms else ():
+            if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear)):
+                m.bias.add_(0.1)  # away from 0, where errors have no size to be compared with
         net.train()(images)
     for m in norms:
         m.momentum = 0.1
@@ -129,7 +141,7 @@ def compare_eval(name, weights, net, paths, images, labels):
         logits = net(images)
     want, loss = F.log_softmax(logits.double(), 1), F.cross_entropy(logits, labels).item()
     config = f"{configs}/{name}.yaml"
-    got = events(run("predict", config, "--weights", weights, "--json", *paths), "prediction")
+    got = events(run("predict", config, *F32, "--weights", weights, "--json", *paths), "prediction")
     worst = 0.0
     for row, guess in zip(want, got):
         for item in guess["top"]:
@@ -137,7 +149,7 @@ def compare_eval(name, weights, net, paths, images, labels):
     spread = (want.max(1).values - want.min(1).values).max().item()
     check(len(got) == len(paths) and worst < 1e-4 * max(1, spread),
           f"{name}: predictions are torchvision's (of {spread:.1f})", f"log odds differ by {worst:.2e}")
-    done = events(run("eval", config, "--weights", weights, "--json"), "done")[0]
+    done = events(run("eval", config, *F32, "--weights", weights, "--json"), "done")[0]
     check(abs(done["loss"] - loss) < 1e-4 * max(1, loss) and done["images"] == len(paths),
           f"{name}: test loss {loss:.4f} is torch's", f"{done}")
 
@@ -147,9 +159,8 @@ def compare_training(name, weights, net, images, labels):
                f"optimizer.sgd.lr={LR}", f"optimizer.sgd.weight_decay={DECAY}", "train.eval_every=never",
                "checkpoint.every=never",
                "loader.augment=[{resize: {size: [256]}}, {center_crop: {size: [224]}}]", f"runs={tmp}/runs-{name}"]
-    if name == "alexnet":
-        options += [f"model.2.block.layers.{i}.dropout.rate=0" for i in (0, 3)]
-    run("train", f"{configs}/{name}.yaml", "--weights", weights, *(w for o in options for w in ("-o", o)))
+    options += [f"model.{place}=0" for place in DROPOUTS.get(name, ())]
+    run("train", f"{configs}/{name}.yaml", *F32, "--weights", weights, *(w for o in options for w in ("-o", o)))
     folder = f"{tmp}/runs-{name}/" + os.listdir(f"{tmp}/runs-{name}")[0]
     with open(f"{folder}/metrics.jsonl", encoding="utf-8") as file:
         got_losses = [e["loss"] for e in events(file.read(), "step")]
@@ -182,7 +193,7 @@ def compare_training(name, weights, net, images, labels):
 
 def compare(name, count, paths, images, labels):
     with torch.device("meta"):  # shapes alone
-        full = getattr(torchvision.models, name)(weights=None)
+        full = getattr(torchvision.models, MODELS.get(name, name))(weights=None)
     shown = run("show", f"{configs}/{name}.yaml", "-o", "data.train.path=/none").splitlines()
     total = [line.split()[2] for line in shown if line.startswith("# total")]
     have = sum(p.numel() for p in full.parameters())
@@ -208,6 +219,8 @@ def main():
     os.symlink("val", f"{tmp}/imagenet/train")
     paths, images, labels = read_set(folder)
     for name, count in NETS.items():
+        if len(sys.argv) > 5 and name not in sys.argv[5:]:
+            continue
         compare(name, count, paths, images, labels)
     sys.exit(1 if failed else 0)
 

@@ -216,6 +216,18 @@ Test(gradients, of_dropout_with_the_same_draws)
     cr_assert(smooth("  - flatten\n  - dropout: {rate: 80%}\n", ""));
 }
 
+Test(gradients, of_products_and_dropped_rows)
+{
+    cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1}\n  - mul: [a, first]\n", ""));
+    cr_assert(smooth("  - mul: [first, first]\n", ""));
+    cr_assert(smooth("  - global_avgpool\n  - conv: {out: 2, kernel: 1}\n  - silu\n"
+                     "  - conv: {out: 4, kernel: 1}\n  - sigmoid: {name: gate}\n"
+                     "  - mul: [gate, first]\n",
+        ""));
+    cr_assert(
+        smooth("  - stochastic_depth: {name: kept, rate: 0.5}\n  - add: [kept, first]\n", ""));
+}
+
 Test(gradients, of_label_smoothing)
 {
     cr_assert(smooth("", "loss: {cross_entropy: {label_smoothing: 0.2}}\n"));

@@ -101,6 +101,30 @@ Test(kernels_cuda, dropout_draws_what_the_reference_draws)
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0.3));
     cr_assert(elements_are_right(NP_OP_DROPOUT_DGRAD, 1, false, 0.999));
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0));
+    cr_assert(elements_are_right(NP_OP_DROP_ROWS, 1, false, 0.3));
+    cr_assert(elements_are_right(NP_OP_DROP_ROWS_DGRAD, 1, false, 0.6));
+}
+
+static bool mul_is_right(bool gate, bool sums, enum np_dtype dtype)
+{
+    struct kernel_case the_case;
+
+    kernel_case_init(&the_case, sums ? NP_OP_MUL_SUM : NP_OP_MUL, 7);
+    kernel_case_activation(&the_case, dtype, 5, 3, 13, false);
+    kernel_case_activation(&the_case, dtype, gate ? 1 : 5, gate ? 1 : 3, 13, false);
+    kernel_case_activation(&the_case, dtype, sums ? 1 : 5, sums ? 1 : 3, 13, true);
+    return check(&the_case, dtype, 0);
+}
+
+Test(kernels_cuda, products_are_the_reference)
+{
+    for (int half = 0; half < 2; half++) {
+        enum np_dtype dtype = half ? NP_BF16 : NP_F32;
+
+        cr_expect(mul_is_right(false, false, dtype));
+        cr_expect(mul_is_right(true, false, dtype));
+        cr_expect(mul_is_right(false, true, dtype));
+    }
 }
 
 /* mixing 1: mixup; 2: cutmix. */

@@ -329,9 +329,10 @@ Test(kernels_rest, no_shipped_network_runs_on_the_reference)
         {"configs/resnet18.yaml", 224, 3, 1000}, {"configs/resnet20.yaml", 32, 3, 10},
         {"configs/resnet50.yaml", 224, 3, 1000}, {"configs/mobilenet_v2.yaml", 224, 3, 1000},
         {"configs/squeezenet.yaml", 224, 3, 1000}, {"configs/vgg16.yaml", 224, 3, 1000},
-        {"configs/vit_tiny.yaml", 224, 3, 1000}, {"configs/convnext_tiny.yaml", 224, 3, 1000}};
+        {"configs/vit_tiny.yaml", 224, 3, 1000}, {"configs/convnext_tiny.yaml", 224, 3, 1000},
+        {"configs/efficientnet_b0.yaml", 224, 3, 1000}};
 
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 13; i++)
         for (int variant = 0; variant < 4; variant++) {
             char *text = made_read(nets[i].path);
             struct np_graph *graph =

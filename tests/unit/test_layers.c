@@ -183,12 +183,19 @@ static const struct {
         "2:23: kernel: expected a whole number or [height, width], not a list\n"},
     {"model:\n  - avgpool: {kernel: [3, two]}\n" TAIL,
         "2:27: kernel: expected a whole number, not 'two'\n"},
+    {"model:\n  - conv: {name: a, out: 4, kernel: 3}\n  - conv: {name: b, out: 4, kernel: 3}\n"
+     "  - mul: [a, b]\n" TAIL,
+        "4:5: mul '2': its inputs, 30x30x4 and 28x28x4, are not of one shape, and none is 1x1 with "
+        "the other's channels\n"},
+    {"model:\n  - conv: {name: a, out: 4, kernel: 3}\n  - conv: {name: b, out: 4, kernel: 1}\n"
+     "  - mul: [a, b, a]\n" TAIL,
+        "4:10: mul: needs the layers that it joins, at most 2: mul: [a, b]\n"},
     {"model:\n  - covn: {out: 4, kernel: 3}\n" TAIL,
         "2:5: no layer 'covn'; did you mean 'conv'?\n"},
     {"model:\n  - transformer\n" TAIL,
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
         "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
-        "tanh, silu, hardswish, gelu, block\n"},
+        "tanh, silu, hardswish, gelu, mul, stochastic_depth, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},

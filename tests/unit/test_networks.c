@@ -61,6 +61,7 @@ static bool has_state_of(const char *name)
 
 Test(networks, have_torchvisions_names_and_shapes)
 {
+    cr_expect(has_state_of("efficientnet_b0"));
     cr_expect(has_state_of("mobilenet_v2"));
     cr_expect(has_state_of("squeezenet"));
     cr_expect(has_state_of("vgg16"));

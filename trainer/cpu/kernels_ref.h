@@ -87,6 +87,11 @@ void np_ref_wgrad_finish(void *state, const struct np_finish *finish);
 /* activation functions: kernels_ref_act.c */
 void np_ref_act(void *state, const struct np_run *run);
 
+/* products and rows dropped: kernels_ref_gate.c */
+void np_ref_mul(void *state, const struct np_run *run);
+void np_ref_mul_sum(void *state, const struct np_run *run);
+void np_ref_drop_rows(void *state, const struct np_run *run);
+
 /* max and average pools: kernels_ref_pool.c */
 void np_ref_pool(void *state, const struct np_run *run);
 void np_ref_pool_dgrad(void *state, const struct np_run *run);

@@ -171,6 +171,24 @@ static void run_picture(struct np_cuda_program *p, const struct np_cuda_call *c)
         np_cuda_flatten(stream, p->dtype, q[0], q[1], d[0], d[1] * d[2], d[3], back);
 }
 
+static void run_gate(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    const int *d = tensor(p, node->ins[0])->dims;
+    const uint64_t row = elements(p, node->ins[0]) / (uint64_t)d[0];
+
+    if (node->op == NP_OP_MUL)
+        np_cuda_mul(stream, p->dtype, q[0], q[1],
+            elements(p, node->ins[1]) == elements(p, node->ins[0]), q[2], (uint64_t)d[0],
+            d[1] * d[2], d[3]);
+    else if (node->op == NP_OP_MUL_SUM)
+        np_cuda_mul_sum(stream, p->dtype, q[0], q[1], q[2], (uint64_t)d[0], d[1] * d[2], d[3]);
+    else
+        np_cuda_drop_rows(stream, p->dtype, p->arrays.step, node->attrs.seed, node->attrs.rate,
+            q[0], q[1], (uint64_t)d[0], row);
+}
+
 static void run_concat(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
@@ -289,6 +307,10 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_FLATTEN] = {"own flatten", run_picture},
     [NP_OP_FLATTEN_DGRAD] = {"own flatten", run_picture},
     [NP_OP_ADD] = {"own add", run_pointwise},
+    [NP_OP_MUL] = {"own mul", run_gate},
+    [NP_OP_MUL_SUM] = {"own mul_sum", run_gate},
+    [NP_OP_DROP_ROWS] = {"own drop_rows", run_gate},
+    [NP_OP_DROP_ROWS_DGRAD] = {"own drop_rows", run_gate},
     [NP_OP_CONCAT] = {"own concat", run_concat},
     [NP_OP_CONCAT_DGRAD] = {"own concat", run_concat},
     [NP_OP_CROSS_ENTROPY] = {"own cross_entropy", run_loss},

@@ -86,6 +86,15 @@ void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const vo
  * y. */
 void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     uint64_t seed, double rate, const void *x, void *y, uint64_t n);
+/* y (rows, hw, c) = a * b; b: as a, or where it has no pixels (rows, c). y may be a. */
+void np_cuda_mul(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool pixels,
+    void *y, uint64_t rows, int hw, int c);
+/* db (rows, c) = sum over the pixels of dy * a, both (rows, hw, c). */
+void np_cuda_mul_sum(void *stream, enum np_cuda_dtype dtype, const void *dy, const void *a,
+    void *db, uint64_t rows, int hw, int c);
+/* Both passes: y = x / (1 - rate) in rows that Philox(seed, step, row) keeps, else 0. x may be y. */
+void np_cuda_drop_rows(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    uint64_t seed, double rate, const void *x, void *y, uint64_t rows, uint64_t row_elements);
 /* y (rows, c) = max(0, y + bias) or y + bias, in place; bias f32. */
 void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float *bias, bool relu, void *y,
     uint64_t rows, int c);

@@ -1,4 +1,5 @@
 /* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time. */
+#include "trainer/cuda/kernels_draws.cuh"
 #include "trainer/cuda/kernels_half.cuh"
 
 static __global__ void set_step(np_cuda_step *step, np_cuda_step value)
@@ -268,22 +269,6 @@ extern "C" void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
-/* Philox4x32-10 (Salmon et al., SC 2011), as loader/base/rng.h. */
-static __device__ inline void philox(uint32_t key0, uint32_t key1, uint32_t words[4])
-{
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * words[0], b = (uint64_t)0xCD9E8D57u * words[2];
-        uint32_t w1 = words[1], w3 = words[3];
-
-        words[0] = (uint32_t)(b >> 32) ^ w1 ^ key0;
-        words[1] = (uint32_t)b;
-        words[2] = (uint32_t)(a >> 32) ^ w3 ^ key1;
-        words[3] = (uint32_t)a;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-}
-
 /* A thread draws for four elements. */
 template <typename T>
 static __global__ void dropout(
@@ -295,7 +280,7 @@ static __global__ void dropout(
         uint32_t words[4] = {
             (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)number, (uint32_t)(number >> 32)};
 
-        philox((uint32_t)seed, (uint32_t)(seed >> 32), words);
+        np_philox((uint32_t)seed, (uint32_t)(seed >> 32), words);
         for (int k = 0; k < 4 && 4 * i + k < n; k++)
             np_put(&y[4 * i + k], words[k] * 0x1p-32 >= rate ? np_get(x[4 * i + k]) * scale : 0.0f);
     }

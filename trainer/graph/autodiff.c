@@ -177,6 +177,18 @@ static void concat(struct tape *tape, int n, int dy)
         arrives(tape, node.ins[i], grads[i]);
 }
 
+/* MUL: a, b -> y. db is summed over the pixels where b is one number for all of them. */
+static void multiply(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    const int a = node.ins[0], b = node.ins[1], *whole = tape->graph->tensors[a].dims;
+    const int *gate = tape->graph->tensors[b].dims;
+    const bool all = gate[1] == whole[1] && gate[2] == whole[2];
+
+    send_back(tape, NP_OP_MUL, n, a, (const int[]){dy, b}, 2);
+    send_back(tape, all ? NP_OP_MUL : NP_OP_MUL_SUM, n, b, (const int[]){dy, a}, 2);
+}
+
 static int differentiate(struct tape *tape, int n, struct np_err *err)
 {
     const struct np_op_node node = tape->graph->nodes[n];
@@ -205,6 +217,8 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     case NP_OP_AVGPOOL: send_back(tape, NP_OP_AVGPOOL_DGRAD, n, x, &dy, 1); break;
     case NP_OP_GLOBAL_AVGPOOL: send_back(tape, NP_OP_GLOBAL_AVGPOOL_DGRAD, n, x, &dy, 1); break;
     case NP_OP_DROPOUT: send_back(tape, NP_OP_DROPOUT_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_MUL: multiply(tape, n, dy); break;
+    case NP_OP_DROP_ROWS: send_back(tape, NP_OP_DROP_ROWS_DGRAD, n, x, &dy, 1); break;
     case NP_OP_FLATTEN: send_back(tape, NP_OP_FLATTEN_DGRAD, n, x, &dy, 1); break;
     case NP_OP_NORM: norm(tape, n, dy); break;
     case NP_OP_SCALE: weighted(tape, n, dy, NP_OP_SCALE_WGRAD, NP_OP_SCALE); break;

@@ -109,10 +109,9 @@ int np_blocks_find_inputs(struct np_builder *b, const struct np_scope *scope, st
     bool list = from && from->kind == NP_NODE_LIST;
     int n = list ? from->nr_items : 1, code = 0;
 
-    if (max_ins > 1 && (!list || n < 2 || n >= max_ins)) {
+    if (max_ins > 1 && (!list || n < 2 || n > max_ins)) {
         np_report_add(NP_AT(from ? from : item->node),
-            "%s: needs the layers that it joins, at most %d: %s: [a, b]", layer, max_ins - 1,
-            layer);
+            "%s: needs the layers that it joins, at most %d: %s: [a, b]", layer, max_ins, layer);
         return -EINVAL;
     }
     if (max_ins == 1 && list) {

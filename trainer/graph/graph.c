@@ -14,9 +14,10 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "bn_apply", "bn_eval", "bn_reduce", "bn_dgrad", "relu", "relu_dgrad", "act", "act_dgrad",
     "maxpool", "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool",
     "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
-    "flatten", "flatten_dgrad", "add", "concat", "concat_dgrad", "cross_entropy",
-    "cross_entropy_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position",
-    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
+    "flatten", "flatten_dgrad", "add", "mul", "mul_sum", "drop_rows", "drop_rows_dgrad", "concat",
+    "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "norm", "norm_wgrad", "norm_dgrad",
+    "scale", "scale_wgrad", "position", "class_token", "rows_sum", "tokens", "tokens_dgrad",
+    "attention", "attention_dgrad"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
@@ -256,11 +257,13 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
     for (int n = eval->nr_nodes - 1; n >= 0; n--) {
         struct np_op_node *node = &eval->nodes[n];
 
-        if (node->op == NP_OP_DROPOUT)
+        const bool drops = node->op == NP_OP_DROPOUT || node->op == NP_OP_DROP_ROWS;
+
+        if (drops)
             np_graph_redirect(eval, node->outs[0], node->ins[0]);
         else if (node->op == NP_OP_MAXPOOL)
             node->nr_outs = 1; /* no backward pass: no argmax */
-        if (node->op == NP_OP_DROPOUT || node->op == NP_OP_BN_STATS)
+        if (drops || node->op == NP_OP_BN_STATS)
             drop_node(eval, n);
     }
     for (int n = 0; n < eval->nr_nodes; n++)

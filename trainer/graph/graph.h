@@ -47,9 +47,13 @@ enum np_op {
     NP_OP_DROPOUT_DGRAD, /* dy -> dx   the same draws */
     NP_OP_FLATTEN,       /* x (n, h, w, c) -> y (n, 1, 1, c*h*w) in torch's C, H, W order */
     NP_OP_FLATTEN_DGRAD, /* dy -> dx */
-    NP_OP_ADD,    /* a, b -> y  (both gradients are dy itself); also sums gradients; attr: [relu] */
-    NP_OP_CONCAT, /* a, b [, c, d ...] -> y on channels */
-    NP_OP_CONCAT_DGRAD,  /* dy -> da, db ... */
+    NP_OP_ADD, /* a, b -> y  (both gradients are dy itself); also sums gradients; attr: [relu] */
+    NP_OP_MUL, /* a, b -> y      b: like a, or (n, 1, 1, c) for all pixels; also dy, b -> da */
+    NP_OP_MUL_SUM,         /* dy, a -> db (n, 1, 1, c): sum over the pixels */
+    NP_OP_DROP_ROWS,       /* x -> y      Philox(seed, step, row); attr: rate */
+    NP_OP_DROP_ROWS_DGRAD, /* dy -> dx    the same draws */
+    NP_OP_CONCAT,          /* a, b [, c, d ...] -> y on channels */
+    NP_OP_CONCAT_DGRAD,    /* dy -> da, db ... */
     NP_OP_CROSS_ENTROPY, /* logits, labels -> loss (rows) f32, correct (rows) f32, top5 (rows) f32;
                              masked rows (label -1) give 0. attr: label_smoothing, gamma, mix; with
                              graph->class_weights each row is scaled so that the mean over the
@@ -91,14 +95,14 @@ struct np_attrs {
     struct np_window window; /* conv, pools */
     bool relu;               /* a relu fused after the operation */
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
-    double rate;             /* dropout */
+    double rate;             /* dropout, drop_rows */
     enum np_act act;
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
     double gamma;          /* cross_entropy: of a focal loss; 0: none */
     struct np_mix mix;     /* input, cross_entropy */
     float mean[4], std[4]; /* input */
-    uint64_t seed;         /* dropout: of the node */
+    uint64_t seed;         /* dropout, drop_rows: of the node */
     int groups;            /* norm; 0: each pixel alone */
     int heads, first_token;
 };

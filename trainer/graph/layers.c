@@ -9,7 +9,8 @@ const struct np_layer *const np_layers[] = {&np_layer_conv, &np_layer_linear, &n
     &np_layer_dropout, &np_layer_flatten, &np_layer_add, &np_layer_concat, &np_layer_relu6,
     &np_layer_leaky_relu, &np_layer_sigmoid, &np_layer_hardsigmoid, &np_layer_tanh, &np_layer_silu,
     &np_layer_hardswish, &np_layer_gelu, &np_layer_layernorm, &np_layer_groupnorm, &np_layer_scale,
-    &np_layer_class_token, &np_layer_position, &np_layer_attention, &np_layer_first_token, NULL};
+    &np_layer_class_token, &np_layer_position, &np_layer_attention, &np_layer_first_token,
+    &np_layer_mul, &np_layer_stochastic_depth, NULL};
 
 const struct np_layer *np_layer_find(const char *name)
 {
@@ -28,7 +29,7 @@ const struct np_option np_layer_common[] = {
         "of the blocks around it, it names the layer's parameters."},
     {"from", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "Its input: the name of an earlier layer, or `input`, the input of the list that it is in; "
-        "default: the layer before it. add and concat take a list of at least two."},
+        "default: the layer before it. add, mul and concat take a list of at least two."},
     {"when", NP_OPT_NODE, 0, NULL, 0, 0, NULL,
         "A condition, such as `$in != $out`. If it is false, the layer is left out: its input "
         "passes "

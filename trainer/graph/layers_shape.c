@@ -88,14 +88,13 @@ static const struct np_option dropout_options[] = {
     NP_OPTIONS_END,
 };
 
-static int add_dropout(const struct np_layer_site *site, const void *object)
+static int add_drop(const struct np_layer_site *site, const struct dropout *dropout, enum np_op op)
 {
-    const struct dropout *dropout = object;
     int node;
 
     if (dropout->rate == 0)
         return site->ins[0];
-    node = np_site_simple(site, NP_OP_DROPOUT, np_site_shape(site, site->ins[0]));
+    node = np_site_simple(site, op, np_site_shape(site, site->ins[0]));
     if (node >= 0) {
         site->graph->nodes[node].attrs.rate = dropout->rate;
         /* a random stream for each layer */
@@ -103,6 +102,22 @@ static int add_dropout(const struct np_layer_site *site, const void *object)
             np_graph_hash(site->input->seed * 0x9e3779b97f4a7c15ull, site->name);
     }
     return np_site_output(site, node);
+}
+
+static int add_dropout(const struct np_layer_site *site, const void *object)
+{
+    return add_drop(site, object, NP_OP_DROPOUT);
+}
+
+static const struct np_option stochastic_depth_options[] = {
+    {"rate", NP_OPT_SHARE, offsetof(struct dropout, rate), "0.2", 0, 0.999, NULL,
+        "Share of the rows set to 0 in training; the others are scaled by 1 / (1 - rate)."},
+    NP_OPTIONS_END,
+};
+
+static int add_stochastic_depth(const struct np_layer_site *site, const void *object)
+{
+    return add_drop(site, object, NP_OP_DROP_ROWS);
 }
 
 static int add_flatten(const struct np_layer_site *site, const void *object)
@@ -142,6 +157,28 @@ static int add_add(const struct np_layer_site *site, const void *object)
     return sum;
 }
 
+/* a * b; the one that has a number for each channel alone comes second. */
+static int add_mul(const struct np_layer_site *site, const void *object)
+{
+    struct np_layer_site pair = *site;
+    struct np_shape a = np_site_shape(site, site->ins[0]), b = np_site_shape(site, site->ins[1]);
+    int node;
+
+    if (a.h == 1 && a.w == 1 && (b.h > 1 || b.w > 1)) {
+        pair.ins[0] = site->ins[1];
+        pair.ins[1] = site->ins[0];
+        return add_mul(&pair, object);
+    }
+    if (a.c != b.c || ((a.h != b.h || a.w != b.w) && (b.h != 1 || b.w != 1)))
+        return np_layer_mistake(site,
+            "its inputs, %dx%dx%d and %dx%dx%d, are not of one shape, and none is 1x1 with the "
+            "other's channels",
+            a.h, a.w, a.c, b.h, b.w, b.c);
+    if ((node = np_site_simple(&pair, NP_OP_MUL, a)) >= 0)
+        np_graph_in(site->graph, node, pair.ins[1]);
+    return np_site_output(site, node);
+}
+
 static int add_concat(const struct np_layer_site *site, const void *object)
 {
     struct np_shape whole = np_site_shape(site, site->ins[0]);
@@ -175,7 +212,14 @@ const struct np_layer np_layer_dropout = {"dropout", dropout_options, sizeof(str
     add_dropout, "Sets values to 0 at random, in training only (Srivastava et al., JMLR 15)."};
 const struct np_layer np_layer_flatten = {"flatten", no_options, 1, 1, add_flatten,
     "Height, width and channels as one list, in torch's order (channels outermost)."};
-const struct np_layer np_layer_add = {"add", no_options, 1, NP_MAX_OPERANDS, add_add,
+const struct np_layer np_layer_add = {"add", no_options, 1, NP_MAX_OPERANDS - 1, add_add,
     "Sum of its inputs; `add: [a, b]` is short for `add: {from: [a, b]}`."};
-const struct np_layer np_layer_concat = {"concat", no_options, 1, NP_MAX_OPERANDS, add_concat,
+const struct np_layer np_layer_concat = {"concat", no_options, 1, NP_MAX_OPERANDS - 1, add_concat,
     "Its inputs side by side on channels; `concat: [a, b]` is short for `concat: {from: [a, b]}`."};
+const struct np_layer np_layer_mul = {"mul", no_options, 1, 2, add_mul,
+    "Product of two inputs, such as `mul: [x, gate]`; one may be 1x1: a factor for each channel "
+    "(squeeze-and-excite, arXiv:1709.01507)."};
+const struct np_layer np_layer_stochastic_depth = {"stochastic_depth", stochastic_depth_options,
+    sizeof(struct dropout), 1, add_stochastic_depth,
+    "Sets whole rows of the batch to 0 at random, in training only: before the add of a residual "
+    "block (arXiv:1603.09382)."};

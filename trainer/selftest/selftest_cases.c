@@ -195,6 +195,18 @@ const struct np_selftest_case np_selftest_cases[] = {
                   "kernel: 3, pad: 1, groups: 24, bias: false}, batchnorm, relu6, conv: {out: 8, "
                   "kernel: 1, bias: false}, batchnorm: {name: last}, add: [last, 0]"),
         6, 8, 9, 3, 10},
+    {"mul",
+        AROUND(13, "conv: {name: a, out: 13, kernel: 1}, conv: {name: b, out: 13, kernel: 3, pad: "
+                   "1}, mul: [a, b]"),
+        5, 7, 9, 3, 10},
+    {"squeeze and excite",
+        AROUND(16, "silu: {name: x}, global_avgpool, conv: {out: 5, kernel: 1}, silu, conv: {out: "
+                   "16, kernel: 1}, sigmoid: {name: gate}, mul: [x, gate]"),
+        5, 7, 9, 3, 10},
+    {"stochastic depth",
+        AROUND(11, "silu: {name: x}, conv: {out: 11, kernel: 1}, stochastic_depth: {name: kept, "
+                   "rate: 0.4}, add: [kept, x]"),
+        9, 7, 5, 3, 10},
     {"maxpool 2x2", AROUND(16, "maxpool: {kernel: 2}"), 5, 12, 10, 3, 10},
     {"maxpool 2x2 of odd size", AROUND(13, "maxpool: {kernel: 2}"), 5, 9, 7, 3, 10},
     {"maxpool 3x3 stride 2", AROUND(16, "maxpool: {kernel: 3, stride: 2, pad: 1}"), 5, 13, 12, 3,
