@@ -195,7 +195,8 @@ static const struct {
     {"model:\n  - transformer\n" TAIL,
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
         "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
-        "tanh, silu, hardswish, gelu, mul, stochastic_depth, block\n"},
+        "tanh, silu, hardswish, gelu, layernorm, groupnorm, scale, class_token, position, "
+        "attention, first_token, mul, stochastic_depth, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},
