@@ -113,7 +113,7 @@ try:
         images: document.images.length,
         bold: document.querySelectorAll("figcaption div b").length, title: document.title })""")
     assert got["h1"].endswith("of 24 images are right") and got["rows"] == 9 and got["cells"] == 81, got
-    assert got["bars"] > 0 and got["shown"] == got["images"] == got["bold"] == 24, got
+    assert got["bars"] > 0 and got["shown"] == got["images"] == 24 >= got["bold"] > 0, got
     assert got["title"] == "net: val" and not page.complaints, page.complaints
     assert all(url.startswith(("file://", "data:")) for url in page.asked), page.asked
 finally:

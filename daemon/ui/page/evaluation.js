@@ -3,7 +3,7 @@
 "use strict";
 
 const MATRIX = 40; // classes up to which the whole matrix is shown
-const CONFUSIONS = 30; // of the list
+const CONFUSIONS = 20; // of the list
 
 function section(id, title, hint, ...children) {
   const made = block("section", "", element("h2", title), hint ? element("p", hint, "hint") : null, ...children);
@@ -109,13 +109,15 @@ function calibration(data) {
 
 // --- worst ------------------------------------------------------------------------------------------------
 
+const answer = row => row.label === row.predicted ? [`${row.label}, right, but with ${percent(row.probability)} only`]
+  : [`${row.label}, taken for `, element("b", row.predicted), ` (${percent(row.probability)})`];
+
 function worst(data) {
   const figures = data.worst.map(row => {
     const made = element("figure"), image = element("img");
     image.alt = row.path;
     if (row.picture) image.src = row.picture;
-    made.append(image, block("figcaption", "", element("div", row.path), block("div", "", element("span", `${row.label}, taken for `),
-      element("b", row.predicted), ` (${percent(row.probability)})`), element("div", `loss ${fixed(row.loss, 3)}`)));
+    made.append(image, block("figcaption", "", element("div", row.path), block("div", "", ...answer(row)), element("div", `loss ${fixed(row.loss, 3)}`)));
     return made;
   });
   return section("worst", "Highest losses", "As the network saw them, reduced. Wrong labels are often among them.", block("div", "gallery", ...figures));
