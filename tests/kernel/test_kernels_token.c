@@ -255,3 +255,50 @@ Test(kernels_token, attention_and_its_gradient_are_the_reference)
             cr_assert(attention_is_right(
                 variant & 1 ? NP_BF16 : NP_F32, cases[i].size, cases[i].heads, variant & 2));
 }
+
+/* --- NaN ------------------------------------------------------------------------------------ */
+
+/* Of the first row's outputs; of the others none is one. */
+static bool shows_nan(const struct kernel_case *the_case)
+{
+    const struct np_op_node *node = &the_case->graph->nodes[0];
+    const uint64_t n = np_tensor_elements(&the_case->graph->tensors[node->outs[0]]);
+    const float *out = the_case->tested[node->nr_ins];
+    bool first = false, others = false;
+
+    for (uint64_t i = 0; i < n; i++)
+        *(i < n / BATCH ? &first : &others) |= isnan(out[i]) != 0;
+    return first && !others;
+}
+
+/* A NaN at element `at` of the first operand, the last one of a vector or behind it. */
+static bool keeps_nan(enum np_op op, int groups, int at)
+{
+    const struct size s = {3, 2, 18};
+    struct kernel_case the_case;
+    bool right;
+
+    kernel_case_init(&the_case, op, BATCH);
+    kernel_case_node(&the_case)->attrs.groups = groups;
+    kernel_case_node(&the_case)->attrs.heads = 2;
+    kernel_case_node(&the_case)->attrs.eps = 1e-5;
+    activation(&the_case, NP_F32, s, false);
+    for (int i = 0; i < (op == NP_OP_NORM ? 2 : op == NP_OP_ATTENTION ? 0 : 1); i++)
+        values(&the_case, op == NP_OP_POSITION ? s.h * s.w * s.c : s.c, false);
+    activation(&the_case, NP_F32, op == NP_OP_ATTENTION ? (struct size){3, 2, 6} : s, true);
+    ((float *)the_case.tested[0])[at] = ((float *)the_case.reference[0])[at] = NAN;
+    right = kernel_case_run(&the_case, LANES, CHUNK) && shows_nan(&the_case);
+    kernel_case_fini(&the_case);
+    return right;
+}
+
+Test(kernels_token, no_operation_loses_a_nan)
+{
+    for (int at = 0; at < 18; at++) {
+        cr_assert(keeps_nan(NP_OP_NORM, 0, at));
+        cr_assert(keeps_nan(NP_OP_NORM, 3, at));
+        cr_assert(keeps_nan(NP_OP_SCALE, 0, at));
+        cr_assert(keeps_nan(NP_OP_POSITION, 0, at));
+        cr_assert(keeps_nan(NP_OP_ATTENTION, 0, at)); /* in query, key and value */
+    }
+}
