@@ -67,8 +67,8 @@ struct np_device_ops {
 struct np_hyper { /* of one update */
     int kind;     /* enum np_optimizer */
     float lr, momentum, weight_decay, eps, clip_norm /* 0: off */;
-    double beta1, beta2; /* double: in float 1 - beta2 would be off by 1e-5 of its value */
-    double mu, next_mu, mu_product; /* nadam: of this update, the next one; of all so far */
+    double beta1, beta2;   /* double: in float 1 - beta2 would be off by 1e-5 of its value */
+    double momentum_decay; /* nadam */
     bool nesterov;
     uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };

@@ -44,6 +44,14 @@
             "only."                                                                                \
     }
 
+#define LAYER_DECAY                                                                                \
+    {                                                                                              \
+        "layer_decay", NP_OPT_FLOAT, AT(layer_decay), "1", 0, 1, NULL,                             \
+            "Factor on the rate from each entry of `model:` with parameters to the one before "    \
+            "it: "                                                                                 \
+            "the last one keeps `lr`, the first ones learn slowest."                               \
+    }
+
 static const struct np_option sgd_table[] = {
     LR("0.1"),
     {"momentum", NP_OPT_FLOAT, AT(momentum), "0.9", 0, 0.999999, NULL,
@@ -52,14 +60,15 @@ static const struct np_option sgd_table[] = {
         "Steps along `gradient + momentum * buffer`; needs a momentum."},
     L2("0"),
     DECAY_ALL,
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 
 static const struct np_option adamw_table[] = {
-    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), SHRINKS("0.01"), DECAY_ALL, NP_OPTIONS_END};
+    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), SHRINKS("0.01"), DECAY_ALL, LAYER_DECAY, NP_OPTIONS_END};
 
 static const struct np_option adam_table[] = {
-    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), L2("0"), DECAY_ALL, NP_OPTIONS_END};
+    LR("1e-3"), BETA1, BETA2, EPS("1e-8"), L2("0"), DECAY_ALL, LAYER_DECAY, NP_OPTIONS_END};
 
 static const struct np_option nadam_table[] = {
     LR("2e-3"),
@@ -70,6 +79,7 @@ static const struct np_option nadam_table[] = {
         "How fast the momentum rises: `beta1 * (1 - 0.5 * 0.96 ^ (update * momentum_decay))`."},
     L2("0"),
     DECAY_ALL,
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 
@@ -82,6 +92,7 @@ static const struct np_option rmsprop_table[] = {
         "`buffer = momentum * buffer + gradient / root`, as in torch.optim.RMSprop; 0: no buffer."},
     L2("0"),
     DECAY_ALL,
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 
@@ -93,6 +104,7 @@ static const struct np_option lion_table[] = {
         "Decay of the mean of gradients."},
     SHRINKS("0"),
     DECAY_ALL,
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 
@@ -173,24 +185,6 @@ int np_hyper_states(const struct np_hyper *hyper)
     return nr_states(hyper->kind, hyper->momentum > 0);
 }
 
-static double nadam_mu(const struct np_optim_options *options, uint64_t t)
-{
-    return options->beta1 * (1 - 0.5 * pow(0.96, (double)t * options->momentum_decay));
-}
-
-/* torch keeps the product as a state; calculated anew, a resumed run needs none. A product this
- * small no longer changes 1 - product. */
-static void nadam_hyper(const struct np_optim_options *options, struct np_hyper *hyper)
-{
-    const uint64_t last = hyper->update + 1;
-
-    hyper->mu = nadam_mu(options, last);
-    hyper->next_mu = nadam_mu(options, last + 1);
-    hyper->mu_product = 1;
-    for (uint64_t t = 1; t <= last && hyper->mu_product > 1e-20; t++)
-        hyper->mu_product *= nadam_mu(options, t);
-}
-
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper)
 {
@@ -203,11 +197,10 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         .beta2 = options->beta2,
         .eps = (float)options->eps,
         .clip_norm = (float)options->clip_norm,
+        .momentum_decay = options->momentum_decay,
         .nesterov = options->nesterov,
         .update = update,
     };
-    if (options->kind == NP_NADAM)
-        nadam_hyper(options, ret_hyper);
 }
 
 static bool has_beta1(int kind)
@@ -234,32 +227,52 @@ static bool decoupled(int kind)
     return kind == NP_ADAMW || kind == NP_LION;
 }
 
-void np_optim_scalars(const struct np_hyper *hyper, bool decay, struct np_scalars *ret_scalars)
+static double nadam_mu(const struct np_hyper *hyper, double t)
 {
-    const double t = (double)hyper->update + 1, lr = hyper->lr;
+    return hyper->beta1 * (1 - 0.5 * pow(0.96, t * hyper->momentum_decay));
+}
+
+/* torch keeps the product as a state; calculated anew, a resumed run needs none. A product this
+ * small no longer changes 1 - product. */
+static void nadam_steps(
+    const struct np_hyper *hyper, double t, double lr, struct np_scalars *scalars)
+{
+    const double mu = nadam_mu(hyper, t), next = nadam_mu(hyper, t + 1);
+    double product = 1;
+
+    for (double before = 1; before <= t && product > 1e-20; before++)
+        product *= nadam_mu(hyper, before);
+    scalars->step = (float)(lr * next / (1 - product * next));
+    scalars->grad_step = (float)(lr * (1 - mu) / (1 - product));
+}
+
+void np_optim_scalars(
+    const struct np_hyper *hyper, const struct np_rule *rule, struct np_scalars *ret_scalars)
+{
+    const bool frozen = hyper->update < rule->thaw;
+    const double t = frozen ? 1 : (double)(hyper->update - rule->thaw) + 1;
+    const double lr = hyper->lr * rule->lr, decay = hyper->weight_decay * rule->decay;
     const double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
-    const bool shrinks = decay && decoupled(hyper->kind);
+    const bool shrinks = decoupled(hyper->kind);
 
     *ret_scalars = (struct np_scalars){
         .kind = hyper->kind,
         .nesterov = hyper->nesterov,
         .moves = hyper->momentum > 0,
-        .lr = hyper->lr,
+        .frozen = frozen,
+        .decays = rule->decay > 0,
+        .lr = (float)lr,
         .momentum = hyper->momentum,
         .eps = hyper->eps,
-        .l2 = decay && !shrinks ? hyper->weight_decay : 0,
-        .keep = (float)(shrinks ? 1 - lr * hyper->weight_decay : 1),
+        .l2 = shrinks ? 0 : (float)decay,
+        .keep = (float)(shrinks ? 1 - lr * decay : 1),
         .beta1 = (float)hyper->beta1,
         .one_minus_beta1 = (float)(1 - hyper->beta1),
         .beta2 = (float)hyper->beta2,
         .one_minus_beta2 = (float)(1 - hyper->beta2),
-        .step = (float)(lr / bias1),
+        .step = (float)(hyper->kind == NP_LAMB ? 1 / bias1 : lr / bias1),
         .root_bias = (float)sqrt(bias2),
     };
-    if (hyper->kind == NP_LAMB)
-        ret_scalars->step = (float)(1 / bias1);
-    if (hyper->kind == NP_NADAM) {
-        ret_scalars->step = (float)(lr * hyper->next_mu / (1 - hyper->mu_product * hyper->next_mu));
-        ret_scalars->grad_step = (float)(lr * (1 - hyper->mu) / (1 - hyper->mu_product));
-    }
+    if (hyper->kind == NP_NADAM)
+        nadam_steps(hyper, t, lr, ret_scalars);
 }

@@ -13,6 +13,7 @@ struct np_optim_options {
     int kind; /* enum np_optimizer */
     double lr, momentum, weight_decay, beta1, beta2 /* also rmsprop's alpha */, eps, clip_norm;
     double momentum_decay; /* nadam */
+    double layer_decay;    /* of struct np_rules */
     bool nesterov;
     bool decay_all; /* decay biases and batchnorm too, as torch does; false: weights only */
 };
@@ -33,8 +34,10 @@ void np_optim_set_momentum(double momentum, struct np_hyper *hyper);
 /* Can a schedule move the momentum? nadam has a schedule of its own; sgd and rmsprop may have no
  * momentum. */
 bool np_optim_has_momentum(const struct np_optim_options *options);
-/* decay: weight decay applies to the parameter. */
-void np_optim_scalars(const struct np_hyper *hyper, bool decay, struct np_scalars *ret_scalars);
+/* Of a parameter with this rule; its updates count from the one that thaws it, as torch counts
+ * them. */
+void np_optim_scalars(
+    const struct np_hyper *hyper, const struct np_rule *rule, struct np_scalars *ret_scalars);
 
 /* A range of one parameter; lamb: the whole parameter. */
 struct np_update {
@@ -42,10 +45,11 @@ struct np_update {
     const float *grads;       /* (n) */
     uint64_t n;
     float grad_scale; /* gradients are multiplied by it first */
-    bool decay;       /* weight decay applies */
+    struct np_rule rule;
 };
 /* Updates parameters and states. Elementwise, but for lamb's norms: the same bits however a buffer
- * is cut into ranges. g = grad_scale * grad; t = hyper->update + 1. Any thread.
+ * is cut into ranges; a frozen parameter stays as it is, and its states. g = grad_scale * grad;
+ * t = updates since it thawed + 1; lr, wd: times the rule's factors. Any thread.
  *
  *   sgd      g += wd * p;  b = momentum * b + g;  p -= lr * b
  *            nesterov: p -= lr * (g + momentum * b);  state: b, none without momentum

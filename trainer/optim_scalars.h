@@ -19,6 +19,7 @@ enum np_optimizer {
 
 struct np_scalars {
     int32_t kind, nesterov, moves; /* kind: enum np_optimizer; moves: rmsprop has a momentum */
+    int32_t frozen, decays;        /* decays: weight decay applies, and lamb's ratio */
     float lr, momentum, eps;
     float l2;   /* gradient += l2 * parameter */
     float keep; /* parameter *= keep: 1 - lr * weight_decay */

@@ -170,7 +170,7 @@ static void lamb(const struct np_update *u, const struct np_scalars *s)
             for (uint64_t i = 0; round == 1 && i < n; i++)
                 u->params[at + i] -= lr * ways[i];
         }
-        if (round == 0 && u->decay)
+        if (round == 0 && s->decays)
             lr *= np_lamb_ratio(np_square_sum(u->params, u->n), squares);
     }
 }
@@ -190,7 +190,9 @@ void np_optim_update(const struct np_hyper *hyper, const struct np_update *updat
 {
     struct np_scalars scalars;
 
-    np_optim_scalars(hyper, update->decay, &scalars);
+    np_optim_scalars(hyper, &update->rule, &scalars);
+    if (scalars.frozen)
+        return;
     assert(np_hyper_states(hyper) < 1 || update->state[0]);
     assert(np_hyper_states(hyper) < 2 || update->state[1]);
     updates[hyper->kind](update, &scalars);

@@ -49,6 +49,14 @@ const struct np_option np_config_table[] = {
         "`cross_entropy`, `{cross_entropy: {label_smoothing: 0.1}}` or `focal`."},
     {"optimizer", NP_OPT_NODE, AT(optim_node), "sgd", 0, 0, NULL,
         "How gradients change the weights: `sgd`, or `{adamw: {lr: 1e-3}}`."},
+    {"freeze", NP_OPT_NODE, AT(freeze_node), "[]", 0, 0, NULL,
+        "Parameters that keep their values: patterns of their names, like `[\"conv1*\", layer1]`, "
+        "or "
+        "`{names: [...], until: {epoch: 3}}`: see below."},
+    {"params", NP_OPT_NODE, AT(params_node), "[]", 0, 0, NULL,
+        "Rates and weight decays of their own for some parameters: `[{names: [\"fc.*\"], lr: "
+        "10}]`: "
+        "see below."},
     {"schedule", NP_OPT_NODE, AT(schedule_node), "constant", 0, 0, NULL,
         "The learning rate as a function of the step and the run's length. When a run is resumed, "
         "`-o` can change the schedule and the length: the new schedule covers the whole run, from "
@@ -205,9 +213,14 @@ int np_network_check(
         input.batch = 1;
     if (input.channels != 1)
         input.channels = 3;
+    const struct np_rules_time any = {1, 1};
     struct np_graph *graph = np_network_build(network, &input, report);
+    int code = graph ? 0 : -EINVAL;
+
+    if (graph && network->rules)
+        code = np_rules_apply(network->rules, &any, graph, report);
     np_graph_free(graph);
-    return graph ? 0 : -EINVAL;
+    return code;
 }
 
 /* --- sections ------------------------------------------------------------------------------ */
@@ -416,6 +429,9 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     if (!config->network.model)
         np_report_add(report, 1, 1, "model: the key is missing; it lists the layers");
     np_optim_parse(config->optim_node, &config->optim, report);
+    if (np_rules_parse(config->freeze_node, config->params_node, &config->rules, report) == 0)
+        config->network.rules = &config->rules;
+    config->rules.layer_decay = config->optim.layer_decay;
     np_schedule_parse(config->schedule_node, &config->schedule, report);
     parse_train(config, report); /* sets optim.clip_norm */
     parse_checkpoint(config, report);
@@ -506,6 +522,7 @@ void np_config_free(struct np_config *config)
     np_loader_options_fini(&config->loader);
     np_data_options_fini(&config->data);
     np_schedule_fini(&config->schedule);
+    np_rules_fini(&config->rules);
     np_free(config->device);
     np_free(config->path);
     np_free(config->dir);

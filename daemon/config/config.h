@@ -9,6 +9,7 @@
 #include "trainer/device.h"
 #include "trainer/graph/graph.h"
 #include "trainer/optim.h"
+#include "trainer/rules.h"
 #include "trainer/schedule.h"
 
 /* A period: "1 epoch", "2 epochs", "500 steps", "never". */
@@ -47,6 +48,7 @@ struct np_network {
     const struct np_loader_options *loader;      /* batch, channels, mean, std */
     const struct np_source_options *train;       /* guesses depend on its source */
     const struct np_train_options *run;          /* mixup, cutmix, mix_share */
+    const struct np_rules *rules;                /* NULL: none */
     int64_t seed;
 };
 
@@ -67,7 +69,9 @@ struct np_config {
     struct np_set_options sets; /* borrows from the config */
     const struct np_node *data_node, *loader_node;
     const struct np_node *optim_node, *schedule_node, *run_node, *checkpoint_node;
+    const struct np_node *freeze_node, *params_node;
     struct np_optim_options optim;
+    struct np_rules rules;
     struct np_schedule_options schedule;
     struct np_train_options run;
     struct np_checkpoint_options checkpoint;

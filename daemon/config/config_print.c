@@ -45,6 +45,10 @@ static struct np_node *section_node(const struct np_config *config, const char *
         return np_graph_loss_node(config->network.loss);
     if (strcmp(key, "optimizer") == 0)
         return np_optim_node(&config->optim);
+    if (strcmp(key, "freeze") == 0)
+        return np_freeze_node(&config->rules);
+    if (strcmp(key, "params") == 0)
+        return np_own_rules_node(&config->rules);
     if (strcmp(key, "schedule") == 0)
         return np_schedule_node(&config->schedule);
     if (strcmp(key, "train") == 0)

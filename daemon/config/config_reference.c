@@ -88,6 +88,26 @@ static void print_layers(FILE *out)
     }
 }
 
+static void print_rules(FILE *out)
+{
+    fputs("\n## freeze\n\nParameters that keep their values. A pattern, a list of patterns, a "
+          "mapping, "
+          "or a list of mappings:\n",
+        out);
+    np_reference_table(out, np_freeze_table);
+    fputs("\n### until\n", out);
+    np_reference_table(out, np_until_table);
+    fputs("\nA pattern is one of the shell (`*`, `?`, `[abc]`), for a parameter's name "
+          "(`layer1.0.conv1.weight`) or for the name of a layer or block above it: `layer1` and "
+          "`layer1.*` take all parameters below layer1. Of several matches the last one counts. A "
+          "frozen parameter has no gradient: no momentum, no weight decay, no part in "
+          "`train.clip_norm`. For parameters that never thaw no gradient is calculated, nor any "
+          "below the lowest parameter that is trained.\n"
+          "\n## params\n\nA list of mappings; of several matches the last one counts.\n",
+        out);
+    np_reference_table(out, np_own_rule_table);
+}
+
 static const char head[] =
     "# The config\n\n"
     "`nnpipe help config-reference` prints this page from the tables with which the program reads "
@@ -123,6 +143,7 @@ void np_config_reference(FILE *out)
     print_choices(out, np_loss_choices);
     fputs("\n## optimizer\n", out);
     print_choices(out, np_optim_choices);
+    print_rules(out);
     fputs("\n## schedule\n\nThe learning rate is the optimizer's `lr` times a factor.\n", out);
     print_choices(out, np_schedule_choices);
     fputs("\n## train\n", out);

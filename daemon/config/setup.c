@@ -10,11 +10,21 @@ void np_setup_fini(struct np_setup *setup)
     *setup = (struct np_setup){0};
 }
 
+static uint64_t nr_train(const struct np_config *config, const struct np_sets *sets)
+{
+    if (config->data.split > 0 && sets->split.order)
+        return sets->split.nr_train;
+    return sets->train ? np_index_samples(sets->train) : 0; /* none: evaluation only */
+}
+
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report)
 {
     struct np_graph_input input;
     struct np_err err = {0};
+    const struct np_rules_time time = {
+        (double)nr_train(config, &setup->sets) / (double)config->loader.batch,
+        (uint64_t)config->run.accumulate};
 
     np_network_input(&config->network, setup->sets.height, setup->sets.width,
         setup->sets.classes->nr_items, precision, &input);
@@ -22,7 +32,9 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     if (!setup->graph)
         return -EINVAL;
     for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)
-        setup->graph->tensors[i].decay = true; /* by default only weights of conv and linear */
+        setup->graph->tensors[i].rule.decay = 1; /* by default only weights of conv and linear */
+    if (np_rules_apply(&config->rules, &time, setup->graph, report) < 0)
+        return -EINVAL;
     setup->eval_graph = np_graph_eval(setup->graph);
     if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0)
         return np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");

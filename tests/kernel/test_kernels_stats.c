@@ -76,8 +76,8 @@ static void check(int rows, int c, float mean, double slip, double tolerance)
     for (int ch = 0; ch < c; ch++)
         running_mean[ch] = running_var[ch] = 2;
     np_cuda_bn_stats_of_sums(NULL, NP_CUDA_BF16,
-        &(struct np_cuda_stats){
-            x, (uint64_t)rows, c, EPS, MOMENTUM, running_mean, running_var, means, inv_std},
+        &(struct np_cuda_stats){x, (uint64_t)rows, c, EPS, MOMENTUM, running_mean, running_var,
+            means, inv_std, NULL, 0},
         sums, sums + c);
     for (int ch = 0; ch < c; ch++) {
         double m = columns[ch].mean, v = columns[ch].var,
@@ -119,7 +119,8 @@ Test(kernels_stats, a_nan_sum_stays_nan)
     float x[4] = {1, 2, NAN, 4}, sums[2] = {NAN, NAN}, running[2] = {0, 1}, mean = 0, inv_std = 0;
 
     np_cuda_bn_stats_of_sums(NULL, NP_CUDA_F32,
-        &(struct np_cuda_stats){x, 4, 1, EPS, MOMENTUM, &running[0], &running[1], &mean, &inv_std},
+        &(struct np_cuda_stats){
+            x, 4, 1, EPS, MOMENTUM, &running[0], &running[1], &mean, &inv_std, NULL, 0},
         sums, sums + 1);
     cr_assert(isnan(mean) && isnan(inv_std) && isnan(running[0]) && isnan(running[1]));
 }

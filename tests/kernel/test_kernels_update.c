@@ -11,7 +11,9 @@
 enum { N = 5 * NP_CUDA_CHUNK };
 
 static const uint32_t starts[] = {0, 2, 3, 5}; /* tensors, in chunks */
-static const uint8_t decays[N / NP_CUDA_CHUNK] = {1, 1, 0, 1, 1};
+/* The last tensor is frozen in updates before number 6. */
+static const struct np_rule rules[] = {{1, 1, 0}, {3, 0, 0}, {0.5, 2, 6}};
+static const uint8_t rule_of[N / NP_CUDA_CHUNK] = {0, 0, 1, 2, 2};
 
 struct arrays {
     float params[N], m[N], v[N], grads[N];
@@ -32,7 +34,9 @@ static void fill(struct arrays *a, int kind)
 /* Tensor by tensor. Returns the gradients' norm. */
 static double update_on_cpu(struct arrays *a, const struct np_hyper *hyper)
 {
-    const double norm = sqrt(np_square_sum(a->grads, N));
+    const bool frozen = hyper->update < rules[2].thaw;
+    const double norm =
+        sqrt(np_square_sum(a->grads, frozen ? (uint64_t)starts[2] * NP_CUDA_CHUNK : N));
 
     for (int t = 0; t < 3; t++) {
         const int at = (int)starts[t] * NP_CUDA_CHUNK;
@@ -42,7 +46,7 @@ static double update_on_cpu(struct arrays *a, const struct np_hyper *hyper)
             .grads = &a->grads[at],
             .n = (starts[t + 1] - starts[t]) * NP_CUDA_CHUNK,
             .grad_scale = np_clip_scale(norm, hyper->clip_norm),
-            .decay = decays[starts[t]],
+            .rule = rules[rule_of[starts[t]]],
         };
         np_optim_update(hyper, &update);
     }
@@ -57,11 +61,13 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1};
     struct np_cuda_step step = {.slot = 17, .clip_norm = hyper->clip_norm};
+    struct np_scalars scalars[3], values[2];
+    const struct np_cuda_rules table = {rule_of, scalars, true};
     const struct np_cuda_optimizer update = {.params = a->params,
         .m = a->m,
         .v = a->v,
         .grads = a->grads,
-        .decay = decays,
+        .rules = table,
         .starts = starts,
         .nr_tensors = 3,
         .squares = squares,
@@ -70,8 +76,12 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
         .dtype = NP_CUDA_BF16,
         .n = N};
 
-    np_optim_scalars(hyper, true, &step.update);
-    np_cuda_norm(NULL, &step, &scaler, a->grads, N, false, numbers, scratch);
+    np_bf16_from_f32(half, a->params, N); /* frozen parameters keep their halves */
+    np_optim_scalars(hyper, &rules[0], &step.update);
+    for (int r = 1; r < 3; r++)
+        np_optim_scalars(hyper, &rules[r], &values[r - 1]);
+    np_cuda_set_scalars(NULL, scalars, 1, values, 2);
+    np_cuda_norm(NULL, &step, &scaler, &table, a->grads, N, false, numbers, scratch);
     np_cuda_update(NULL, &step, &scaler, &update, hyper->kind == NP_LAMB);
     cr_assert_float_eq(numbers[1].grad_norm, norm, 1e-6 * norm);
     for (int i = 0; i < N; i++) {
@@ -82,7 +92,7 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
     }
 }
 
-static void optimizers_agree(int kind, bool nesterov, double clip)
+static void optimizers_agree(int kind, bool nesterov, double clip, uint64_t number)
 {
     static struct arrays cpu, grid, start;
     const struct np_hyper hyper = {.kind = kind,
@@ -93,11 +103,9 @@ static void optimizers_agree(int kind, bool nesterov, double clip)
         .clip_norm = (float)clip,
         .beta1 = 0.9,
         .beta2 = 0.999,
-        .mu = 0.8,
-        .next_mu = 0.85,
-        .mu_product = 0.3,
+        .momentum_decay = 0.5,
         .nesterov = nesterov,
-        .update = 4};
+        .update = number};
     double moved = 0;
 
     fill(&cpu, kind);
@@ -115,21 +123,24 @@ static void optimizers_agree(int kind, bool nesterov, double clip)
 
 Test(kernels_cuda, updates_equal_those_of_the_cpu)
 {
-    optimizers_agree(NP_SGD, true, 0.5);
+    optimizers_agree(NP_SGD, true, 0.5, 4);
     for (int kind = 0; kind < NP_NR_OPTIMIZERS; kind++) {
-        optimizers_agree(kind, false, 0);
-        optimizers_agree(kind, false, 1);
+        optimizers_agree(kind, false, 0, 4);
+        optimizers_agree(kind, false, 1, 4);
+        optimizers_agree(kind, false, 1, 8); /* the last tensor has thawed */
     }
 }
+
+static const uint8_t one_rule[1] = {0};
+static const struct np_cuda_rules plain = {one_rule, NULL, false};
 
 static void update_one(const struct np_cuda_step *step, const struct np_cuda_scaler *scaler,
     float *params, float *m, const float *grads, enum np_cuda_dtype dtype)
 {
-    const uint8_t decay[1] = {0};
     const struct np_cuda_optimizer update = {.params = params,
         .m = m,
         .grads = grads,
-        .decay = decay,
+        .rules = plain,
         .dtype = dtype,
         .n = NP_CUDA_CHUNK};
 
@@ -144,12 +155,12 @@ Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
     struct np_cuda_scaler scaler = {.scale = 1024, .good = 7};
     const struct np_cuda_step step = {.update = {.kind = NP_SGD, .lr = 1}};
 
-    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, true, numbers, scratch);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert(params[0] == 1 && scaler.scale == 512 && scaler.good == 0);
     grads[0] = 512; /* of a loss scaled by 512: 1 */
     scaler.good = 1999;
-    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, true, numbers, scratch);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert_float_eq(params[0], 0, 1e-6);
     cr_assert(scaler.scale == 1024 && scaler.good == 0);
@@ -163,7 +174,7 @@ Test(kernels_cuda, clipping_an_infinite_gradient_gives_nan_as_on_the_cpu)
     struct np_cuda_scaler scaler = {.scale = 1};
     const struct np_cuda_step step = {.clip_norm = 5, .update = {.kind = NP_SGD, .lr = 1}};
 
-    np_cuda_norm(NULL, &step, &scaler, grads, NP_CUDA_CHUNK, false, numbers, scratch);
+    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, false, numbers, scratch);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_BF16);
     cr_assert(isinf(numbers[0].grad_norm));
     cr_assert(isnan(params[0]));

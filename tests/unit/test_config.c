@@ -229,7 +229,8 @@ Test(setup, data_gives_classes_size_and_graphs)
     cr_assert(np_index_samples(setup.sets.test) == 20 && !setup.sets.test_labels);
     cr_assert_eq(np_setup_graph(config, NP_F32, &setup, &report), 0);
     for (int i = 0; i < setup.graph->nr_tensors; i++)
-        decayed += setup.graph->tensors[i].role == NP_ROLE_PARAM && setup.graph->tensors[i].decay;
+        decayed += setup.graph->tensors[i].role == NP_ROLE_PARAM &&
+                   setup.graph->tensors[i].rule.decay != 0;
     cr_assert_eq(decayed, 2); /* the weights of conv and linear */
     cr_assert(setup.graph->nr_nodes > setup.graph->nr_forward);
     cr_assert_eq(setup.eval_graph->nr_nodes, setup.eval_graph->nr_forward);

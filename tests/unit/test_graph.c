@@ -276,7 +276,7 @@ Test(graph, decay_is_for_weights_of_conv_and_linear)
     cr_assert_not_null(graph);
     for (int t = 0; t < graph->nr_tensors; t++)
         if (graph->tensors[t].role == NP_ROLE_PARAM)
-            cr_assert_eq(graph->tensors[t].decay, graph->tensors[t].nr_dims > 1);
+            cr_assert_eq(graph->tensors[t].rule.decay != 0, graph->tensors[t].nr_dims > 1);
     np_graph_free(graph);
 }
 

@@ -34,7 +34,7 @@ static void update(
         .grads = b->grads + first,
         .n = (uint64_t)n,
         .grad_scale = grad_scale,
-        .decay = true};
+        .rule = {1, 1, 0}};
 
     np_optim_update(hyper, &range);
 }
@@ -42,8 +42,12 @@ static void update(
 static void update_one(
     float *param, float *m, float *v, float grad, const struct np_hyper *hyper, bool decay)
 {
-    const struct np_update range = {
-        .params = param, .state = {m, v}, .grads = &grad, .n = 1, .grad_scale = 1, .decay = decay};
+    const struct np_update range = {.params = param,
+        .state = {m, v},
+        .grads = &grad,
+        .n = 1,
+        .grad_scale = 1,
+        .rule = {1, decay, 0}};
 
     np_optim_update(hyper, &range);
 }
@@ -179,9 +183,7 @@ Test(optim, any_split_gives_the_same_bits)
         .weight_decay = 1e-3f,
         .beta1 = 0.9,
         .beta2 = 0.99,
-        .mu = 0.8,
-        .next_mu = 0.8,
-        .mu_product = 0.5,
+        .momentum_decay = 4e-3,
         .eps = 1e-8f};
 
     for (int kind = 0; kind < 2 * NP_LAMB; kind++) {

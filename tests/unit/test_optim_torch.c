@@ -56,7 +56,7 @@ Test(optim_torch, updates_1_and_100_equal_torch)
                 .grads = grads,
                 .n = GOLDEN_N,
                 .grad_scale = 1,
-                .decay = golden_optim[c].decay};
+                .rule = {1, golden_optim[c].decay, 0}};
             struct np_hyper hyper;
 
             for (int i = 0; i < GOLDEN_N; i++)

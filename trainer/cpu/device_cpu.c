@@ -302,6 +302,19 @@ static double grad_norm(struct np_plan *plan)
     return sqrt(sum);
 }
 
+/* A frozen parameter has no gradient: it is not in the norm. */
+static void clear_frozen(struct np_plan *plan)
+{
+    const struct np_graph *graph = plan->sides[TRAIN].graph;
+
+    for (int t = 0; t < graph->nr_tensors; t++) {
+        const struct np_tensor *tensor = &graph->tensors[t];
+
+        if (tensor->role == NP_ROLE_PARAM && plan->hyper->update < tensor->rule.thaw)
+            memset(grads_of(plan) + tensor->offset, 0, np_tensor_elements(tensor) * sizeof(float));
+    }
+}
+
 static void update_tensor(void *context, int item, int thread)
 {
     struct np_plan *plan = context;
@@ -318,7 +331,7 @@ static void update_tensor(void *context, int item, int thread)
         .grads = grads_of(plan) + at,
         .n = n,
         .grad_scale = plan->grad_scale,
-        .decay = tensor->decay,
+        .rule = tensor->rule,
     };
     np_optim_update(plan->hyper, &update);
 }
@@ -347,6 +360,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     plan->hyper = hyper;
     plan->grad_scale = 1;
     if (hyper->clip_norm > 0) {
+        clear_frozen(plan);
         plan->newest.grad_norm = grad_norm(plan);
         plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }

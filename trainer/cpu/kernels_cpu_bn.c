@@ -100,6 +100,8 @@ static void stats_run(void *state, const struct np_run *run)
     size_t stretch = (size_t)cpu->period * STRETCH;
     void *x = np_cpu_at(cpu, run->operands->ptr[0], np_cpu_first(run, row));
 
+    if (run->info->step < cpu->attrs.thaw)
+        return;
     if (run->first_in_lane) {
         moments->n = 0;
         memset(moments->of, 0, 2 * (size_t)cpu->c * sizeof(double));
@@ -115,11 +117,17 @@ static void stats_finish(void *state, const struct np_finish *finish)
     void *const *ptr = finish->operands->ptr;
     float *running_mean = ptr[1], *running_var = ptr[2], *mean = ptr[3], *inv_std = ptr[4];
     float momentum = (float)cpu->attrs.momentum;
+    const bool frozen = finish->info->step < cpu->attrs.thaw;
 
     for (int k = cpu->c * finish->part / finish->nr_parts;
          k < cpu->c * (finish->part + 1) / finish->nr_parts; k++) {
         double n = 0, m = 0, squares = 0, unbiased;
 
+        if (frozen) {
+            mean[k] = running_mean[k];
+            inv_std[k] = (float)(1 / sqrt((double)running_var[k] + cpu->attrs.eps));
+            continue;
+        }
         for (int lane = 0; lane < finish->nr_lanes; lane++) {
             const struct moments *moments = finish->partials[lane];
 
@@ -342,8 +350,10 @@ static void dgrad_run(void *state, const struct np_run *run)
     float *less = (float *)run->scratch + 3 * tile, *slope = less + tile;
     const float *inv_std = ptr[3], *dgamma = ptr[6], *dbeta = ptr[7];
     double n = (double)cpu->batch * cpu->h * cpu->w;
+    const bool frozen = run->info->step < cpu->attrs.thaw; /* less and slope stay 0 */
 
-    for (size_t i = 0, c = (size_t)cpu->c; i < tile; i++) {
+    memset(less, 0, 2 * tile * sizeof(float));
+    for (size_t i = 0, c = (size_t)cpu->c; !frozen && i < tile; i++) {
         less[i] = (float)(dbeta[i % c] / n);
         slope[i] = (float)(by.scale[i] * (double)inv_std[i % c] * dgamma[i % c] / n);
     }

@@ -238,6 +238,8 @@ static void ref_bn_stats(void *state, const struct np_run *run)
     size_t c = channels(ref, ref->node->ins[0]);
     double *sum = run->partial, *squares = sum + c;
 
+    if (run->info->step < ref->node->attrs.thaw)
+        return;
     if (run->first_in_lane)
         memset(sum, 0, 2 * c * sizeof(double));
     for (size_t i = r.first; i < r.end; i++) {
@@ -261,6 +263,11 @@ static void ref_bn_stats_finish(void *state, const struct np_finish *finish)
          c < s.c * (finish->part + 1) / finish->nr_parts; c++) {
         double sum = 0, squares = 0, m, var;
 
+        if (finish->info->step < attrs->thaw) {
+            mean[c] = running_mean[c];
+            inv_std[c] = (float)(1 / sqrt((double)running_var[c] + attrs->eps));
+            continue;
+        }
         for (int lane = 0; lane < finish->nr_lanes; lane++) {
             const double *partial = finish->partials[lane];
 
@@ -351,7 +358,8 @@ static void ref_bn_reduce_finish(void *state, const struct np_finish *finish)
     }
 }
 
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); means over batch and pixels. */
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); means over batch and pixels. Running
+ * statistics do not depend on x: dx = gamma inv_std dy. */
 static void ref_bn_dgrad(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
@@ -361,14 +369,15 @@ static void ref_bn_dgrad(void *state, const struct np_run *run)
     float n = (float)((double)s.n * s.h * s.w);
     const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
     const float *dgamma = in(run, 6), *dbeta = in(run, 7);
+    const bool frozen = run->info->step < node->attrs.thaw;
 
     for (size_t i = r.first; i < r.end; i++) {
         size_t k = i % (size_t)s.c;
         float x_hat = (np_ref_in(ref, run, 1, i) - mean[k]) * inv_std[k];
         float dy = masked_dy(ref, run, i, x_hat * gamma[k] + beta[k], 8);
 
-        np_ref_out(
-            ref, run, 0, i, gamma[k] * inv_std[k] * (dy - dbeta[k] / n - x_hat * dgamma[k] / n));
+        np_ref_out(ref, run, 0, i,
+            gamma[k] * inv_std[k] * (frozen ? dy : dy - dbeta[k] / n - x_hat * dgamma[k] / n));
         if (node->nr_outs > 1)
             np_ref_out(ref, run, 1, i, dy);
     }

@@ -48,6 +48,8 @@ static void run_stats(struct np_cuda_program *p, const struct np_cuda_call *c)
         .c = np_cuda_channels(p, node->ins[0]),
         .eps = node->attrs.eps,
         .momentum = node->attrs.momentum,
+        .step = p->arrays.step,
+        .thaw = node->attrs.thaw,
         .running_mean = q[1],
         .running_var = q[2],
         .mean = q[3],
@@ -97,6 +99,8 @@ static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_c
         .rows = np_cuda_rows(p, node->ins[1]),
         .c = np_cuda_channels(p, node->ins[1]),
         .relu = node->attrs.relu,
+        .step = p->arrays.step,
+        .thaw = node->attrs.thaw,
     };
 
     if (node->op == NP_OP_BN_REDUCE)

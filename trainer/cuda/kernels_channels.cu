@@ -286,6 +286,11 @@ static __device__ inline void put_stats(
     double n = (double)to.rows;
     float m = (float)mean;
 
+    if (to.thaw > 0 && to.step->step < to.thaw) {
+        to.mean[channel] = to.running_mean[channel];
+        to.inv_std[channel] = (float)(1 / sqrt((double)to.running_var[channel] + to.eps));
+        return;
+    }
     var = var > 0 ? var : var == var ? 0 : var; /* rounding; a NaN stays */
     to.mean[channel] = m;
     to.inv_std[channel] = (float)(1 / sqrt(var + to.eps));

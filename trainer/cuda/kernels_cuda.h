@@ -30,7 +30,7 @@ struct np_cuda_step {
     float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
     struct np_mixed mixed;
     float clip_norm;
-    struct np_scalars update; /* for parameters that decay */
+    struct np_scalars update; /* of parameters with rule 0 */
 };
 /* f16's loss scale and other state of an update, in device memory. */
 struct np_cuda_scaler {
@@ -117,6 +117,8 @@ struct np_cuda_stats {
     int c;
     double eps, momentum;
     float *running_mean, *running_var, *mean, *inv_std; /* (c) each */
+    const struct np_cuda_step *step;
+    uint64_t thaw; /* in steps before it: mean, inv_std of the running ones, which stay */
 };
 void np_cuda_bn_stats(
     void *stream, enum np_cuda_dtype dtype, const struct np_cuda_stats *stats, void *scratch);
@@ -143,6 +145,8 @@ struct np_cuda_bn_back {
     uint64_t rows;
     int c;
     bool relu;
+    const struct np_cuda_step *step;
+    uint64_t thaw; /* np_cuda_bn_dgrad: in steps before it, x has no part in mean and inv_std */
 };
 void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     float *dgamma, float *dbeta, void *scratch);
@@ -259,16 +263,28 @@ void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float 
 #define NP_CUDA_CHUNK 256 /* elements; tensors begin at multiples of it */
 
 size_t np_cuda_norm_scratch(uint64_t n);
+/* (n / NP_CUDA_CHUNK) the rule of each chunk's parameter; scalars of rules from 1 on. */
+struct np_cuda_rules {
+    const uint8_t *of;
+    const struct np_scalars *scalars;
+    bool freezes; /* a rule freezes parameters in some updates: they are not in the norm */
+};
+#define NP_CUDA_MAX_RULES 256
+/* scalars[first ...] = values, which travel with the launch; n <= NP_CUDA_SENT. */
+#define NP_CUDA_SENT 32
+void np_cuda_set_scalars(
+    void *stream, struct np_scalars *scalars, int first, const struct np_scalars *values, int n);
 /* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 /
  * scale, clipped by step->clip_norm. dynamic (f16): a norm that is not finite skips the update
  * and halves the scale; 2000 good ones double it (torch.amp.GradScaler's rule). The norm is
  * always computed, because it is reported. */
 void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
-    const float *grads, uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, void *scratch);
+    const struct np_cuda_rules *rules, const float *grads, uint64_t n, bool dynamic,
+    struct np_cuda_numbers *numbers, void *scratch);
 struct np_cuda_optimizer {
-    float *params, *m, *v;  /* (n) each; m, v: the optimizer's states, NULL where it has none */
-    const float *grads;     /* (n) */
-    const uint8_t *decay;   /* (n / NP_CUDA_CHUNK) 1 where weight decay applies */
+    float *params, *m, *v; /* (n) each; m, v: the optimizer's states, NULL where it has none */
+    const float *grads;    /* (n) */
+    struct np_cuda_rules rules;
     const uint32_t *starts; /* (nr_tensors + 1) first chunk of each tensor, and their end: lamb */
     int nr_tensors;
     double *squares; /* (2, n / NP_CUDA_CHUNK): lamb's scratch */

@@ -89,7 +89,8 @@ extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const n
     });
 }
 
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)). N channels per thread. */
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); frozen: gamma inv_std dy. N channels
+ * per thread. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(NP_THREADS, 2)
     bn_dgrad(np_cuda_bn_back back, const float *dgamma, const float *dbeta, T *dx, T *dadd)
@@ -99,7 +100,7 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
     uint64_t n = back.rows * back.c;
     bn_channel channel = first_channel<N>(back.c);
     float shift[N], scale[N], gamma[N], beta[N], mean_dy[N], mean_dy_x[N];
-    bool fresh = true;
+    bool fresh = true, frozen = back.thaw > 0 && back.step->step < back.thaw;
 
     for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
         pack d = ((const pack *)dy)[i], in = ((const pack *)x)[i];
@@ -114,8 +115,8 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
                 scale[k] = back.inv_std[c];
                 gamma[k] = back.gamma[c];
                 beta[k] = back.beta[c];
-                mean_dy[k] = dbeta[c] / (float)back.rows;
-                mean_dy_x[k] = dgamma[c] / (float)back.rows;
+                mean_dy[k] = frozen ? 0 : dbeta[c] / (float)back.rows;
+                mean_dy_x[k] = frozen ? 0 : dgamma[c] / (float)back.rows;
             }
         }
         NP_UNROLL(N)

@@ -36,13 +36,43 @@ static __device__ double sum_block(double value)
     return value;
 }
 
-static __global__ void __launch_bounds__(NP_THREADS)
-    square_sums(const float *grads, uint64_t n, double *partial)
+struct sent { /* by value with a launch */
+    np_scalars scalars[NP_CUDA_SENT];
+};
+
+static __global__ void set_scalars(np_scalars *to, sent values, int n)
+{
+    if ((int)threadIdx.x < n)
+        to[threadIdx.x] = values.scalars[threadIdx.x];
+}
+
+extern "C" void np_cuda_set_scalars(
+    void *stream, np_scalars *scalars, int first, const np_scalars *values, int n)
+{
+    sent all = {};
+
+    for (int i = 0; i < n; i++)
+        all.scalars[i] = values[i];
+    NP_LAUNCH(set_scalars, 1, NP_CUDA_SENT, 0, stream, scalars + first, all, n);
+}
+
+/* Of the parameter with element i. */
+static __device__ inline const np_scalars *scalars_at(
+    const np_cuda_step *step, const np_cuda_rules &rules, uint64_t i)
+{
+    int rule = rules.of[i / NP_CUDA_CHUNK];
+
+    return rule ? &rules.scalars[rule] : &step->update;
+}
+
+static __global__ void __launch_bounds__(NP_THREADS) square_sums(
+    const np_cuda_step *step, np_cuda_rules rules, const float *grads, uint64_t n, double *partial)
 {
     double sum = 0;
 
     for (uint64_t i = np_thread(); i < n; i += np_stride())
-        sum += (double)grads[i] * grads[i];
+        if (!rules.freezes || !scalars_at(step, rules, i)->frozen)
+            sum += (double)grads[i] * grads[i];
     sum = sum_block(sum);
     if (threadIdx.x == 0)
         partial[blockIdx.x] = sum;
@@ -81,22 +111,22 @@ static __global__ void __launch_bounds__(NP_THREADS)
 }
 
 extern "C" void np_cuda_norm(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
-    const float *grads, uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, void *scratch)
+    const np_cuda_rules *rules, const float *grads, uint64_t n, bool dynamic,
+    struct np_cuda_numbers *numbers, void *scratch)
 {
     int nr = norm_blocks(n);
 
-    NP_LAUNCH(square_sums, nr, NP_THREADS, 0, stream, grads, n, (double *)scratch);
+    NP_LAUNCH(square_sums, nr, NP_THREADS, 0, stream, step, *rules, grads, n, (double *)scratch);
     NP_LAUNCH(judge, 1, NP_THREADS, 0, stream, step, scaler, (const double *)scratch, nr, dynamic,
         numbers);
 }
 
-/* The new parameter; decays: its weight decay applies. */
-static __device__ inline float sgd(
-    const np_scalars *s, float param, float *m, float grad, bool decays)
+/* The new parameter. */
+static __device__ inline float sgd(const np_scalars *s, float param, float *m, float grad)
 {
     float buffer;
 
-    grad += (decays ? s->l2 : 0.0f) * param;
+    grad += s->l2 * param;
     buffer = s->momentum * *m + grad;
     *m = buffer;
     return param - s->lr * (s->nesterov ? grad + s->momentum * buffer : buffer);
@@ -113,32 +143,31 @@ static __device__ inline void means(
 }
 
 static __device__ inline float adam(
-    const np_scalars *s, float param, float *m, float *v, float grad, bool decays)
+    const np_scalars *s, float param, float *m, float *v, float grad)
 {
     float mean, square;
 
-    grad += (decays ? s->l2 : 0.0f) * param;
+    grad += s->l2 * param;
     means(s, m, v, grad, &mean, &square);
-    return param * (decays ? s->keep : 1.0f) -
-           s->step * (mean / (sqrtf(square) / s->root_bias + s->eps));
+    return param * s->keep - s->step * (mean / (sqrtf(square) / s->root_bias + s->eps));
 }
 
 static __device__ inline float nadam(
-    const np_scalars *s, float param, float *m, float *v, float grad, bool decays)
+    const np_scalars *s, float param, float *m, float *v, float grad)
 {
     float mean, square;
 
-    grad += (decays ? s->l2 : 0.0f) * param;
+    grad += s->l2 * param;
     means(s, m, v, grad, &mean, &square);
     return param - (s->grad_step * grad + s->step * mean) / (sqrtf(square) / s->root_bias + s->eps);
 }
 
 static __device__ inline float rmsprop(
-    const np_scalars *s, float param, float *v, float *m, float grad, bool decays)
+    const np_scalars *s, float param, float *v, float *m, float grad)
 {
     float square, way;
 
-    grad += (decays ? s->l2 : 0.0f) * param;
+    grad += s->l2 * param;
     square = s->beta2 * *v + s->one_minus_beta2 * (grad * grad);
     *v = square;
     way = grad / (sqrtf(square) + s->eps);
@@ -147,34 +176,34 @@ static __device__ inline float rmsprop(
     return param - s->lr * way;
 }
 
-static __device__ inline float lion(
-    const np_scalars *s, float param, float *m, float grad, bool decays)
+static __device__ inline float lion(const np_scalars *s, float param, float *m, float grad)
 {
     float way = s->beta1 * *m + s->one_minus_beta1 * grad;
 
     *m = s->beta2 * *m + s->one_minus_beta2 * grad;
-    return param * (decays ? s->keep : 1.0f) - s->lr * (way > 0 ? 1.0f : way < 0 ? -1.0f : way);
+    return param * s->keep - s->lr * (way > 0 ? 1.0f : way < 0 ? -1.0f : way);
 }
 
 template <typename T>
 static __global__ void update(
     const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
-    const np_scalars *s = &step->update;
     float scale = scaler->grad_scale;
 
     if (scaler->skip)
         return;
     for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
-        bool decays = to.decay[i / NP_CUDA_CHUNK];
+        const np_scalars *s = scalars_at(step, to.rules, i);
         float grad = to.grads[i] * scale, param = to.params[i];
 
+        if (s->frozen)
+            continue;
         switch (s->kind) {
-        case NP_NADAM: param = nadam(s, param, &to.m[i], &to.v[i], grad, decays); break;
-        case NP_RMSPROP: param = rmsprop(s, param, &to.m[i], &to.v[i], grad, decays); break;
-        case NP_LION: param = lion(s, param, &to.m[i], grad, decays); break;
-        case NP_SGD: param = sgd(s, param, &to.m[i], grad, decays); break;
-        default: param = adam(s, param, &to.m[i], &to.v[i], grad, decays);
+        case NP_NADAM: param = nadam(s, param, &to.m[i], &to.v[i], grad); break;
+        case NP_RMSPROP: param = rmsprop(s, param, &to.m[i], &to.v[i], grad); break;
+        case NP_LION: param = lion(s, param, &to.m[i], grad); break;
+        case NP_SGD: param = sgd(s, param, &to.m[i], grad); break;
+        default: param = adam(s, param, &to.m[i], &to.v[i], grad);
         }
         to.params[i] = param;
         if (to.half)
@@ -184,29 +213,29 @@ static __global__ void update(
 
 /* --- lamb: means and squares of each chunk, a ratio for each tensor, the step ----------------- */
 
-static __device__ inline float lamb_way(
-    const np_scalars *s, float param, float mean, float square, bool decays)
+static __device__ inline float lamb_way(const np_scalars *s, float param, float mean, float square)
 {
-    return mean * s->step / (sqrtf(square) / s->root_bias + s->eps) +
-           (decays ? s->l2 : 0.0f) * param;
+    return mean * s->step / (sqrtf(square) / s->root_bias + s->eps) + s->l2 * param;
 }
 
 /* A block has the threads of a chunk. */
 static __global__ void __launch_bounds__(NP_THREADS)
     lamb_squares(const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
-    const np_scalars *s = &step->update;
     uint64_t chunks = to.n / NP_CUDA_CHUNK;
 
     if (scaler->skip)
         return;
     for (uint64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+        const np_scalars *s = scalars_at(step, to.rules, chunk * NP_CUDA_CHUNK);
         uint64_t i = chunk * NP_CUDA_CHUNK + threadIdx.x;
         float mean, square, way, param = to.params[i];
         double sum;
 
+        if (s->frozen)
+            continue; /* the whole block */
         means(s, &to.m[i], &to.v[i], to.grads[i] * scaler->grad_scale, &mean, &square);
-        way = lamb_way(s, param, mean, square, to.decay[chunk]);
+        way = lamb_way(s, param, mean, square);
         sum = sum_block((double)param * param);
         if (threadIdx.x == 0)
             to.squares[chunk] = sum;
@@ -220,14 +249,15 @@ static __global__ void __launch_bounds__(NP_THREADS)
 
 /* A block for each tensor. np_lamb_ratio() of optim_update.c. */
 static __global__ void __launch_bounds__(NP_THREADS)
-    lamb_ratios(const np_cuda_scaler *scaler, np_cuda_optimizer to)
+    lamb_ratios(const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
     uint64_t chunks = to.n / NP_CUDA_CHUNK;
     uint32_t first = to.starts[blockIdx.x], end = to.starts[blockIdx.x + 1];
+    const np_scalars *s = scalars_at(step, to.rules, (uint64_t)first * NP_CUDA_CHUNK);
     double params = 0, ways = 0;
     NP_SHARED(float, ratio, [1]);
 
-    if (scaler->skip)
+    if (scaler->skip || s->frozen)
         return;
     for (uint32_t i = first + threadIdx.x; i < end; i += NP_THREADS) {
         params += to.squares[i];
@@ -237,7 +267,7 @@ static __global__ void __launch_bounds__(NP_THREADS)
     __syncthreads();
     ways = sum_block(ways);
     if (threadIdx.x == 0)
-        ratio[0] = params == 0 || ways == 0 || !to.decay[first] ? 1.0f : (float)sqrt(params / ways);
+        ratio[0] = params == 0 || ways == 0 || !s->decays ? 1.0f : (float)sqrt(params / ways);
     __syncthreads();
     for (uint32_t i = first + threadIdx.x; i < end; i += NP_THREADS)
         to.ratios[i] = ratio[0];
@@ -247,15 +277,16 @@ template <typename T>
 static __global__ void lamb_apply(
     const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
-    const np_scalars *s = &step->update;
-
     if (scaler->skip)
         return;
     for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
+        const np_scalars *s = scalars_at(step, to.rules, i);
         uint64_t chunk = i / NP_CUDA_CHUNK;
         float param = to.params[i];
 
-        param -= s->lr * to.ratios[chunk] * lamb_way(s, param, to.m[i], to.v[i], to.decay[chunk]);
+        if (s->frozen)
+            continue;
+        param -= s->lr * to.ratios[chunk] * lamb_way(s, param, to.m[i], to.v[i]);
         to.params[i] = param;
         if (to.half)
             np_put(&((T *)to.half)[i], param);
@@ -275,7 +306,7 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
     }
     NP_LAUNCH(
         lamb_squares, chunks < 4096 ? (int)chunks : 4096, NP_THREADS, 0, stream, step, scaler, *to);
-    NP_LAUNCH(lamb_ratios, to->nr_tensors, NP_THREADS, 0, stream, scaler, *to);
+    NP_LAUNCH(lamb_ratios, to->nr_tensors, NP_THREADS, 0, stream, step, scaler, *to);
     NP_FOR_DTYPE(to->dtype, T,
         NP_LAUNCH(lamb_apply<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }

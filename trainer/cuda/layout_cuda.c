@@ -64,6 +64,35 @@ static void place(struct np_cuda_layout *layout, const struct np_graph *device, 
     }
 }
 
+/* Returns the number of a rule; a new one is added. */
+static int number_of(struct np_cuda_layout *layout, const struct np_rule *rule)
+{
+    for (int r = 0; r < layout->nr_rules; r++) {
+        const struct np_rule *known = &layout->rules[r];
+
+        if (known->lr == rule->lr && known->decay == rule->decay && known->thaw == rule->thaw)
+            return r;
+    }
+    if (layout->nr_rules < NP_CUDA_MAX_RULES)
+        layout->rules[layout->nr_rules] = *rule;
+    return layout->nr_rules++;
+}
+
+static void find_rules(
+    struct np_cuda_layout *layout, const struct np_graph *device, struct np_err *err)
+{
+    layout->rules = np_alloc_array(NP_CUDA_MAX_RULES, sizeof(*layout->rules));
+    for (int t = 0; t < device->nr_tensors; t++)
+        if (device->tensors[t].role == NP_ROLE_PARAM)
+            memset(layout->rule_of + layout->offsets[t] / NP_CUDA_CHUNK,
+                number_of(layout, &device->tensors[t].rule),
+                (np_tensor_elements(&device->tensors[t]) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
+    if (layout->nr_rules > NP_CUDA_MAX_RULES)
+        np_err_set(err, -ENOTSUP,
+            "the parameters have %d different rates and decays; a GPU takes up to %d",
+            layout->nr_rules, NP_CUDA_MAX_RULES);
+}
+
 int np_cuda_layout_init(
     struct np_cuda_layout *layout, const struct np_graph *files, struct np_err *err)
 {
@@ -74,19 +103,18 @@ int np_cuda_layout_init(
     place(layout, device, true);
     layout->nr_convs = layout->nr_params;
     place(layout, device, false);
-    layout->decay = np_try_alloc(layout->nr_params / NP_CUDA_CHUNK + 1, err);
-    for (int t = 0; layout->decay && t < device->nr_tensors; t++)
-        if (device->tensors[t].role == NP_ROLE_PARAM && device->tensors[t].decay)
-            memset(layout->decay + layout->offsets[t] / NP_CUDA_CHUNK, 1,
-                (np_tensor_elements(&device->tensors[t]) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
+    layout->rule_of = np_try_alloc(layout->nr_params / NP_CUDA_CHUNK + 1, err);
+    if (layout->rule_of)
+        find_rules(layout, device, err);
     np_graph_free(device);
-    return layout->decay ? 0 : -ENOMEM;
+    return err->code;
 }
 
 void np_cuda_layout_fini(struct np_cuda_layout *layout)
 {
     np_free(layout->offsets);
-    np_free(layout->decay);
+    np_free(layout->rule_of);
+    np_free(layout->rules);
     *layout = (struct np_cuda_layout){0};
 }
 

@@ -14,7 +14,9 @@ struct np_cuda_layout {
     uint64_t *offsets;            /* (nr_tensors) element in the device's array; only params */
     uint64_t nr_params;           /* elements on the device, padding included */
     uint64_t nr_convs;            /* of these, the conv weights, which come first */
-    uint8_t *decay;               /* (nr_params / NP_CUDA_CHUNK) 1: weight decay applies */
+    uint8_t *rule_of;             /* (nr_params / NP_CUDA_CHUNK) into rules */
+    struct np_rule *rules;        /* the different rules of the parameters */
+    int nr_rules;
 };
 
 /* Returns a copy of graph whose input is padded, to 8 halves or 4 floats, if only convolutions

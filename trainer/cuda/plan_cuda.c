@@ -206,10 +206,29 @@ static int announce(
     return code;
 }
 
-static void set_hyper(struct np_cuda_step *step, const struct np_hyper *hyper)
+/* The values of rule 0 go with the step's, those of other rules ahead of them. */
+static void set_hyper(struct np_plan *plan, const struct np_hyper *hyper)
 {
+    struct np_cuda_step *step = &plan->now;
+
     step->clip_norm = hyper->clip_norm;
-    np_optim_scalars(hyper, true, &step->update);
+    np_optim_scalars(hyper, &plan->layout->rules[0], &step->update);
+    for (int first = 1; first < plan->layout->nr_rules; first += NP_CUDA_SENT) {
+        struct np_scalars scalars[NP_CUDA_SENT];
+        int n = 0;
+
+        for (; n < NP_CUDA_SENT && first + n < plan->layout->nr_rules; n++)
+            np_optim_scalars(hyper, &plan->layout->rules[first + n], &scalars[n]);
+        np_cuda_set_scalars(np_cuda_stream(plan), plan->scalars, first, scalars, n);
+    }
+}
+
+static bool freezes(const struct np_cuda_layout *layout)
+{
+    for (int r = 0; r < layout->nr_rules; r++)
+        if (layout->rules[r].thaw > 0)
+            return true;
+    return false;
 }
 
 static void queue_update(struct np_plan *plan, const float *grads)
@@ -217,14 +236,16 @@ static void queue_update(struct np_plan *plan, const float *grads)
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
 
-    np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, grads, n, plan->f16, a->numbers,
+    const struct np_cuda_rules rules = {plan->rule_of, plan->scalars, freezes(plan->layout)};
+
+    np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16, a->numbers,
         plan->norm_scratch);
     const struct np_cuda_optimizer update = {
         .params = a->params,
         .m = plan->state[0],
         .v = plan->state[1],
         .grads = grads,
-        .decay = plan->decay,
+        .rules = rules,
         .starts = plan->lamb.starts,
         .nr_tensors = plan->lamb.nr_tensors,
         .squares = plan->lamb.squares,
@@ -340,7 +361,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 
     if (code < 0)
         return code;
-    set_hyper(&plan->now, hyper);
+    set_hyper(plan, hyper);
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
     queue_update(plan, plan->summing ? plan->sum : plan->arrays.grads);
     plan->summing = false;
@@ -359,7 +380,7 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     plan->now.step = step;
     plan->now.loss_scale = loss_scale;
     np_mix_draw(&plan->mix, step, &plan->now.mixed);
-    set_hyper(&plan->now, hyper);
+    set_hyper(plan, hyper);
     plan->summing = false;
     if (code == 0)
         code = announce(plan, images, labels, err);

@@ -65,7 +65,8 @@ static int take_arrays(struct np_plan *plan, bool training, bool halves, struct 
         {&arrays->half_grads, plan->layout->nr_convs * 2, halves && training},
         {&arrays->grads, n * sizeof(float), training},
         {&plan->state[0], n * sizeof(float), training},
-        {&plan->decay, n / NP_CUDA_CHUNK + 1, true},
+        {&plan->rule_of, n / NP_CUDA_CHUNK + 1, true},
+        {&plan->scalars, (uint64_t)plan->layout->nr_rules * sizeof(*plan->scalars), training},
         {&arrays->step, sizeof(*arrays->step), true},
         {&arrays->scaler, sizeof(*arrays->scaler), true},
         {&plan->norm_scratch, np_cuda_norm_scratch(n), training},
@@ -75,7 +76,7 @@ static int take_arrays(struct np_plan *plan, bool training, bool halves, struct 
     for (size_t i = 0; i < sizeof(all) / sizeof(*all) && code == 0; i++)
         if (all[i].needed)
             code = np_cuda_take(plan, all[i].bytes, all[i].to, err);
-    return code == 0 ? upload(plan, plan->decay, plan->layout->decay, n / NP_CUDA_CHUNK, err)
+    return code == 0 ? upload(plan, plan->rule_of, plan->layout->rule_of, n / NP_CUDA_CHUNK, err)
                      : code;
 }
 
@@ -324,9 +325,9 @@ void np_cuda_release_memory(struct np_plan *plan)
 {
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
-        plan->state[0], plan->state[1], plan->sum, plan->decay, plan->arena, plan->workspace,
-        plan->norm_scratch, plan->lamb.starts, plan->lamb.squares, plan->lamb.ratios,
-        plan->average[0], plan->average[1], plan->arrays.class_weights};
+        plan->state[0], plan->state[1], plan->sum, plan->rule_of, plan->scalars, plan->arena,
+        plan->workspace, plan->norm_scratch, plan->lamb.starts, plan->lamb.squares,
+        plan->lamb.ratios, plan->average[0], plan->average[1], plan->arrays.class_weights};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])

@@ -23,7 +23,6 @@ struct np_plan {
     struct np_cuda_arrays arrays;
     float *state[2], *sum; /* of the optimizer; of gradients over an accumulation */
     float *average[2];     /* of params and buffers; NULL: none yet */
-    uint8_t *decay;
     void *arena, *workspace, *norm_scratch;
     uint64_t workspace_bytes;
     uint64_t nr_buffers; /* elements */
@@ -31,7 +30,9 @@ struct np_plan {
     struct np_mix mix; /* of training */
     bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
-    int kind; /* enum np_optimizer: of the newest update */
+    int kind;                   /* enum np_optimizer: of the newest update */
+    uint8_t *rule_of;           /* of the layout, on the device */
+    struct np_scalars *scalars; /* (nr_rules) there */
     struct {
         uint32_t *starts;
         double *squares;

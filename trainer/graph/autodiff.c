@@ -10,9 +10,15 @@
 
 struct tape {
     struct np_graph *graph;
-    bool *wanted; /* (forward tensors) does it depend on a parameter? */
+    bool *wanted; /* (forward tensors) does it depend on a parameter that is trained? */
     int *grads;   /* (forward tensors) gradient so far, or -1 */
 };
+
+/* False: frozen in all updates. */
+static bool trained(const struct np_graph *graph, int t)
+{
+    return graph->tensors[t].role == NP_ROLE_PARAM && graph->tensors[t].rule.thaw != NP_NEVER;
+}
 
 static void find_wanted(struct tape *tape)
 {
@@ -23,8 +29,7 @@ static void find_wanted(struct tape *tape)
         bool wanted = false;
 
         for (int i = 0; i < node->nr_ins; i++)
-            wanted |=
-                graph->tensors[node->ins[i]].role == NP_ROLE_PARAM || tape->wanted[node->ins[i]];
+            wanted |= trained(graph, node->ins[i]) || tape->wanted[node->ins[i]];
         for (int o = 0; o < node->nr_outs; o++)
             tape->wanted[node->outs[o]] |= wanted;
     }
@@ -61,6 +66,8 @@ static void arrives(struct tape *tape, int t, int grad)
     struct np_graph *graph = tape->graph;
     int node, sum;
 
+    if (!tape->wanted[t])
+        return;
     if (tape->grads[t] < 0) {
         tape->grads[t] = grad;
         return;
@@ -101,22 +108,34 @@ static void send_back(
 
 /* --- the rules ------------------------------------------------------------------------------ */
 
+static void weight_gradient(struct tape *tape, int n, int dy, enum np_op wgrad)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+    const bool bias = node.nr_ins > 2 && trained(tape->graph, node.ins[2]);
+    int back;
+
+    if (!bias && !trained(tape->graph, node.ins[1]))
+        return;
+    back = backward_node(tape, wgrad, n);
+    np_graph_in(tape->graph, back, node.ins[0]);
+    np_graph_in(tape->graph, back, dy);
+    out_param(tape, back, node.ins[1]); /* of a frozen weight, for its bias: no update reads it */
+    if (bias)
+        out_param(tape, back, node.ins[2]);
+}
+
 /* conv, linear and scale: x, weight, [bias] -> y. The gradient of the weights first: dy is still in
  * cache. */
 static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np_op dgrad)
 {
     const struct np_op_node node = tape->graph->nodes[n];
-    int back = backward_node(tape, wgrad, n);
 
-    np_graph_in(tape->graph, back, node.ins[0]);
-    np_graph_in(tape->graph, back, dy);
-    out_param(tape, back, node.ins[1]);
-    if (node.nr_ins > 2)
-        out_param(tape, back, node.ins[2]);
+    weight_gradient(tape, n, dy, wgrad);
     send_back(tape, dgrad, n, node.ins[0], (const int[]){dy, node.ins[1]}, 2);
 }
 
-/* BN_APPLY: x, mean, inv_std, gamma, beta -> y. Includes the gradients through the statistics. */
+/* BN_APPLY: x, mean, inv_std, gamma, beta -> y. Includes the gradients through the statistics, for
+ * which it needs those of gamma and beta, even if these are frozen. */
 static void batchnorm(struct tape *tape, int n, int dy)
 {
     const struct np_op_node node = tape->graph->nodes[n];
@@ -138,12 +157,15 @@ static void batchnorm(struct tape *tape, int n, int dy)
 static void norm(struct tape *tape, int n, int dy)
 {
     const struct np_op_node node = tape->graph->nodes[n];
-    int back = backward_node(tape, NP_OP_NORM_WGRAD, n);
 
-    np_graph_in(tape->graph, back, node.ins[0]);
-    np_graph_in(tape->graph, back, dy);
-    out_param(tape, back, node.ins[1]);
-    out_param(tape, back, node.ins[2]);
+    if (trained(tape->graph, node.ins[1]) || trained(tape->graph, node.ins[2])) {
+        int back = backward_node(tape, NP_OP_NORM_WGRAD, n);
+
+        np_graph_in(tape->graph, back, node.ins[0]);
+        np_graph_in(tape->graph, back, dy);
+        out_param(tape, back, node.ins[1]);
+        out_param(tape, back, node.ins[2]);
+    }
     send_back(
         tape, NP_OP_NORM_DGRAD, n, node.ins[0], (const int[]){dy, node.ins[0], node.ins[1]}, 3);
 }
@@ -152,10 +174,13 @@ static void norm(struct tape *tape, int n, int dy)
 static void shared_by_rows(struct tape *tape, int n, int dy)
 {
     const struct np_op_node node = tape->graph->nodes[n];
-    int back = backward_node(tape, NP_OP_ROWS_SUM, n);
 
-    np_graph_in(tape->graph, back, dy);
-    out_param(tape, back, node.ins[1]);
+    if (trained(tape->graph, node.ins[1])) {
+        int back = backward_node(tape, NP_OP_ROWS_SUM, n);
+
+        np_graph_in(tape->graph, back, dy);
+        out_param(tape, back, node.ins[1]);
+    }
     if (node.op == NP_OP_CLASS_TOKEN)
         send_back(tape, NP_OP_TOKENS, n, node.ins[0], &dy, 1);
     else if (tape->wanted[node.ins[0]])
@@ -233,11 +258,29 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     return 0;
 }
 
+/* Where no gradient passes, a batchnorm that is frozen for good is the evaluation's, and a pool
+ * stores no positions: less work, and the same bits. */
+static void simplify(struct tape *tape)
+{
+    struct np_graph *graph = tape->graph;
+
+    for (int n = 0; n < graph->nr_forward; n++) {
+        struct np_op_node *node = &graph->nodes[n];
+
+        if (tape->wanted[node->outs[0]])
+            continue;
+        if (node->op == NP_OP_BN_APPLY && node->attrs.thaw == NP_NEVER)
+            n -= np_graph_use_running(graph, n);
+        else if (node->op == NP_OP_MAXPOOL)
+            node->nr_outs = 1;
+    }
+}
+
 /* A parameter that the loss does not depend on is a mistake in the model, not a bug here. */
 static int check_all_reached(const struct np_graph *graph, struct np_err *err)
 {
     for (int t = 0; t < graph->nr_tensors; t++)
-        if (graph->tensors[t].role == NP_ROLE_PARAM && graph->tensors[t].grad < 0)
+        if (trained(graph, t) && graph->tensors[t].grad < 0)
             return np_err_set(err, -EINVAL,
                 "'%s' does not reach the loss: no layer leads from it to the last one",
                 graph->tensors[t].name);
@@ -254,6 +297,7 @@ int np_autodiff(struct np_graph *graph, struct np_err *err)
     for (size_t t = 0; t < n; t++)
         tape.grads[t] = -1;
     find_wanted(&tape);
+    simplify(&tape);
     for (int i = graph->nr_forward - 1; i >= 0 && code == 0; i--)
         code = differentiate(&tape, i, err);
     if (code == 0)

@@ -276,6 +276,8 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
     int tensor = scope->input;
 
     for (int i = 0; i < list->nr_items; i++) {
+        const int first = b->graph->nr_tensors;
+
         if (b->nr_layers == NP_MAX_LAYERS || b->graph->nr_nodes >= NP_MAX_LAYERS) {
             np_report_add(NP_AT(list->items[i]), "more than %d layers", NP_MAX_LAYERS);
             np_blocks_merge(b);
@@ -283,6 +285,8 @@ static int add_list(struct np_builder *b, const struct np_scope *scope, const st
         }
         b->nr_layers++;
         tensor = add_item(b, scope, list->items[i], i, tensor);
+        for (int t = first; scope->depth == 0 && t < b->graph->nr_tensors; t++)
+            b->graph->tensors[t].entry = i;
     }
     return tensor;
 }

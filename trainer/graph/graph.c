@@ -59,8 +59,12 @@ int np_graph_tensor(struct np_graph *graph, const char *name, enum np_role role,
     memcpy(copy, dims, (size_t)nr_dims * sizeof(*dims));
     np_grow(&graph->tensors, &graph->tensors_room, (size_t)graph->nr_tensors + 1, sizeof(*tensor));
     tensor = &graph->tensors[graph->nr_tensors];
-    *tensor = (struct np_tensor){
-        .name = own_name, .role = role, .dtype = dtype, .nr_dims = nr_dims, .grad = -1};
+    *tensor = (struct np_tensor){.name = own_name,
+        .role = role,
+        .dtype = dtype,
+        .nr_dims = nr_dims,
+        .grad = -1,
+        .rule = {.lr = 1}};
     memcpy(tensor->dims, copy, sizeof(copy));
     if (role == NP_ROLE_PARAM) {
         tensor->offset = graph->nr_params;
@@ -229,9 +233,7 @@ void np_graph_redirect(struct np_graph *graph, int from, int to)
         graph->logits = to;
 }
 
-/* BN_APPLY(x, mean, inv_std, ...) becomes BN_EVAL(x, running_mean, running_var, ...), with the
- * running statistics of its BN_STATS. */
-static void use_running(struct np_graph *graph, int apply)
+int np_graph_use_running(struct np_graph *graph, int apply)
 {
     struct np_op_node *node = &graph->nodes[apply];
 
@@ -240,9 +242,12 @@ static void use_running(struct np_graph *graph, int apply)
             node->op = NP_OP_BN_EVAL;
             node->ins[1] = graph->nodes[n].ins[1];
             node->ins[2] = graph->nodes[n].ins[2];
-            return;
+            graph->nr_forward -= n < graph->nr_forward;
+            drop_node(graph, n);
+            return 1;
         }
     assert(!"a batchnorm without its statistics");
+    return 0;
 }
 
 struct np_graph *np_graph_eval(const struct np_graph *graph)
@@ -253,7 +258,7 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
         drop_node(eval, eval->nr_nodes - 1);
     for (int n = 0; n < eval->nr_nodes; n++)
         if (eval->nodes[n].op == NP_OP_BN_APPLY)
-            use_running(eval, n);
+            n -= np_graph_use_running(eval, n);
     for (int n = eval->nr_nodes - 1; n >= 0; n--) {
         struct np_op_node *node = &eval->nodes[n];
 
@@ -263,7 +268,7 @@ struct np_graph *np_graph_eval(const struct np_graph *graph)
             np_graph_redirect(eval, node->outs[0], node->ins[0]);
         else if (node->op == NP_OP_MAXPOOL)
             node->nr_outs = 1; /* no backward pass: no argmax */
-        if (drops || node->op == NP_OP_BN_STATS)
+        if (drops)
             drop_node(eval, n);
     }
     for (int n = 0; n < eval->nr_nodes; n++)

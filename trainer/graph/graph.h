@@ -105,6 +105,9 @@ struct np_attrs {
     uint64_t seed;         /* dropout, drop_rows: of the node */
     int groups;            /* norm; 0: each pixel alone */
     int heads, first_token;
+    /* batchnorm: in steps before this one it uses the running statistics and leaves them as they
+     * are; NP_NEVER: in all */
+    uint64_t thaw;
 };
 
 enum np_role {
@@ -128,6 +131,13 @@ enum np_init {
     NP_INIT_VALUE /* init_value */
 };
 
+/* How updates treat a parameter. */
+#define NP_NEVER UINT64_MAX
+struct np_rule {
+    double lr, decay; /* factors on the optimizer's rate and weight decay */
+    uint64_t thaw;    /* frozen in updates before this one, which count from 0; NP_NEVER: in all */
+};
+
 struct np_tensor {
     char *name; /* params and buffers: torch's ("layer1.0.conv1.weight"); else for messages */
     enum np_role role;
@@ -138,7 +148,8 @@ struct np_tensor {
     enum np_init init; /* params, buffers */
     int fan_in, fan_out;
     float init_value;
-    bool decay; /* params: a weight of conv or linear, which decays even without `decay_all` */
+    int entry;           /* params: their entry of `model:`, from 0 */
+    struct np_rule rule; /* params; decay is 1 for weights of conv and linear, else 0 */
 };
 
 #define NP_MAX_OPERANDS 16
@@ -198,6 +209,10 @@ void np_graph_in(struct np_graph *graph, int node, int tensor);
 void np_graph_out(struct np_graph *graph, int node, int tensor);
 /* Makes the readers of `from`, and the logits, read `to`. */
 void np_graph_redirect(struct np_graph *graph, int from, int to);
+/* BN_APPLY(x, mean, inv_std, ...) becomes BN_EVAL(x, running_mean, running_var, ...), with the
+ * running statistics of its BN_STATS, which is dropped. Returns the number of nodes that were
+ * dropped before it: 1. */
+int np_graph_use_running(struct np_graph *graph, int apply);
 /* FNV-1a of a name; its start value is XORed with seed. */
 uint64_t np_graph_hash(uint64_t seed, const char *name);
 

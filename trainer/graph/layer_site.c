@@ -133,7 +133,7 @@ bool np_site_param(const struct np_layer_site *site, int node, const struct np_s
     tensor->init_value = param->init_value;
     tensor->fan_in = param->fan_in;
     tensor->fan_out = param->fan_out;
-    tensor->decay = param->decay;
+    tensor->rule.decay = param->decay;
     np_graph_in(site->graph, node, t);
     return true;
 }

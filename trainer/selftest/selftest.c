@@ -340,12 +340,24 @@ static bool measure_again(struct trial *trial)
 
 /* --- updates ---------------------------------------------------------------------------------- */
 
+/* A frozen parameter is not in the norm. */
+static void clear_frozen(const struct np_graph *graph, const struct np_hyper *hyper, float *grads)
+{
+    for (int t = 0; t < graph->nr_tensors; t++) {
+        const struct np_tensor *tensor = &graph->tensors[t];
+
+        if (tensor->role == NP_ROLE_PARAM && hyper->update < tensor->rule.thaw)
+            memset(grads + tensor->offset, 0, np_tensor_elements(tensor) * sizeof(float));
+    }
+}
+
 /* optim.c's update from the gradients that the device itself has just computed, so that the
  * tolerance is that of the formulas alone in every precision. */
 static void update_truth(struct trial *trial, const struct np_hyper *hyper)
 {
     const struct np_graph *graph = trial->device.train;
     float *const *truth = trial->truth;
+    clear_frozen(graph, hyper, truth[TRUE_GRADS]);
     const double size = sqrt(np_square_sum(truth[TRUE_GRADS], graph->nr_params));
     const float scale = np_clip_scale(size, hyper->clip_norm);
 
@@ -364,7 +376,7 @@ static void update_truth(struct trial *trial, const struct np_hyper *hyper)
             .grads = truth[TRUE_GRADS] + at,
             .n = n,
             .grad_scale = scale,
-            .decay = tensor->decay,
+            .rule = tensor->rule,
         };
         np_optim_update(hyper, &update);
     }
@@ -445,9 +457,7 @@ static bool try_adaptive(struct trial *trial, int kind, double *ret_error)
         .eps = 1e-8f,
         .beta1 = 0.9,
         .beta2 = 0.99,
-        .mu = 0.5,
-        .next_mu = 0.6,
-        .mu_product = 0.4};
+        .momentum_decay = 4e-3};
 
     if (!start_update(trial, true) || !step_update_both(trial, 0, trial->step, &hyper))
         return false;

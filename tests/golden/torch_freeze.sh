@@ -1,0 +1,12 @@
+#!/bin/sh
+# Frozen parameters and rates of their own: the losses that torch gave, and, where a torch is, torch itself.
+#   PYTHON   a python3 that has torch (default: /usr/bin/python3)
+. "$(dirname "$0")/../lib.sh"
+python=${PYTHON:-/usr/bin/python3}
+mode=live
+"$python" -c 'import torch' 2>/dev/null || mode=golden
+
+"$python" "$ROOT/tests/golden/torch_freeze.py" "$mode" "$NNPIPE" "$TMP" "$ROOT/tests/golden/torch_freeze.json" 2>"$OUT"
+code=$?
+[ $code -eq 0 ] || not_ok "frozen parameters are torch's" "exit $code: $(tail -n 1 "$OUT")"
+[ $code -eq 0 ]
