@@ -40,9 +40,9 @@ struct np_rules_time {
     uint64_t accumulate; /* steps per update */
 };
 /* Sets the rules of the parameters, and where batchnorms keep their statistics. A pattern is one of
- * fnmatch(3) for a parameter's name ("layer1.*", "*.bias") or for the name of a layer or block above
- * it ("layer1"); of several matches the last one counts. -EINVAL: a pattern matches nothing, or all
- * parameters are frozen; report has it. */
+ * fnmatch(3) for a parameter's name ("layer1.*", "*.bias") or for the name of a layer or block
+ * above it ("layer1"); of several matches the last one counts. -EINVAL: a pattern matches nothing,
+ * or all parameters are frozen; report has it. */
 int np_rules_apply(const struct np_rules *rules, const struct np_rules_time *time,
     struct np_graph *graph, struct np_report *report);
 
@@ -50,7 +50,7 @@ int np_rules_apply(const struct np_rules *rules, const struct np_rules_time *tim
 struct np_rules_count {
     int params, frozen, later /* frozen until an update */, batchnorms /* that keep statistics */;
     uint64_t elements, frozen_elements;
-    uint64_t thaw; /* the last update that begins with a frozen parameter, + 1; 0: none */
+    uint64_t thaw; /* the first update in which all but the frozen ones move */
 };
 void np_rules_count(const struct np_graph *graph, struct np_rules_count *ret_count);
 

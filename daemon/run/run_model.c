@@ -321,6 +321,25 @@ static int open_weights(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* Prints what stays as it is. */
+static void say_frozen(struct np_run *run)
+{
+    struct np_rules_count count;
+    char later[96] = "", norms[64] = "";
+
+    np_rules_count(run->setup.graph, &count);
+    if (count.frozen + count.later == 0)
+        return;
+    if (count.later > 0)
+        snprintf(later, sizeof(later), "; %d more until step %llu", count.later,
+            (unsigned long long)count.thaw * (unsigned long long)run->config->run.accumulate);
+    if (count.batchnorms > 0)
+        snprintf(norms, sizeof(norms), "; %d batchnorms keep their statistics", count.batchnorms);
+    np_run_say(run, "frozen: %d of %d parameters, with %llu of %llu values%s%s", count.frozen,
+        count.params, (unsigned long long)count.frozen_elements, (unsigned long long)count.elements,
+        later, norms);
+}
+
 int np_run_open_model(struct np_run *run, struct np_err *err)
 {
     int code = 0;
@@ -337,6 +356,8 @@ int np_run_open_model(struct np_run *run, struct np_err *err)
     run->usage = run->usage || code == -ENOEXEC;
     if (code == 0)
         code = open_weights(run, err);
+    if (code == 0)
+        say_frozen(run);
     if (code == 0)
         code = open_plan(run, err);
     return code == 0 ? write_arrays(run, err) : code;
