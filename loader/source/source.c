@@ -30,7 +30,13 @@ const struct np_option np_source_option_table[] = {
         "config's folder, then in the working directory."},
     {"labels", NP_OPT_STRING, AT(labels), "", 0, 0, NULL,
         "`idx`: the file of labels; by default `path` with `labels-idx1` in place of "
-        "`images-idx3`."},
+        "`images-idx3`. `folder`: a table of image files below `path` and their classes, which "
+        "then "
+        "decide instead of the folders: CSV, TSV, or text with blanks. Images that are not in the "
+        "table are left out, and a name in it may lack its extension."},
+    {"columns", NP_OPT_STRING, AT(columns), "", 0, 0, NULL,
+        "`folder`: the names of two columns of the table `labels`, files and classes, such as "
+        "`\"image_id,breed\"`; by default its first two columns, with or without a line of names."},
     {"match", NP_OPT_STRING, AT(match), "", 0, 0, NULL,
         "`folder`, `tar`: use only images whose name below the folder or in the archive matches "
         "this glob; `*` also matches `/`."},

@@ -13,7 +13,8 @@ enum np_unlabelled { NP_UNLABELLED_REFUSE, NP_UNLABELLED_SKIP };
 struct np_source_options {
     char *source;    /* "folder", "tar", "cifar10", "idx", "synth" */
     char *path;      /* ${} expanded, resolved by the config; globs allowed for shards */
-    char *labels;    /* idx: the label file */
+    char *labels;    /* idx: the label file; folder: a table of files and labels, or empty */
+    char *columns;   /* folder: of that table, as np_label_table_read() takes them */
     char *match;     /* glob over member names, `*` crosses `/`; empty: all */
     int unlabelled;  /* enum np_unlabelled; for np_setup_data() */
     int64_t samples; /* synth */

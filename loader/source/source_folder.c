@@ -1,6 +1,6 @@
 /* A folder of image files. A sample's class is the first folder below the root, or below the
  * literal folders at the start of `match`, as in torchvision's ImageFolder; files in deeper folders
- * belong to it too. Files are listed in byte order within each folder, which folders.c reads ahead.
+ * belong to it too. With `labels` a table names the samples and their classes instead. Files are listed in byte order within each folder, which folders.c reads ahead.
  * One thread walks. */
 #include <errno.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "loader/base/mem.h"
 #include "loader/source/files.h"
 #include "loader/source/folders.h"
+#include "loader/source/label_table.h"
 #include "loader/source/source_scan.h"
 
 #define MAX_DEPTH 32
@@ -23,9 +24,10 @@ struct walk {
     struct np_err *err;
     const char *root;
     struct np_folders *folders;
-    char name[MAX_PATH + 2]; /* of the current entry, below root */
-    size_t class_at;         /* bytes of name before the class */
-    uint64_t nr_reported;    /* files, to progress */
+    struct np_label_table *table; /* NULL: folders are classes */
+    char name[MAX_PATH + 2];      /* of the current entry, below root */
+    size_t class_at;              /* bytes of name before the class */
+    uint64_t nr_reported;         /* files, to progress */
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
     struct {
@@ -40,6 +42,7 @@ static int fail(struct walk *walk, int code, const char *what)
         walk->err, code, "%s/%s: %s: %s", walk->root, walk->name, what, strerror(-code));
 }
 
+/* The class of the current file, by name. -1: none; -ENOMEM or another errno below -1. */
 static int label_of(struct walk *walk)
 {
     char class_name[MAX_PATH + 2];
@@ -85,7 +88,15 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
     }
     if (match && *match && !np_match(match, walk->name))
         return 0;
-    label = label_of(walk);
+    if (walk->table) {
+        const char *class_name = np_label_table_find(walk->table, walk->name);
+
+        if (!class_name)
+            return 0;
+        label = np_index_add_class(walk->index, class_name, walk->root, walk->err);
+    } else {
+        label = label_of(walk);
+    }
     if (label < -1)
         return label;
     record.no_label = label < 0;
@@ -216,6 +227,38 @@ static int walk_all(struct walk *walk)
     return code;
 }
 
+/* Lists the folder's images that the table of labels names, or all of them if there is none. */
+static int walk_labels(struct walk *walk)
+{
+    const char *labels = walk->options->labels;
+    int code = 0;
+
+    if (labels && *labels)
+        code = np_label_table_read(labels, walk->options->columns, &walk->table, walk->err);
+    if (!code)
+        code = walk_all(walk);
+    if (!code && walk->table)
+        code = np_label_table_check(walk->table, walk->root, walk->err);
+    if (!code && walk->table && np_label_table_numbered(walk->table))
+        np_index_set_numbered(walk->index);
+    np_label_table_free(walk->table);
+    return code;
+}
+
+/* The columns of no table are a mistake. */
+static void check(
+    const struct np_source_options *options, const struct np_node *node, struct np_report *report)
+{
+    const struct np_node *at = np_node_get(node, "columns");
+
+    if (at && options->columns && *options->columns && !(options->labels && *options->labels))
+        np_report_add(
+            report, at->line, at->column, "columns: they need `labels`, the table's file");
+    else if (at && options->columns && *options->columns && !strchr(options->columns, ','))
+        np_report_add(report, at->line, at->column,
+            "columns: expected two names with a comma, that of the files and that of the classes");
+}
+
 static int scan(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
@@ -235,7 +278,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
         walk->root = paths.paths[0];
         walk->class_at = np_scan_literal_folders(options->match);
         index->root = np_try_strdup(walk->root, err);
-        code = index->root ? walk_all(walk) : -ENOMEM;
+        code = index->root ? walk_labels(walk) : -ENOMEM;
     }
     if (!code && walk->nr_skipped && np_index_samples(index) == 0)
         code = np_err_set(err, -ENODATA,
@@ -253,6 +296,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 const struct np_source np_source_folder = {
     .name = "folder",
     .help = "image files, one folder per class",
-    .keys = "path match unlabelled",
+    .keys = "path match labels columns unlabelled",
+    .check = check,
     .scan = scan,
 };

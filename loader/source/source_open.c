@@ -101,9 +101,12 @@ static const char *base_of(const char *path)
 
 static char *describe(const struct np_source_options *options, struct np_err *err)
 {
-    return np_try_format(err, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n",
+    const char *columns = is_set(options->columns) ? options->columns : NULL;
+
+    return np_try_format(err, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n%s%s%s",
         SCAN_VERSION, options->source, base_of(options->path),
-        options->labels ? base_of(options->labels) : "", options->match ? options->match : "");
+        options->labels ? base_of(options->labels) : "", options->match ? options->match : "",
+        columns ? "columns=" : "", columns ? columns : "", columns ? "\n" : "");
 }
 
 /* A key: the options, and one line per file (base: without its folder). A set may have tens of

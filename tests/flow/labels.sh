@@ -54,6 +54,29 @@ other_weights() (
         "$(sed -n "s/.*weights_sha256\": \"\([^\"]*\).*/\1/p" value.json)" ]
 )
 t "and so other weights" other_weights
+# The same labels from a table; Python's own csv quotes a name with a comma.
+python3 - <<'P'
+import csv, glob, os
+with open("table.csv", "w", newline="") as out:
+    rows = csv.writer(out)
+    rows.writerow(["size", "what, by number", "image"])
+    for path in sorted(glob.glob("set/*/*/*.jpg"), reverse=True):
+        rows.writerow([os.path.getsize(path), path.split("/")[1], path[len("set/"):]])
+P
+columns='"image,what, by number"'
+config table "train: {source: folder, path: set, labels: table.csv, columns: $columns}"
+t "a table gives the labels of its classes, in the order of their numbers" train table
+t "and the weights of the file of classes" same_weights value table
+head -n 41 table.csv >few.csv
+few() {
+    config few "train: {source: folder, path: set, labels: few.csv, columns: $columns}" && train few &&
+        [ "$(field samples few.json)" != "$(field samples table.json)" ]
+}
+t "images that are not in the table are left out" few
+echo '1,2,3/none.jpg' >>few.csv
+t "an image that is missing is named with its line" says "few.csv:42: there is no image '3/none.jpg' below" \
+    "$NNPIPE" train few.yaml -o runs="$TMP/none"
+
 # What a run of before byte order left: classes by value in its checkpoints, and no file of them.
 cp -r runs-value runs-older
 run=$(echo runs-older/*)

@@ -1,0 +1,323 @@
+/* Tables of files and labels. The text is read whole and cut in place; rows are sorted by file. */
+#include "loader/source/label_table.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "loader/base/io.h"
+#include "loader/base/mem.h"
+#include "loader/base/text.h"
+#include "loader/source/index.h"
+
+#define MAX_FILE    (256u << 20)
+#define MAX_COLUMNS 4096
+
+struct row {
+    const char *name, *label; /* in text */
+    int line;                 /* 1: may be the line of names */
+    bool used;
+};
+
+struct np_label_table {
+    char *path, *text;
+    struct row *rows; /* by name, without the line of names */
+    size_t nr_rows;
+    bool named; /* columns are named: the first line is no row */
+};
+
+struct reader {
+    struct np_label_table *table;
+    char separator; /* ' ': one or more blanks */
+    int columns[2]; /* of the file and the label, from 0 */
+    int line;
+    struct np_err *err;
+};
+
+static int fail(const struct reader *reader, const char *what)
+{
+    return np_err_set(reader->err, -EINVAL, "%s:%d: %s", reader->table->path, reader->line, what);
+}
+
+/* --- fields ---------------------------------------------------------------------------------- */
+
+/* Removes the quotes of the field that begins at at; returns its end, or NULL: no closing quote. */
+static char *unquote(char *at)
+{
+    char *to = at;
+
+    for (const char *from = at + 1; *from; from++) {
+        if (*from == '"' && from[1] != '"') {
+            const size_t skipped = (size_t)(from + 1 - at);
+
+            *to = '\0';
+            return at + skipped;
+        }
+        from += *from == '"';
+        *to++ = *from;
+    }
+    return NULL;
+}
+
+/* Cuts the field at *at off the line and moves *at to the next one, NULL at the end. NULL: a
+ * mistake, which is reported. */
+static char *next_field(const struct reader *reader, char **at)
+{
+    char *field = *at, *end;
+
+    while (reader->separator == ' ' && (*field == ' ' || *field == '\t'))
+        field++;
+    if (*field == '"') {
+        end = unquote(field);
+        if (!end || (*end && *end != reader->separator)) {
+            fail(reader, end ? "text behind a quoted field" : "a quote is not closed in its line");
+            return NULL;
+        }
+    } else {
+        end = field + strcspn(field, (const char[]){reader->separator,
+                                         reader->separator == ' ' ? '\t' : '\0', '\0'});
+    }
+    *at = *end ? end + 1 : NULL;
+    *end = '\0';
+    return field;
+}
+
+static int check_text(const struct reader *reader, const char *field, const char *what)
+{
+    if (*field && strlen(field) <= NP_MAX_NAME)
+        return 0;
+    return np_err_set(reader->err, -EINVAL, "%s:%d: the %s is %s", reader->table->path,
+        reader->line, what, *field ? "too long" : "empty");
+}
+
+static int add_row(struct reader *reader, char *line)
+{
+    struct np_label_table *table = reader->table;
+    const char *fields[2] = {NULL, NULL};
+
+    for (int column = 0; line && column < MAX_COLUMNS; column++) {
+        const char *field = next_field(reader, &line);
+
+        if (!field)
+            return -EINVAL;
+        for (int k = 0; k < 2; k++)
+            if (reader->columns[k] == column)
+                fields[k] = field;
+    }
+    if (!fields[0] || !fields[1])
+        return np_err_set(reader->err, -EINVAL, "%s:%d: it has no column %d", table->path,
+            reader->line, reader->columns[fields[0] != NULL] + 1);
+    if (strncmp(fields[0], "./", 2) == 0)
+        fields[0] += 2;
+    if (check_text(reader, fields[0], "name of the file") < 0 ||
+        check_text(reader, fields[1], "label") < 0)
+        return -EINVAL;
+    table->rows[table->nr_rows++] = (struct row){fields[0], fields[1], reader->line, false};
+    return 0;
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t bytes = strlen(text), end_bytes = strlen(end);
+
+    return bytes >= end_bytes && strcmp(text + bytes - end_bytes, end) == 0;
+}
+
+static char separator_of(const char *path, const char *text)
+{
+    const size_t bytes = strcspn(text, "\n");
+
+    if (ends_with(path, ".csv"))
+        return ',';
+    return ends_with(path, ".tsv") || memchr(text, '\t', bytes) ? '\t'
+           : memchr(text, ',', bytes)                           ? ','
+                                                                : ' ';
+}
+
+/* Finds the columns' names, "file,label", in the first line. */
+static int find_columns(struct reader *reader, const char *columns, char *line)
+{
+    const char *comma = strchr(columns, ',');
+    const char *names[2] = {columns, comma ? comma + 1 : ""};
+    const size_t bytes[2] = {comma ? (size_t)(comma - columns) : strlen(columns), strlen(names[1])};
+
+    reader->columns[0] = reader->columns[1] = -1;
+    for (int column = 0; line && column < MAX_COLUMNS; column++) {
+        const char *field = next_field(reader, &line);
+
+        if (!field)
+            return -EINVAL;
+        for (int k = 0; k < 2; k++)
+            if (strlen(field) == bytes[k] && memcmp(field, names[k], bytes[k]) == 0)
+                reader->columns[k] = column;
+    }
+    for (int k = 0; k < 2; k++)
+        if (reader->columns[k] < 0)
+            return np_err_set(reader->err, -EINVAL, "%s:1: there is no column '%.*s'",
+                reader->table->path, (int)bytes[k], names[k]);
+    return 0;
+}
+
+static int read_lines(struct reader *reader, const char *columns, char *at, const char *end)
+{
+    struct np_label_table *table = reader->table;
+    int code = 0;
+
+    for (; code == 0 && at < end; at++) {
+        char *line = at, *newline = memchr(at, '\n', (size_t)(end - at));
+
+        at = newline ? newline : at + (end - at);
+        reader->line++;
+        if (memchr(line, '\0', (size_t)(at - line)))
+            return fail(reader, "a NUL byte: not a text file");
+        *at = '\0';
+        if (at > line && at[-1] == '\r')
+            at[-1] = '\0';
+        if (*line && table->named && reader->line == 1)
+            code = find_columns(reader, columns, line);
+        else if (*line)
+            code = add_row(reader, line);
+    }
+    return code;
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+    const int order = strcmp(a->name, b->name);
+
+    return order ? order : a->line - b->line;
+}
+
+static int sort(struct np_label_table *table, struct np_err *err)
+{
+    qsort(table->rows, table->nr_rows, sizeof(*table->rows), by_name);
+    for (size_t i = 1; i < table->nr_rows; i++)
+        if (strcmp(table->rows[i].name, table->rows[i - 1].name) == 0)
+            return np_err_set(err, -EINVAL, "%s:%d: '%.200s' is also in line %d", table->path,
+                table->rows[i].line, table->rows[i].name, table->rows[i - 1].line);
+    return 0;
+}
+
+static int read_table(struct np_label_table *table, const char *columns, struct np_err *err)
+{
+    struct reader reader = {.table = table, .columns = {0, 1}, .err = err};
+    uint64_t bytes = 0;
+    size_t lines = 1;
+    int code = np_read_file(table->path, MAX_FILE, &table->text, &bytes, err);
+
+    if (code < 0)
+        return code;
+    char *at = table->text + (bytes >= 3 && memcmp(table->text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0);
+    const char *end = table->text + bytes;
+
+    for (const char *c = at; c < end; c++)
+        lines += *c == '\n';
+    table->rows = np_try_array(lines, sizeof(*table->rows), err);
+    if (!table->rows)
+        return -ENOMEM;
+    table->named = columns && *columns;
+    reader.separator = separator_of(table->path, at);
+    code = read_lines(&reader, columns, at, end);
+    if (code == 0 && table->nr_rows == 0)
+        code = np_err_set(err, -EINVAL, "%s: it has no line with a file and a label", table->path);
+    return code == 0 ? sort(table, err) : code;
+}
+
+int np_label_table_read(
+    const char *path, const char *columns, struct np_label_table **ret_table, struct np_err *err)
+{
+    struct np_label_table *table = np_try_alloc(sizeof(*table), err);
+    int code = table ? 0 : -ENOMEM;
+
+    if (table && !(table->path = np_try_strdup(path, err)))
+        code = -ENOMEM;
+    if (code == 0)
+        code = read_table(table, columns, err);
+    if (code < 0)
+        np_label_table_free(table);
+    else
+        *ret_table = table;
+    return code;
+}
+
+void np_label_table_free(struct np_label_table *table)
+{
+    if (!table)
+        return;
+    np_free(table->path);
+    np_free(table->text);
+    np_free(table->rows);
+    np_free(table);
+}
+
+/* --- looking up ------------------------------------------------------------------------------ */
+
+static struct row *row_of(struct np_label_table *table, const char *name, size_t bytes)
+{
+    size_t low = 0, high = table->nr_rows;
+
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const char *at = table->rows[middle].name;
+        int order = strncmp(at, name, bytes);
+
+        order = order ? order : at[bytes] != '\0';
+        if (order == 0)
+            return &table->rows[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+const char *np_label_table_find(struct np_label_table *table, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    struct row *row = row_of(table, name, strlen(name));
+
+    if (!row && dot && !strchr(dot, '/'))
+        row = row_of(table, name, (size_t)(dot - name));
+    if (!row)
+        return NULL;
+    row->used = true;
+    return row->label;
+}
+
+/* A first line of names is no row; which it is, only the files show. */
+static bool is_names(const struct np_label_table *table, const struct row *row)
+{
+    return !table->named && !row->used && row->line == 1 && table->nr_rows > 1;
+}
+
+int np_label_table_check(const struct np_label_table *table, const char *folder, struct np_err *err)
+{
+    const struct row *first = NULL;
+
+    for (size_t i = 0; i < table->nr_rows; i++) {
+        const struct row *row = &table->rows[i];
+
+        if (!row->used && !is_names(table, row) && (!first || row->line < first->line))
+            first = row;
+    }
+    if (!first)
+        return 0;
+    return np_err_set(err, -ENOENT, "%s:%d: there is no image '%.300s' below %s", table->path,
+        first->line, first->name, folder);
+}
+
+bool np_label_table_numbered(const struct np_label_table *table)
+{
+    int64_t number;
+
+    for (size_t i = 0; i < table->nr_rows; i++)
+        if (!is_names(table, &table->rows[i]) &&
+            !np_text_int(table->rows[i].label, 0, INT32_MAX, &number))
+            return false;
+    return true;
+}
