@@ -46,6 +46,8 @@ $(LIB): $(filter-out $(B)/daemon/main.o,$(OBJS))
 	ar rcs $@ $^
 
 # The loader for other programs, of the same objects; its header is loader/nnpipe.h.
+# Loops for the compiler to make vectors of; no result depends on these flags.
+$(B)/loader/pixels/pixel_loops_%.o: CFLAGS += -O3 -fno-trapping-math
 $(B)/loader/%.o: CFLAGS += -fPIC -fno-semantic-interposition
 $(SHARED): $(LIB) loader/nnpipe.map
 	$(CC) -shared -pthread -Wl,-soname,libnnpipe.so.1 -Wl,--version-script=loader/nnpipe.map -Wl,-Bsymbolic \

@@ -29,16 +29,62 @@ static bool is_inside(const struct np_canvas *canvas, int x, int y)
     return x >= 0 && x < canvas->width && y >= 0 && y < canvas->height;
 }
 
+/* Where the pixels of a line of the result come from: the first one, and the way to the next. */
+struct line {
+    uint32_t x, y, step_x, step_y; /* 16.16 */
+};
+
+static int whole(uint32_t position)
+{
+    return (int32_t)position >> 16;
+}
+
+static bool shows(const struct map *map, const struct line *line, int x)
+{
+    return is_inside(map->canvas, whole(line->x + (uint32_t)x * line->step_x),
+        whole(line->y + (uint32_t)x * line->step_y));
+}
+
+static void copy_pixel(const uint8_t *in, int channels, uint8_t *out)
+{
+    out[0] = in[0];
+    if (channels == 3) {
+        out[1] = in[1];
+        out[2] = in[2];
+    }
+}
+
+/* The pixels of a line that show the picture are neighbours. */
+static void copy_line(const struct map *map, const struct line *line, int y)
+{
+    const int channels = map->canvas->channels;
+    int lo = 0, hi = map->canvas->width;
+    uint32_t from_x, from_y;
+    uint8_t *out;
+
+    while (lo < hi && !shows(map, line, lo))
+        lo++;
+    while (hi > lo && !shows(map, line, hi - 1))
+        hi--;
+    from_x = line->x + (uint32_t)lo * line->step_x;
+    from_y = line->y + (uint32_t)lo * line->step_y;
+    out = pixel_at(map->canvas, lo, y);
+    for (int x = lo; x < hi; x++) {
+        const uint8_t *in = source_at(map, whole(from_x), whole(from_y));
+
+        copy_pixel(in, channels, out);
+        out += channels;
+        from_x += line->step_x;
+        from_y += line->step_y;
+    }
+}
+
 static void copy(const struct map *map, int x, int y, int from_x, int from_y)
 {
     uint8_t *out = pixel_at(map->canvas, x, y);
-    const uint8_t *in;
 
-    if (!is_inside(map->canvas, from_x, from_y))
-        return;
-    in = source_at(map, from_x, from_y);
-    for (int c = 0; c < map->canvas->channels; c++)
-        out[c] = in[c];
+    if (is_inside(map->canvas, from_x, from_y))
+        copy_pixel(source_at(map, from_x, from_y), map->canvas->channels, out);
 }
 
 static int below_zero_or_whole(double at)
@@ -77,29 +123,17 @@ static uint32_t fixed(double value)
     return (uint32_t)(int64_t)floor(value * 65536.0 + 0.5);
 }
 
-static int whole(uint32_t position)
-{
-    return (int32_t)position >> 16;
-}
-
 static void nearest_fixed(const struct map *map)
 {
     const double *m = map->m;
-    const uint32_t step_x = fixed(m[0]), step_y = fixed(m[3]);
     const uint32_t row_step_x = fixed(m[1]), row_step_y = fixed(m[4]);
-    uint32_t row_x = fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
-    uint32_t row_y = fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+    struct line line = {fixed(m[2] + m[0] * 0.5 + m[1] * 0.5),
+        fixed(m[5] + m[3] * 0.5 + m[4] * 0.5), fixed(m[0]), fixed(m[3])};
 
     for (int y = 0; y < map->canvas->height; y++) {
-        uint32_t from_x = row_x, from_y = row_y;
-
-        for (int x = 0; x < map->canvas->width; x++) {
-            copy(map, x, y, whole(from_x), whole(from_y));
-            from_x += step_x;
-            from_y += step_y;
-        }
-        row_x += row_step_x;
-        row_y += row_step_y;
+        copy_line(map, &line, y);
+        line.x += row_step_x;
+        line.y += row_step_y;
     }
 }
 
@@ -161,6 +195,10 @@ static void fill(struct np_canvas *canvas, int colour)
 {
     const size_t bytes = np_canvas_bytes(canvas), channels = (size_t)canvas->channels;
 
+    if (colour == (colour & 255) * 0x10101) {
+        memset(canvas->pixels, colour & 255, bytes);
+        return;
+    }
     for (size_t i = 0; i < bytes; i += channels)
         for (size_t c = 0; c < channels; c++)
             canvas->pixels[i + c] = (uint8_t)(colour >> (8 * c));

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "loader/pixels/pixel_op.h"
+#include "loader/pixels/pixel_loops.h"
 
 struct kernel {
     int radius;
@@ -44,8 +44,7 @@ static void blur_down(const struct kernel *kernel, const uint8_t *before, int y,
         const uint8_t *from = before + (size_t)mirrored(y + k, picture->height) * n;
         const float weight = kernel->weights[k + kernel->radius];
 
-        for (size_t i = 0; i < n; i++)
-            line[i] += weight * (float)from[i];
+        np_pixel_loops()->add_bytes(from, weight, n, line);
     }
 }
 
@@ -61,7 +60,7 @@ static void mirror_ends(const struct np_canvas *picture, int radius, float *line
         }
 }
 
-#define BLOCK 64
+#define BLOCK 512
 
 static void blur_across(
     const struct kernel *kernel, const struct np_canvas *picture, const float *line, uint8_t *out)
@@ -77,11 +76,9 @@ static void blur_across(
             const float *from = line + (ptrdiff_t)at + k * step;
             const float weight = kernel->weights[k + kernel->radius];
 
-            for (size_t i = 0; i < count; i++)
-                sums[i] += weight * from[i];
+            np_pixel_loops()->add_floats(from, weight, count, sums);
         }
-        for (size_t i = 0; i < count; i++)
-            out[at + i] = (uint8_t)fminf(nearbyintf(sums[i]), 255);
+        np_pixel_loops()->round(sums, count, out + at);
     }
 }
 

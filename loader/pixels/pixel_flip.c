@@ -1,5 +1,9 @@
 /* The picture upside down. See pixel_op.h. */
+#include <string.h>
+
 #include "loader/pixels/pixel_op.h"
+
+#define PIECE 1024 /* bytes */
 
 static void flip_down(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
@@ -12,11 +16,13 @@ static void flip_down(
         uint8_t *upper = picture->pixels + (size_t)y * stride;
         uint8_t *lower = picture->pixels + (size_t)(picture->height - 1 - y) * stride;
 
-        for (size_t i = 0; i < stride; i++) {
-            const uint8_t value = upper[i];
+        for (size_t at = 0; at < stride; at += PIECE) {
+            const size_t n = stride - at < PIECE ? stride - at : PIECE;
+            uint8_t piece[PIECE];
 
-            upper[i] = lower[i];
-            lower[i] = value;
+            memcpy(piece, upper + at, n);
+            memcpy(upper + at, lower + at, n);
+            memcpy(lower + at, piece, n);
         }
     }
 }

@@ -58,22 +58,6 @@ extern const struct np_pixel_op np_pixel_erase;
 /* pixel_flip.c */
 extern const struct np_pixel_op np_pixel_flip_down; /* top to bottom */
 
-/* Pillow's Image.blend() of two values: from + factor * (to - from). */
-struct np_blend {
-    float factor;
-    bool clips; /* the factor is outside of 0 to 1 */
-};
-struct np_blend np_blend_of(double factor);
-
-static inline uint8_t np_blend(struct np_blend blend, int from, int to)
-{
-    const float value = (float)from + blend.factor * (float)(to - from);
-
-    if (blend.clips && value <= 0)
-        return 0;
-    return blend.clips && value >= 255 ? 255 : (uint8_t)value;
-}
-
 /* Pillow's conversion of RGB to L. */
 static inline uint8_t np_luma(const uint8_t *rgb)
 {

@@ -1,8 +1,8 @@
-/* Operations that look each value up in a table, one for all channels or one each. See
- * pixel_op.h. */
+/* Operations on each value alone: one function of it, or a table for each channel. See pixel_op.h. */
+#include <math.h>
 #include <string.h>
 
-#include "loader/pixels/pixel_op.h"
+#include "loader/pixels/pixel_loops.h"
 
 struct tables {
     uint8_t of[3][256]; /* by channel */
@@ -24,66 +24,40 @@ static void look_up(const struct tables *tables, struct np_canvas *picture)
         }
 }
 
-/* The same table for all channels. */
-static void look_up_all(const uint8_t table[256], struct np_canvas *picture)
-{
-    struct tables tables = {0};
-
-    for (int c = 0; c < 3; c++)
-        memcpy(tables.of[c], table, 256);
-    look_up(&tables, picture);
-}
-
-/* --- tables that the values make ----------------------------------------------------------- */
+/* --- one function of all values ------------------------------------------------------------ */
 
 /* ImageEnhance.Brightness: blended with black. */
 static void brightness(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const struct np_blend blend = np_blend_of(values[0]);
-    uint8_t table[256];
-
     (void)scratch;
-    for (int v = 0; v < 256; v++)
-        table[v] = np_blend(blend, 0, v);
-    look_up_all(table, picture);
+    np_pixel_loops()->blend(picture->pixels, np_canvas_bytes(picture), (float)values[0], 0);
 }
 const struct np_pixel_op np_pixel_brightness = {brightness, false};
 
 static void solarize(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    uint8_t table[256];
-
     (void)scratch;
-    for (int v = 0; v < 256; v++)
-        table[v] = (uint8_t)(v < values[0] ? v : 255 - v);
-    look_up_all(table, picture);
+    np_pixel_loops()->solarize(picture->pixels, np_canvas_bytes(picture), (int)ceil(values[0]));
 }
 const struct np_pixel_op np_pixel_solarize = {solarize, false};
 
 static void posterize(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const int mask = ~((1 << (8 - (int)values[0])) - 1);
-    uint8_t table[256];
-
     (void)scratch;
-    for (int v = 0; v < 256; v++)
-        table[v] = (uint8_t)(v & mask);
-    look_up_all(table, picture);
+    np_pixel_loops()->mask(
+        picture->pixels, np_canvas_bytes(picture), ~((1 << (8 - (int)values[0])) - 1));
 }
 const struct np_pixel_op np_pixel_posterize = {posterize, false};
 
 static void invert(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const size_t bytes = np_canvas_bytes(picture);
-
     (void)values;
     (void)scratch;
-    for (size_t i = 0; i < bytes; i++)
-        picture->pixels[i] = (uint8_t)~picture->pixels[i];
+    np_pixel_loops()->solarize(picture->pixels, np_canvas_bytes(picture), 0);
 }
 const struct np_pixel_op np_pixel_invert = {invert, false};
 
@@ -93,19 +67,15 @@ const struct np_pixel_op np_pixel_invert = {invert, false};
 static void contrast(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const struct np_blend blend = np_blend_of(values[0]);
     const size_t bytes = np_canvas_bytes(picture), step = (size_t)picture->channels;
     uint64_t sum = 0;
-    uint8_t table[256];
     int mean;
 
     (void)scratch;
     for (size_t i = 0; i < bytes; i += step)
         sum += step == 1 ? picture->pixels[i] : np_luma(&picture->pixels[i]);
     mean = (int)((double)sum / (double)(bytes / step) + 0.5);
-    for (int v = 0; v < 256; v++)
-        table[v] = np_blend(blend, mean, v);
-    look_up_all(table, picture);
+    np_pixel_loops()->blend(picture->pixels, bytes, (float)values[0], mean);
 }
 const struct np_pixel_op np_pixel_contrast = {contrast, false};
 

@@ -22,5 +22,6 @@ same() { # same SIMD
 }
 maker=$(sed -n '1s/^# \([^:]*\):.*/\1/p' "$file")
 t "$(nr_rows) pictures are those of $maker, in plain C" same 0
+t "$(nr_rows) pictures are those of $maker, with AVX2 where it is" same 1
 t "$(nr_rows) pictures are those of $maker, with all this CPU has" same 3
 [ $failed -eq 0 ]
