@@ -22,6 +22,7 @@ static void put_row(struct np_json *line, const struct np_weights_row *row)
     np_json_int(line, "tensors", row->nr_tensors);
     np_json_int(line, "loaded", row->nr_loaded);
     np_json_int(line, "misshapen", row->nr_misshapen);
+    np_json_int(line, "frozen", row->nr_frozen);
     np_json_int(line, "values", (int64_t)row->nr_values);
     np_json_text(line, "why", row->why);
     np_json_close(line, '}');

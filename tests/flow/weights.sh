@@ -38,6 +38,8 @@ assert (event["unused"], event["unused_names"], event["prefix"], event["part"]) 
 P
 }
 t "the table of what was loaded is printed, logged and an event" table
+t "the table says what is frozen" says "fc    loaded  2 tensors, 8 values, 2 frozen" \
+    "$NNPIPE" train tuned.yaml --weights "$files/new" -o 'freeze=["fc.*"]'
 t "eval takes a part of a PyTorch file, and says which" says "only_fc, its part 'model'" \
     "$NNPIPE" eval net.yaml --weights "$files/only_fc"
 t "predict, too" sh -c '"$0" predict net.yaml --weights "$1" two/*/*.jpg | grep -q %' "$NNPIPE" "$files/only_fc#model"

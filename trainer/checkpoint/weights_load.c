@@ -203,7 +203,11 @@ static int load_all(struct load *load, float *params, float *buffers,
         const bool fits = stored && np_tensor_fits(tensor, stored) && is_float(stored->dtype);
         char *why = !stored ? np_strdup("is missing") : fits ? NULL : difference(stored, tensor);
         float *array = tensor->role == NP_ROLE_PARAM ? params : buffers;
-        np_weights_table_add(table, tensor->name, np_tensor_elements(tensor), stored != NULL, why);
+        np_weights_table_add(table, &(struct np_weights_entry){.name = tensor->name,
+                                        .nr_values = np_tensor_elements(tensor),
+                                        .why = why,
+                                        .misshapen = stored != NULL,
+                                        .frozen = tensor->rule.thaw > 0});
         np_free(why);
         const int code = fits ? read_f32(load->file, stored, array + tensor->offset, err) : 0;
         if (code < 0)

@@ -65,22 +65,23 @@ static struct np_weights_row *row_of(struct np_weights_table *table, const char 
     return last;
 }
 
-void np_weights_table_add(struct np_weights_table *table, const char *name, uint64_t nr_values,
-    bool misshapen, const char *why)
+void np_weights_table_add(struct np_weights_table *table, const struct np_weights_entry *entry)
 {
+    const char *name = entry->name;
     const size_t n = strcspn(name, ".");
     struct np_weights_row *row = row_of(table, name, n);
 
     row->nr_tensors++;
-    if (!why) {
+    row->nr_frozen += entry->frozen;
+    if (!entry->why) {
         row->nr_loaded++;
-        row->nr_values += nr_values;
+        row->nr_values += entry->nr_values;
         return;
     }
-    row->nr_misshapen += misshapen;
+    row->nr_misshapen += entry->misshapen;
     if (row->nr_tensors - row->nr_loaded > MAX_REASONS)
         return;
-    char *reason = np_format("%s %s", name[n] == '.' ? name + n + 1 : name, why);
+    char *reason = np_format("%s %s", name[n] == '.' ? name + n + 1 : name, entry->why);
     join(&row->why, "; ", reason);
     np_free(reason);
 }
@@ -117,14 +118,20 @@ static char *reasons(const struct np_weights_row *row)
     return more > 0 ? np_format("%s; and %d more", row->why, more) : np_strdup(row->why);
 }
 
-/* The number of rows from i on that one line can hold: loaded whole, or one that is not. */
+/* A layer with frozen parameters and one without are not one line. */
+static bool joins(const struct np_weights_row *row, const struct np_weights_row *next)
+{
+    return !row->why && !next->why && (row->nr_frozen > 0) == (next->nr_frozen > 0);
+}
+
+/* The number of rows from i on that one line can hold. */
 static int run_of(const struct np_weights_table *table, int i)
 {
-    int n = 0;
+    int n = 1;
 
-    while (i + n < table->nr_rows && !table->rows[i + n].why)
+    while (i + n < table->nr_rows && joins(&table->rows[i], &table->rows[i + n]))
         n++;
-    return n > 0 ? n : 1;
+    return n;
 }
 
 static char *layers_of(const struct np_weights_table *table, int i, int n)
@@ -139,26 +146,26 @@ static char *layers_of(const struct np_weights_table *table, int i, int n)
 static void print_line(const struct np_weights_table *table, int i, int n, int width, FILE *out)
 {
     const struct np_weights_row *row = &table->rows[i];
-    char *layers = layers_of(table, i, n);
+    char *layers = layers_of(table, i, n), *why = row->why ? reasons(row) : NULL;
     uint64_t nr_values = 0;
-    int nr_tensors = 0;
+    int nr_tensors = 0, nr_frozen = 0;
 
     for (int k = i; k < i + n; k++) {
         nr_tensors += table->rows[k].nr_tensors;
+        nr_frozen += table->rows[k].nr_frozen;
         nr_values += table->rows[k].nr_values;
     }
     fprintf(out, "\n  %-*s  ", width, layers);
-    np_free(layers);
-    if (!row->why) {
+    if (!why)
         fprintf(out, "loaded  %d tensor%s, %" PRIu64 " values", nr_tensors,
             nr_tensors == 1 ? "" : "s", nr_values);
-        return;
-    }
-    char *why = reasons(row);
-    if (row->nr_loaded > 0)
+    else if (row->nr_loaded > 0)
         fprintf(out, "in part %d of %d tensors loaded; %s", row->nr_loaded, nr_tensors, why);
     else
         fprintf(out, "fresh   %s", why);
+    if (nr_frozen > 0)
+        fprintf(out, ", %d frozen", nr_frozen);
+    np_free(layers);
     np_free(why);
 }
 
@@ -202,10 +209,13 @@ char *np_weights_table_text(const struct np_weights_table *table)
          *text = NULL;
     size_t length;
     FILE *out = open_memstream(&text, &length);
+    int nr_frozen = 0;
 
-    if (out && !misfit)
+    for (int i = 0; i < table->nr_rows; i++)
+        nr_frozen += table->rows[i].nr_frozen;
+    if (out && !misfit && nr_frozen == 0)
         fprintf(out, "%s: all tensors loaded", source);
-    if (out && misfit) {
+    else if (out) {
         fprintf(out, "%s:", source);
         print_rows(table, out);
     }
