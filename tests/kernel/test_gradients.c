@@ -8,9 +8,11 @@
 #include <string.h>
 
 #include "loader/base/rng.h"
+#include "loader/base/yaml.h"
 #include "tests/kernel/interp.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
+#include "trainer/rules.h"
 
 /* Steps of a difference, and the errors they leave: against rounding a large step helps, against
  * kinks a small one. */
@@ -99,7 +101,7 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
     for (int t = 0; t < graph->nr_tensors; t++) {
         double error;
 
-        if (graph->tensors[t].role != NP_ROLE_PARAM)
+        if (graph->tensors[t].role != NP_ROLE_PARAM || graph->tensors[t].rule.thaw == NP_NEVER)
             continue;
         error = graph->tensors[t].grad < 0
                     ? 1e9
@@ -115,8 +117,26 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
     return worst;
 }
 
+/* freeze: the value of that key. */
+static bool freezes(struct np_graph *graph, const char *freeze)
+{
+    const struct np_rules_time time = {1, 1};
+    struct np_node *node = NULL;
+    struct np_report report;
+    struct np_rules rules;
+
+    np_report_init(&report, "test");
+    int code = np_yaml_parse(freeze, strlen(freeze), &node, &report);
+    code = code < 0 ? code : np_rules_parse(node, NULL, &rules, &report);
+    code = code < 0 ? code : np_rules_apply(&rules, &time, graph, &report);
+    np_rules_fini(&rules);
+    np_node_free(node);
+    np_report_fini(&report);
+    return code == 0;
+}
+
 /* A net between a first conv, whose gradient has passed everything, and the classifier. */
-static double error_of(const char *layers, const char *more, bool kinks)
+static double error_of_frozen(const char *layers, const char *more, const char *freeze, bool kinks)
 {
     static const struct np_fusions all = {true, true, true, true, true};
     char text[4096];
@@ -128,13 +148,18 @@ static double error_of(const char *layers, const char *more, bool kinks)
         "  - flatten\n  - linear: {name: last, out: classes}\n%s",
         layers, more);
     graph = made_good_graph(text, tiny);
-    if (!graph || np_autodiff(graph, NULL) < 0)
+    if (!graph || !freezes(graph, freeze) || np_autodiff(graph, NULL) < 0)
         return 1e9;
     plain = worst_error(graph, 21, kinks);
     np_fuse(graph, &all);
     fused = worst_error(graph, 21, kinks);
     np_graph_free(graph);
     return plain > fused ? plain : fused;
+}
+
+static double error_of(const char *layers, const char *more, bool kinks)
+{
+    return error_of_frozen(layers, more, "[]", kinks);
 }
 
 static bool smooth(const char *layers, const char *more)
@@ -167,6 +192,46 @@ Test(gradients, of_batchnorm)
     cr_assert(smooth("  - batchnorm\n", ""));
     cr_assert(smooth("  - batchnorm: {eps: 0.1, momentum: 0.3}\n", ""));
     cr_assert(kinked("  - batchnorm\n  - relu\n", ""));
+}
+
+Test(gradients, through_frozen_layers)
+{
+    static const char *const freeze[] = {"[bn]", "{names: [bn], batchnorm: false}",
+        "{names: [bn], until: {step: 9}}", "[mid, bn]", "[first]", "[first, bn, mid.weight]",
+        "[\"*.bias\", mid]", "[bn.weight]"};
+
+    for (size_t i = 0; i < sizeof(freeze) / sizeof(*freeze); i++) {
+        cr_expect(error_of_frozen("  - batchnorm: {name: bn}\n"
+                                  "  - conv: {name: mid, out: 3, kernel: 3}\n",
+                      "", freeze[i], false) < SMOOTH,
+            "%s", freeze[i]);
+        cr_expect(error_of_frozen("  - conv: {name: mid, out: 4, kernel: 1}\n"
+                                  "  - batchnorm: {name: bn}\n  - add: [bn, first]\n  - relu\n"
+                                  "  - maxpool: {kernel: 2}\n",
+                      "", freeze[i], true) < KINKED,
+            "%s, with an add and a relu", freeze[i]);
+    }
+}
+
+Test(gradients, of_frozen_layers_are_not_calculated)
+{
+    struct np_graph *graph = made_good_graph(
+        "model:\n  - conv: {name: a, out: 4, kernel: 3}\n  - batchnorm: {name: bn}\n"
+        "  - relu\n  - maxpool: {kernel: 2}\n"
+        "  - conv: {name: b, out: 4, kernel: 3}\n  - flatten\n"
+        "  - linear: {name: last, out: classes}\n",
+        tiny);
+    int nr[NP_NR_OPS] = {0};
+
+    cr_assert(graph && freezes(graph, "[a, bn]") && np_autodiff(graph, NULL) == 0);
+    for (int n = 0; n < graph->nr_nodes; n++) {
+        nr[graph->nodes[n].op]++;
+        cr_expect(graph->nodes[n].op != NP_OP_MAXPOOL || graph->nodes[n].nr_outs == 1);
+    }
+    cr_expect(nr[NP_OP_CONV_WGRAD] == 1 && nr[NP_OP_LINEAR_WGRAD] == 1);
+    cr_expect(nr[NP_OP_CONV_DGRAD] == 0 && nr[NP_OP_MAXPOOL_DGRAD] == 0);
+    cr_expect(nr[NP_OP_BN_EVAL] == 1 && nr[NP_OP_BN_STATS] == 0 && nr[NP_OP_BN_REDUCE] == 0);
+    np_graph_free(graph);
 }
 
 Test(gradients, of_relu_behind_everything)
