@@ -21,7 +21,7 @@ mkdir -p "$TMP/odd/sound" "$TMP/odd/damaged"
     "$TMP/jpegs" damaged $nr_odd $((nr_odd / 4)) "$TMP/odd/damaged" || exit 1
 cd "$TMP" || exit 1
 
-# config SET SOURCE PATH SIZE
+# config SET SOURCE PATH SIZE [MORE OPERATIONS]
 config() {
     cat >"$1.yaml" <<Y
 name: $1
@@ -29,7 +29,7 @@ seed: 7
 device: cpu
 precision: f32
 data: {train: {source: $2, path: "$3"}}
-loader: {batch: 40, cache: none, bad_samples: {budget: 100%}, augment: [{random_resized_crop: {size: $4}}, flip]}
+loader: {batch: 40, cache: none, bad_samples: {budget: 100%}, augment: [{random_resized_crop: {size: $4}}, flip$5]}
 model: [{conv: {out: 4, kernel: 3, stride: 2}}, relu, global_avgpool, {linear: {out: classes}}]
 train: {epochs: 2, eval_every: never, threads: 1}
 checkpoint: {every: 1 steps, keep: 2}
@@ -165,7 +165,7 @@ kills() {
     t "$1: killed at ${KILLS:-50} places while it writes entries, the rows are the same" all_killed "$1"
 }
 
-config odd folder "$TMP/odd" 24
+config odd folder "$TMP/odd" 24 ', {color_jitter: {brightness: 0.4, saturation: 0.4, hue: 0.1}}, {rand_augment: {ops: 3}}, flip'
 io=uring steps=$((nr_odd / 12)) least=15 # % of the rows that begin at entries: a quarter of the files is large
 "$NNPIPE" bench loader odd.yaml --steps 1 -o loader.io=uring >"$OUT" 2>&1 || io=pread
 SETS=${SETS:-odd photos cifar}
