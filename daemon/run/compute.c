@@ -42,7 +42,9 @@ int np_compute_graph(const struct np_config *config, enum np_dtype precision,
 
     np_config_report(config, &report);
     code = np_setup_graph(config, precision, setup, &report);
-    if (code < 0) {
+    if (code < 0 && report.no_memory) {
+        code = np_err_set(err, -ENOMEM, "the model: out of memory");
+    } else if (code < 0) {
         np_complain_report(&report, overrides);
         code = np_err_set(err, -ENOEXEC, "the model cannot be built");
     }

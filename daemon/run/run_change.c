@@ -428,9 +428,12 @@ bool np_config_same(const struct np_node *then, const struct np_node *now, bool 
         .why = why,
         .why_bytes = why_bytes};
 
-    struct np_node *all = then->kind == NP_NODE_MAP ? with_all_keys(then) : np_node_copy(then);
-    const bool same = compare(&c, all, now);
+    if (then->kind != NP_NODE_MAP || now->kind != NP_NODE_MAP)
+        return compare(&c, then, now);
+    struct np_node *all_then = with_all_keys(then), *all_now = with_all_keys(now);
+    const bool same = compare(&c, all_then, all_now);
 
-    np_node_free(all);
+    np_node_free(all_then);
+    np_node_free(all_now);
     return same;
 }

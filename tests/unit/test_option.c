@@ -414,7 +414,7 @@ Test(choice, the_normal_form_holds_every_option_and_reads_back)
     cr_assert_eq(np_options_parse(table, NULL, "x", NULL, &things, &report), 0);
     node = np_choice_node(&choices[1], &things);
     cr_assert_eq(np_choice_find(choices, node, "optimizer", "sgd", &args, &report), 1);
-    cr_assert_eq(args->nr_items, 8);
+    cr_assert_eq(args->nr_items, 9);
     cr_assert_eq(np_options_parse(table, args, "adamw", NULL, &again, &report), 0);
     cr_assert_eq(things.cap, again.cap);
     np_node_free(node);
