@@ -24,7 +24,7 @@ np_crc32c_plain: a test compares it with the instruction, which the product pref
 np_ref_prepare: a planted kernel, which the check must find, prepares as the reference does
 np_checked_usable: a test gives the check one kernel of its own
 np_checked_report: a test reads the message
-np_mix_box: a test gives it torchvision's draws
+np_mix_box: a test gives it the draws of torchvision
 np_augment_draw: tests compare the fold with the plain sum
 np_io_posix_write: the simulated disk of tests/sim writes through it
 np_progress_text: a test reads the line at each width, without a terminal
