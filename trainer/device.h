@@ -69,6 +69,8 @@ struct np_hyper { /* of one update */
     float lr, momentum, weight_decay, eps, clip_norm /* 0: off */;
     double beta1, beta2;   /* double: in float 1 - beta2 would be off by 1e-5 of its value */
     double momentum_decay; /* nadam */
+    float rest_lr;         /* muon: the rate of all but its matrices */
+    int iterations;        /* muon */
     bool nesterov;
     uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };

@@ -121,6 +121,23 @@ static const struct np_option lamb_table[] = {
     NP_OPTIONS_END,
 };
 
+static const struct np_option muon_table[] = {
+    LR("1e-3"),
+    {"momentum", NP_OPT_FLOAT, AT(momentum), "0.95", 1e-6, 0.999999, NULL,
+        "Decay of the mean of gradients, whose matrix is made orthogonal."},
+    {"nesterov", NP_OPT_BOOL, AT(nesterov), "true", 0, 0, NULL,
+        "Takes `gradient + momentum * (mean - gradient)` instead of the mean."},
+    {"iterations", NP_OPT_INT, AT(iterations), "5", 1, 20, NULL, "Newton-Schulz iterations."},
+    SHRINKS("0.1"),
+    {"rest_lr", NP_OPT_FLOAT, AT(rest_lr), "1e-3", 0, 1e6, NULL,
+        "Peak rate of AdamW for all that is no matrix, and for the layer of the logits."},
+    BETA1,
+    BETA2,
+    EPS("1e-8"),
+    DECAY_ALL,
+    NP_OPTIONS_END,
+};
+
 /* Indices are enum np_optimizer. */
 const struct np_choice np_optim_choices[] = {
     {"sgd", sgd_table, "Stochastic gradient descent, as torch.optim.SGD."},
@@ -135,6 +152,9 @@ const struct np_choice np_optim_choices[] = {
     {"lamb", lamb_table,
         "Adam's step, scaled for each parameter to that parameter's norm, for large batches "
         "(arXiv:1904.00962)."},
+    {"muon", muon_table,
+        "Steps of orthogonal matrices for the weights of conv (one row for each output) and linear "
+        "layers, as torch.optim.Muon, but in f32; AdamW for the rest. CPU only."},
     {NULL, NULL, NULL},
 };
 
@@ -199,13 +219,15 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         .clip_norm = (float)options->clip_norm,
         .momentum_decay = options->momentum_decay,
         .nesterov = options->nesterov,
+        .rest_lr = (float)(options->rest_lr * factor),
+        .iterations = (int)options->iterations,
         .update = update,
     };
 }
 
 static bool has_beta1(int kind)
 {
-    return kind != NP_SGD && kind != NP_RMSPROP;
+    return kind != NP_SGD && kind != NP_RMSPROP && kind != NP_MUON;
 }
 
 void np_optim_set_momentum(double momentum, struct np_hyper *hyper)
@@ -224,7 +246,7 @@ bool np_optim_has_momentum(const struct np_optim_options *options)
 /* Does weight decay shrink the parameter itself? */
 static bool decoupled(int kind)
 {
-    return kind == NP_ADAMW || kind == NP_LION;
+    return kind == NP_ADAMW || kind == NP_LION || kind == NP_MUON;
 }
 
 static double nadam_mu(const struct np_hyper *hyper, double t)

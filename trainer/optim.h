@@ -2,7 +2,7 @@
  * it has them: SGD (Sutskever et al. 2013, PMLR 28), Adam (arXiv:1412.6980), AdamW
  * (arXiv:1711.05101), NAdam (Dozat 2016, ICLR workshop), RMSprop (Hinton's lecture 6e, and
  * arXiv:1308.0850 without the centering); Lion (arXiv:2302.06675, algorithm 2), LAMB
- * (arXiv:1904.00962, algorithm 2, phi(z) = z). */
+ * (arXiv:1904.00962, algorithm 2, phi(z) = z); muon.h has Muon's. */
 #ifndef NP_OPTIM_H
 #define NP_OPTIM_H
 
@@ -14,6 +14,8 @@ struct np_optim_options {
     double lr, momentum, weight_decay, beta1, beta2 /* also rmsprop's alpha */, eps, clip_norm;
     double momentum_decay; /* nadam */
     double layer_decay;    /* of struct np_rules */
+    double rest_lr;        /* muon, and its iterations */
+    int64_t iterations;
     bool nesterov;
     bool decay_all; /* decay biases and batchnorm too, as torch does; false: weights only */
 };
@@ -39,13 +41,15 @@ bool np_optim_has_momentum(const struct np_optim_options *options);
 void np_optim_scalars(
     const struct np_hyper *hyper, const struct np_rule *rule, struct np_scalars *ret_scalars);
 
-/* A range of one parameter; lamb: the whole parameter. */
+/* A range of one parameter; lamb, and matrices of muon: the whole parameter. */
 struct np_update {
     float *params, *state[2]; /* (n); state: NULL if the optimizer has no such array */
     const float *grads;       /* (n) */
     uint64_t n;
     float grad_scale; /* gradients are multiplied by it first */
     struct np_rule rule;
+    uint64_t rows;  /* muon: of a matrix, with n / rows columns; 0: not a matrix for it */
+    float *scratch; /* muon: n + np_muon_scratch() floats, for a matrix */
 };
 /* Updates parameters and states. Elementwise, but for lamb's norms: the same bits however a buffer
  * is cut into ranges; a frozen parameter stays as it is, and its states. g = grad_scale * grad;
@@ -65,7 +69,10 @@ struct np_update {
  *            m = beta2 * m + (1 - beta2) * g
  *   lamb     m, v as adamw;  r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + wd * p
  *            p -= lr * |p| / |r| * r;  the ratio is 1 if a norm is 0, and, as in timm, for
- *            parameters that do not decay */
+ *            parameters that do not decay
+ *   muon     matrices: m += (1 - momentum) * (g - m);  o = np_muon_orthogonal(m), nesterov: of
+ *            g + momentum * (m - g);  p = (1 - lr * wd) * p - lr * sqrt(max(1, rows / cols)) * o
+ *            all else: adamw at rest_lr */
 void np_optim_update(const struct np_hyper *hyper, const struct np_update *update);
 
 /* lamb's |p| / |r| from the sums of their squares; 1 if one is 0. */

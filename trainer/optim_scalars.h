@@ -14,6 +14,7 @@ enum np_optimizer {
     NP_RMSPROP,
     NP_LION,
     NP_LAMB,
+    NP_MUON,
     NP_NR_OPTIMIZERS
 };
 

@@ -9,6 +9,8 @@
 #include <assert.h>
 #include <math.h>
 
+#include "trainer/muon.h"
+
 /* gcc 12 at -O2 does not vectorise loops of unknown length. */
 #define NP_VECTOR __attribute__((optimize("O3")))
 
@@ -175,6 +177,26 @@ static void lamb(const struct np_update *u, const struct np_scalars *s)
     }
 }
 
+/* The state becomes the mean; the matrix is made in the scratch. */
+static void muon(
+    const struct np_hyper *hyper, const struct np_update *u, const struct np_scalars *s)
+{
+    const uint64_t n = u->n, rows = u->rows, cols = n / rows;
+    const double tall = rows > cols ? sqrt((double)rows / (double)cols) : 1;
+    const float lr = (float)(s->lr * tall), one_minus = (float)(1 - (double)hyper->momentum);
+    float *mean = u->state[0], *way = u->scratch;
+
+    for (uint64_t i = 0; i < n; i++) {
+        const float grad = u->grads[i] * u->grad_scale;
+
+        mean[i] += one_minus * (grad - mean[i]);
+        way[i] = hyper->nesterov ? grad + hyper->momentum * (mean[i] - grad) : mean[i];
+    }
+    np_muon_orthogonal(way, rows, cols, hyper->iterations, u->scratch + n);
+    for (uint64_t i = 0; i < n; i++)
+        u->params[i] = u->params[i] * s->keep - lr * way[i];
+}
+
 static void (*const updates[NP_NR_OPTIMIZERS])(
     const struct np_update *update, const struct np_scalars *scalars) = {
     [NP_SGD] = sgd,
@@ -188,14 +210,22 @@ static void (*const updates[NP_NR_OPTIMIZERS])(
 
 void np_optim_update(const struct np_hyper *hyper, const struct np_update *update)
 {
+    struct np_hyper rest = *hyper;
     struct np_scalars scalars;
 
-    np_optim_scalars(hyper, &update->rule, &scalars);
+    if (hyper->kind == NP_MUON && update->rows == 0) {
+        rest.kind = NP_ADAMW;
+        rest.lr = hyper->rest_lr;
+    }
+    np_optim_scalars(&rest, &update->rule, &scalars);
     if (scalars.frozen)
         return;
-    assert(np_hyper_states(hyper) < 1 || update->state[0]);
-    assert(np_hyper_states(hyper) < 2 || update->state[1]);
-    updates[hyper->kind](update, &scalars);
+    assert(np_hyper_states(&rest) < 1 || update->state[0]);
+    assert(np_hyper_states(&rest) < 2 || update->state[1]);
+    if (rest.kind == NP_MUON)
+        muon(hyper, update, &scalars);
+    else
+        updates[rest.kind](update, &scalars);
 }
 
 /* Eight partial sums: the same order for every vector width. */

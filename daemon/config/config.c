@@ -406,6 +406,9 @@ static void check_schedule(const struct np_config *config, struct np_report *rep
     else if (schedule->kind == NP_PLATEAU && !np_node_get(config->data_node, "test") &&
              !np_node_get(config->data_node, "val") && config->data.split == 0)
         why = "plateau: it needs evaluations: data.test, data.val or data.split";
+    if (config->optim.kind == NP_MUON && strncmp(config->device, "cuda", 4) == 0)
+        np_report_add(report, config->optim_node->line, config->optim_node->column,
+            "optimizer: muon computes on the CPU only, and device is %s", config->device);
     if (why)
         np_report_add(report, at ? at->line : 0, at ? at->column : 0, "schedule.%s", why);
 }

@@ -288,6 +288,10 @@ static int open_plan(struct np_run *run, struct np_err *err)
     if (options.losses &&
         !(run->losses = np_try_array((size_t)run->config->loader.batch, sizeof(float), err)))
         return err->code;
+    if (run->config->optim.kind == NP_MUON && strncmp(run->device->name, "cuda", 4) == 0) {
+        run->usage = true;
+        return np_err_set(err, -EINVAL, "optimizer: muon computes on the CPU only; device: cpu");
+    }
     return run->device->plan_ops->prepare(
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }

@@ -37,6 +37,7 @@ optimizer={nadam: {weight_decay: 0.1}}
 optimizer={rmsprop: {momentum: 0.9}}
 optimizer={lion: {lr: 1e-3}}
 optimizer={lamb: {lr: 0.01}}
+optimizer={muon: {lr: 0.01}}
 schedule={one_cycle: {momentum_high: 0.95, momentum_low: 0.8}}
 train.ema={decay: 0.9, warmup: true}
 train.ema={decay: 0.5, every: 5, lookahead: true}
@@ -80,6 +81,7 @@ refused() {
     [ $? -eq 2 ] && grep -q -- "$text" "$TMP/err.txt"
 }
 t "plateau without evaluations is refused" refused 'needs evaluations' -o schedule=plateau -o train.eval_every=never
+t "muon on a GPU is refused" refused 'muon computes on the CPU only' -o optimizer=muon -o device=cuda:0
 t "two warm-ups are refused" refused 'give one of' -o 'schedule={cosine: {warmup: 5%, warmup_steps: 3}}'
 t "a misspelt key of ema is refused" refused "did you mean 'decay'" -o 'train.ema={decoy: 0.9}'
 # The GPU's kernels on the emulated runtime, in the same runs.

@@ -57,7 +57,24 @@ class Lamb(torch.optim.Optimizer):  # arXiv:1904.00962, algorithm 2
 
 
 O = torch.optim
-CASES = [  # our config, whether the parameter decays, torch's optimizer
+def muon(*args, **more):
+    """torch's Muon, with its iteration in f32 instead of bf16."""
+    import torch.optim._muon as module
+
+    def whole(grad, coefficients, steps, eps):
+        a, b, c = coefficients
+        x = grad.T if grad.size(0) > grad.size(1) else grad
+        x = x / x.norm().clamp(min=eps)
+        for _ in range(steps):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x.T if grad.size(0) > grad.size(1) else x
+
+    module._zeropower_via_newtonschulz = whole
+    return module.Muon(*args, **more)
+
+
+CASES = [  # our config, whether the parameter decays, torch's optimizer, and rows of a matrix
     ("{sgd: {lr: 0.1, momentum: 0.9, nesterov: true, weight_decay: 0.01}}", 1,
      lambda p: O.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01)),
     ("{sgd: {lr: 0.1, momentum: 0}}", 1, lambda p: O.SGD(p, 0.1)),
@@ -79,19 +96,25 @@ CASES = [  # our config, whether the parameter decays, torch's optimizer
     ("{lamb: {lr: 0.01, beta1: 0.8, beta2: 0.95, eps: 1e-3, weight_decay: 0.3}}", 1,
      lambda p: Lamb(p, 0.01, (0.8, 0.95), 1e-3, 0.3)),
     ("{lamb: {lr: 0.01, eps: 1e-3}}", 0, lambda p: O.Adam(p, 0.01, eps=1e-3)),
+    ("muon", 1, lambda p: muon(p), 4),
+    ("{muon: {lr: 0.002, momentum: 0.6, nesterov: false, iterations: 3, weight_decay: 0}}", 1,
+     lambda p: muon(p, 0.002, 0, 0.6, False, ns_steps=3), 2),
+    ("{muon: {lr: 0.002}}", 1, lambda p: muon(p, 0.002), 8),
+    ("{muon: {rest_lr: 0.02}}", 1, lambda p: O.AdamW(p, 0.02, weight_decay=0.1)),
 ]
 
 
-def run(make):
+def run(make, rows=0):
     """The parameters after the first and after the last update."""
     draw = numbers(7)
-    param = torch.nn.Parameter(torch.tensor([2 * next(draw) for _ in range(N)]))
+    shape = (rows, N // rows) if rows else (N,)
+    param = torch.nn.Parameter(torch.tensor([2 * next(draw) for _ in range(N)]).view(shape))
     optimizer, after = make([param]), []
     for update in range(UPDATES):
-        param.grad = torch.tensor([next(draw) * 2.0 ** -(i % 8) for i in range(N)])
+        param.grad = torch.tensor([next(draw) * 2.0 ** -(i % 8) for i in range(N)]).view(shape)
         optimizer.step()
         if update in (0, UPDATES - 1):
-            after.append(param.tolist())
+            after.append(param.flatten().tolist())
     return after
 
 
@@ -104,18 +127,18 @@ def header():
     print("/* Made by tests/golden/torch_optim.py header: parameters after 1 and 100 updates. */\n"
           "#ifndef NP_GOLDEN_OPTIM_H\n#define NP_GOLDEN_OPTIM_H\n\n/* clang-format off */\n"
           f"enum {{ GOLDEN_N = {N}, GOLDEN_UPDATES = {UPDATES} }};\n"
-          "static const struct {\n    const char *config;\n    int decay;\n"
+          "static const struct {\n    const char *config;\n    int decay, rows;\n"
           "    double first[GOLDEN_N], last[GOLDEN_N];\n} golden_optim[] = {")
-    for config, decay, make in CASES:
-        first, last = run(make)
-        print(f'    {{"{config}", {decay},\n        {rows(first)},\n        {rows(last)}}},')
+    for config, decay, make, *rows_of in CASES:
+        first, last = run(make, *rows_of)
+        print(f'    {{"{config}", {decay}, {sum(rows_of)},\n        {rows(first)},\n        {rows(last)}}},')
     print("};\n/* clang-format on */\n\n#endif")
 
 
 def check(path):
-    text = re.sub(r'"[^"]*", \d,', "", open(path).read().split("golden_optim[] = {")[1])
+    text = re.sub(r'"[^"]*", \d, \d,', "", open(path).read().split("golden_optim[] = {")[1])
     stored = [float(v) for v in re.findall(r"-?\d[\d.e-]*", text)]
-    here = [v for _, _, make in CASES for values in run(make) for v in values]
+    here = [v for _, _, make, *rows in CASES for values in run(make, *rows) for v in values]
     assert len(stored) == len(here), (len(stored), len(here))
     worst = max(abs(a - b) / (1 + abs(b)) for a, b in zip(stored, here))
     print(f"{len(CASES)} optimizers, largest difference {worst:.2g}")

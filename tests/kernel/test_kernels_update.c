@@ -124,7 +124,7 @@ static void optimizers_agree(int kind, bool nesterov, double clip, uint64_t numb
 Test(kernels_cuda, updates_equal_those_of_the_cpu)
 {
     optimizers_agree(NP_SGD, true, 0.5, 4);
-    for (int kind = 0; kind < NP_NR_OPTIMIZERS; kind++) {
+    for (int kind = 0; kind < NP_MUON; kind++) {
         optimizers_agree(kind, false, 0, 4);
         optimizers_agree(kind, false, 1, 4);
         optimizers_agree(kind, false, 1, 8); /* the last tensor has thawed */

@@ -44,6 +44,7 @@ Test(optim_torch, updates_1_and_100_equal_torch)
     for (size_t c = 0; c < sizeof(golden_optim) / sizeof(*golden_optim); c++) {
         struct np_optim_options options;
         float params[GOLDEN_N], states[2][GOLDEN_N] = {{0}}, grads[GOLDEN_N];
+        float scratch[4 * GOLDEN_N + 2 * GOLDEN_N];
         uint32_t state = 7;
         double first = 0;
 
@@ -56,7 +57,9 @@ Test(optim_torch, updates_1_and_100_equal_torch)
                 .grads = grads,
                 .n = GOLDEN_N,
                 .grad_scale = 1,
-                .rule = {1, golden_optim[c].decay, 0}};
+                .rule = {1, golden_optim[c].decay, 0},
+                .rows = (uint64_t)golden_optim[c].rows,
+                .scratch = scratch};
             struct np_hyper hyper;
 
             for (int i = 0; i < GOLDEN_N; i++)

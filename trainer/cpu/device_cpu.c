@@ -8,6 +8,7 @@
 #include "trainer/average.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
+#include "trainer/muon.h"
 #include "trainer/optim.h"
 #include "trainer/cpu/program.h"
 #include "trainer/cpu/simd.h"
@@ -86,6 +87,8 @@ struct np_plan {
     const struct side *last;      /* its logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
+    float *scratch; /* muon: (threads, scratch_each); NULL: none yet */
+    uint64_t scratch_each;
     float average_weight; /* of the current average; back: params become it */
     bool average_back;
 };
@@ -167,6 +170,7 @@ static void plan_free(struct np_plan *plan)
     for (int i = 0; i < NR_ARRAYS; i++)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
+    np_free(plan->scratch);
     np_free(plan->block_sums);
     np_free(plan->losses[0]);
     np_free(plan->losses[1]);
@@ -332,6 +336,8 @@ static void update_tensor(void *context, int item, int thread)
         .n = n,
         .grad_scale = plan->grad_scale,
         .rule = tensor->rule,
+        .rows = plan->hyper->kind == NP_MUON ? np_muon_rows(plan->sides[TRAIN].graph, item) : 0,
+        .scratch = plan->scratch ? plan->scratch + (uint64_t)thread * plan->scratch_each : NULL,
     };
     np_optim_update(plan->hyper, &update);
 }
@@ -353,9 +359,22 @@ static void weights_changed(struct np_plan *plan)
         np_program_weights_changed(plan->sides[i].program);
 }
 
+static int muon_scratch(struct np_plan *plan, struct np_err *err)
+{
+    const uint64_t threads = (uint64_t)np_pool_threads(plan->pool);
+
+    if (plan->scratch)
+        return 0;
+    plan->scratch_each = np_muon_graph_scratch(plan->sides[TRAIN].graph);
+    plan->scratch = np_try_array(threads * plan->scratch_each + 1, sizeof(float), err);
+    return plan->scratch ? 0 : np_err_context(err, "muon's matrices");
+}
+
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     if (np_hyper_states(hyper) > 1 && late_array(plan, NP_ARRAY_STATE1, err) < 0)
+        return -ENOMEM;
+    if (hyper->kind == NP_MUON && muon_scratch(plan, err) < 0)
         return -ENOMEM;
     plan->hyper = hyper;
     plan->grad_scale = 1;

@@ -304,6 +304,8 @@ int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, s
         cudaGraphExecDestroy(*graph);
         *graph = NULL;
     }
+    if (hyper->kind == NP_MUON)
+        return np_err_set(err, -ENOTSUP, "%s: muon computes on the CPU only", plan->device->name);
     plan->kind = hyper->kind;
     if (hyper->kind == NP_LAMB && !plan->lamb.starts && take_lamb(plan, err) < 0)
         return err->code;
