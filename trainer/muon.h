@@ -13,7 +13,8 @@ uint64_t np_muon_scratch(uint64_t rows, uint64_t cols);
 uint64_t np_muon_graph_scratch(const struct np_graph *graph);
 /* x (rows, cols) becomes nearly the orthogonal matrix next to it, in place: x / max(|x|, 1e-7),
  * then so many times  x = a x + (b G + c G G) x  with G = x x^T (Newton-Schulz; a, b, c as in
- * torch). The shorter side is the one of G. Sums in f32, in an order that depends on the size only. */
+ * torch). The shorter side is the one of G. Sums in f32, in an order that depends on the size
+ * only. */
 void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, float *scratch);
 
 #endif
