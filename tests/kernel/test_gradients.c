@@ -281,6 +281,14 @@ Test(gradients, of_dropout_with_the_same_draws)
     cr_assert(smooth("  - flatten\n  - dropout: {rate: 80%}\n", ""));
 }
 
+Test(gradients, of_other_sizes)
+{
+    cr_assert(smooth("  - adaptive_avgpool: {size: [4, 5]}\n", ""));
+    cr_assert(smooth("  - upsample\n", ""));
+    cr_assert(
+        smooth("  - avgpool: {kernel: 3}\n  - upsample: {scale: [2, 3], mode: bilinear}\n", ""));
+}
+
 Test(gradients, of_products_and_dropped_rows)
 {
     cr_assert(smooth("  - conv: {name: a, out: 4, kernel: 3, pad: 1}\n  - mul: [a, first]\n", ""));

@@ -116,6 +116,30 @@ static bool mul_is_right(bool gate, bool sums, enum np_dtype dtype)
     return check(&the_case, dtype, 0);
 }
 
+static bool resample_is_right(
+    enum np_resample mode, bool back, enum np_dtype dtype, const int sides[4])
+{
+    struct kernel_case the_case;
+
+    kernel_case_init(&the_case, back ? NP_OP_RESAMPLE_DGRAD : NP_OP_RESAMPLE, 3);
+    kernel_case_node(&the_case)->attrs.resample = mode;
+    kernel_case_activation(&the_case, dtype, sides[back ? 2 : 0], sides[back ? 3 : 1], 5, false);
+    kernel_case_activation(&the_case, dtype, sides[back ? 0 : 2], sides[back ? 1 : 3], 5, true);
+    return check(&the_case, dtype, 0);
+}
+
+Test(kernels_cuda, other_sizes_are_the_reference)
+{
+    static const int sides[][4] = {{9, 7, 3, 4}, {2, 3, 5, 7}, {3, 5, 6, 15}, {1, 4, 4, 4}};
+
+    for (int mode = NP_RESAMPLE_MEAN; mode <= NP_RESAMPLE_BILINEAR; mode++)
+        for (int s = mode == NP_RESAMPLE_MEAN ? 0 : 2; s < 4; s++)
+            for (int variant = 0; variant < 4; variant++)
+                cr_expect(resample_is_right((enum np_resample)mode, variant & 1,
+                              variant & 2 ? NP_BF16 : NP_F32, sides[s]),
+                    "mode %d sides %d variant %d", mode, s, variant);
+}
+
 Test(kernels_cuda, products_are_the_reference)
 {
     for (int half = 0; half < 2; half++) {

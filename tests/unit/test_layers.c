@@ -108,7 +108,9 @@ Test(layers, windows_have_a_size_for_each_side_and_round_up_or_down)
         "  - conv: {name: c, out: 8, kernel: 3, dilation: [1, 2], pad: same}\n"      /* 16, 32 */
         "  - maxpool: {name: d, kernel: [3, 2], stride: [2, 3], ceil_mode: true}\n"  /* 8, 11 */
         "  - maxpool: {name: e, kernel: 3, stride: 2, pad: 1, ceil_mode: true}\n"    /* 5, 6 */
-        "  - avgpool: {name: f, kernel: 2, stride: 3, pad: 1, ceil_mode: true}\n" /* 2, 3 */ TAIL,
+        "  - avgpool: {name: f, kernel: 2, stride: 3, pad: 1, ceil_mode: true}\n"    /* 2, 3 */
+        "  - upsample: {name: g, scale: [3, 2]}\n"                                   /* 6, 6 */
+        "  - adaptive_avgpool: {name: h, size: [4, 5]}\n" TAIL,
         small);
 
     cr_assert_not_null(graph);
@@ -196,7 +198,7 @@ static const struct {
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
         "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
         "tanh, silu, hardswish, gelu, layernorm, groupnorm, scale, class_token, position, "
-        "attention, first_token, mul, stochastic_depth, block\n"},
+        "attention, first_token, mul, stochastic_depth, adaptive_avgpool, upsample, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},

@@ -72,7 +72,7 @@ struct np_kernel {
 extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool[],
     np_kernels_winograd[], np_kernels_dropout[], np_kernels_loss[], np_kernels_onednn[],
     np_kernels_linear[], np_kernels_act[], np_kernels_token[], np_kernels_attention[],
-    np_kernels_gate[], np_kernels_ref[];
+    np_kernels_gate[], np_kernels_resample[], np_kernels_ref[];
 
 /* The rows of an operation in f32 and bf16. */
 #define NP_KERNEL_ROWS(name_, op_, prepare_, begin_, run_, finish_)                                \

@@ -160,7 +160,8 @@ char *np_checked_state(const struct np_checked *checked)
 /* In order of preference; the reference supports every node. */
 static const struct np_kernel *const lists[] = {np_kernels_cpu, np_kernels_bn, np_kernels_pool,
     np_kernels_winograd, np_kernels_dropout, np_kernels_loss, np_kernels_onednn, np_kernels_linear,
-    np_kernels_act, np_kernels_token, np_kernels_attention, np_kernels_gate, np_kernels_ref};
+    np_kernels_act, np_kernels_token, np_kernels_attention, np_kernels_gate, np_kernels_resample,
+    np_kernels_ref};
 enum { NR_LISTS = sizeof(lists) / sizeof(*lists), REFERENCE = NR_LISTS - 1 };
 
 static enum np_dtype dtype_of(const struct np_graph *graph, const struct np_op_node *node)

@@ -43,7 +43,8 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
 
     *ref = (struct np_ref){node, graph, graph->tensors[activation].dtype};
     if (node->op == NP_OP_CONV || node->op == NP_OP_CONV_DGRAD || node->op == NP_OP_MAXPOOL_DGRAD ||
-        node->op == NP_OP_AVGPOOL_DGRAD)
+        node->op == NP_OP_AVGPOOL_DGRAD || node->op == NP_OP_RESAMPLE ||
+        node->op == NP_OP_RESAMPLE_DGRAD)
         row = np_ref_row(np_ref_shape(ref, node->outs[0]));
     if (node->op == NP_OP_ATTENTION || node->op == NP_OP_ATTENTION_DGRAD) {
         struct np_nhwc s = np_ref_shape(ref, node->outs[0]);
@@ -413,6 +414,8 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(FLATTEN, ref_flatten, NULL),
     ROWS(FLATTEN_DGRAD, ref_flatten, NULL),
     ROWS(ADD, ref_add, NULL),
+    ROWS(RESAMPLE, np_ref_resample, NULL),
+    ROWS(RESAMPLE_DGRAD, np_ref_resample, NULL),
     ROWS(MUL, np_ref_mul, NULL),
     ROWS(MUL_SUM, np_ref_mul_sum, NULL),
     ROWS(DROP_ROWS, np_ref_drop_rows, NULL),

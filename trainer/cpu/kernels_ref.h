@@ -92,6 +92,9 @@ void np_ref_mul(void *state, const struct np_run *run);
 void np_ref_mul_sum(void *state, const struct np_run *run);
 void np_ref_drop_rows(void *state, const struct np_run *run);
 
+/* adaptive average pool, upsampling: kernels_ref_resample.c */
+void np_ref_resample(void *state, const struct np_run *run);
+
 /* max and average pools: kernels_ref_pool.c */
 void np_ref_pool(void *state, const struct np_run *run);
 void np_ref_pool_dgrad(void *state, const struct np_run *run);

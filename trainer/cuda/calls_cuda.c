@@ -175,6 +175,19 @@ static void run_picture(struct np_cuda_program *p, const struct np_cuda_call *c)
         np_cuda_flatten(stream, p->dtype, q[0], q[1], d[0], d[1] * d[2], d[3], back);
 }
 
+static void run_resample(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    const struct np_op_node *node = c->node;
+    const bool back = node->op == NP_OP_RESAMPLE_DGRAD;
+    const int *x = tensor(p, back ? node->outs[0] : node->ins[0])->dims;
+    const int *y = tensor(p, back ? node->ins[0] : node->outs[0])->dims;
+    const struct np_cuda_resample sizes = {
+        x[0], x[1], x[2], x[3], y[1], y[2], (int)node->attrs.resample};
+
+    (back ? np_cuda_resample_dgrad : np_cuda_resample_run)(
+        p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, &sizes, c->p[0], c->p[1]);
+}
+
 static void run_gate(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     const struct np_op_node *node = c->node;
@@ -311,6 +324,8 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_FLATTEN] = {"own flatten", run_picture},
     [NP_OP_FLATTEN_DGRAD] = {"own flatten", run_picture},
     [NP_OP_ADD] = {"own add", run_pointwise},
+    [NP_OP_RESAMPLE] = {"own resample", run_resample},
+    [NP_OP_RESAMPLE_DGRAD] = {"own resample_dgrad", run_resample},
     [NP_OP_MUL] = {"own mul", run_gate},
     [NP_OP_MUL_SUM] = {"own mul_sum", run_gate},
     [NP_OP_DROP_ROWS] = {"own drop_rows", run_gate},

@@ -208,6 +208,14 @@ struct np_cuda_pool {
     int n, h, w, c, out_h, out_w; /* of x; of y */
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
+/* Adaptive average pool and upsampling; mode: an enum np_resample. */
+struct np_cuda_resample {
+    int n, h, w, c, out_h, out_w, mode; /* of x; of y */
+};
+void np_cuda_resample_run(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_resample *resample, const void *x, void *y);
+void np_cuda_resample_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_resample *resample, const void *dy, void *dx);
 /* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not stored (evaluation). */
 void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
     const void *x, void *y, uint8_t *argmax);

@@ -242,6 +242,7 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     case NP_OP_AVGPOOL: send_back(tape, NP_OP_AVGPOOL_DGRAD, n, x, &dy, 1); break;
     case NP_OP_GLOBAL_AVGPOOL: send_back(tape, NP_OP_GLOBAL_AVGPOOL_DGRAD, n, x, &dy, 1); break;
     case NP_OP_DROPOUT: send_back(tape, NP_OP_DROPOUT_DGRAD, n, x, &dy, 1); break;
+    case NP_OP_RESAMPLE: send_back(tape, NP_OP_RESAMPLE_DGRAD, n, x, &dy, 1); break;
     case NP_OP_MUL: multiply(tape, n, dy); break;
     case NP_OP_DROP_ROWS: send_back(tape, NP_OP_DROP_ROWS_DGRAD, n, x, &dy, 1); break;
     case NP_OP_FLATTEN: send_back(tape, NP_OP_FLATTEN_DGRAD, n, x, &dy, 1); break;

@@ -14,10 +14,10 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "bn_apply", "bn_eval", "bn_reduce", "bn_dgrad", "relu", "relu_dgrad", "act", "act_dgrad",
     "maxpool", "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool",
     "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
-    "flatten", "flatten_dgrad", "add", "mul", "mul_sum", "drop_rows", "drop_rows_dgrad", "concat",
-    "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "norm", "norm_wgrad", "norm_dgrad",
-    "scale", "scale_wgrad", "position", "class_token", "rows_sum", "tokens", "tokens_dgrad",
-    "attention", "attention_dgrad"};
+    "flatten", "flatten_dgrad", "add", "resample", "resample_dgrad", "mul", "mul_sum", "drop_rows",
+    "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "norm",
+    "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position", "class_token", "rows_sum",
+    "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};

@@ -11,6 +11,7 @@
 #include "loader/base/node.h"
 #include "trainer/graph/mix.h"
 #include "trainer/graph/act.h"
+#include "trainer/graph/resample.h"
 
 /* Precision of activations and of the weights that kernels read; master weights are f32. */
 enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
@@ -48,8 +49,10 @@ enum np_op {
     NP_OP_FLATTEN,       /* x (n, h, w, c) -> y (n, 1, 1, c*h*w) in torch's C, H, W order */
     NP_OP_FLATTEN_DGRAD, /* dy -> dx */
     NP_OP_ADD, /* a, b -> y  (both gradients are dy itself); also sums gradients; attr: [relu] */
-    NP_OP_MUL, /* a, b -> y      b: like a, or (n, 1, 1, c) for all pixels; also dy, b -> da */
-    NP_OP_MUL_SUM,         /* dy, a -> db (n, 1, 1, c): sum over the pixels */
+    NP_OP_RESAMPLE,       /* x -> y      attr: resample; sizes are those of x and y */
+    NP_OP_RESAMPLE_DGRAD, /* dy -> dx */
+    NP_OP_MUL,     /* a, b -> y      b: like a, or (n, 1, 1, c) for all pixels; also dy, b -> da */
+    NP_OP_MUL_SUM, /* dy, a -> db (n, 1, 1, c): sum over the pixels */
     NP_OP_DROP_ROWS,       /* x -> y      Philox(seed, step, row); attr: rate */
     NP_OP_DROP_ROWS_DGRAD, /* dy -> dx    the same draws */
     NP_OP_CONCAT,          /* a, b [, c, d ...] -> y on channels */
@@ -97,6 +100,7 @@ struct np_attrs {
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
     double rate;             /* dropout, drop_rows */
     enum np_act act;
+    enum np_resample resample;
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
     double gamma;          /* cross_entropy: of a focal loss; 0: none */

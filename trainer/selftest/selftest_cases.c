@@ -195,6 +195,9 @@ const struct np_selftest_case np_selftest_cases[] = {
                   "kernel: 3, pad: 1, groups: 24, bias: false}, batchnorm, relu6, conv: {out: 8, "
                   "kernel: 1, bias: false}, batchnorm: {name: last}, add: [last, 0]"),
         6, 8, 9, 3, 10},
+    {"adaptive_avgpool", AROUND(11, "adaptive_avgpool: {size: [4, 5]}"), 5, 9, 7, 3, 10},
+    {"upsample nearest", AROUND(11, "upsample: {scale: [2, 3]}"), 5, 4, 3, 3, 10},
+    {"upsample bilinear", AROUND(11, "upsample: {mode: bilinear}"), 5, 5, 4, 3, 10},
     {"mul",
         AROUND(13, "conv: {name: a, out: 13, kernel: 1}, conv: {name: b, out: 13, kernel: 3, pad: "
                    "1}, mul: [a, b]"),
