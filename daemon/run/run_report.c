@@ -25,6 +25,22 @@ static void say_checkpoints(struct np_run *run)
         (unsigned long long)kept, (double)all / (1 << 20));
 }
 
+static void say_other_cache(struct np_run *run, const char *cache)
+{
+    const struct np_loader_options *loader = &run->config->loader;
+
+    if ((loader->augment && np_chain_touches(loader->augment)) ||
+        (loader->test_augment && np_chain_touches(loader->test_augment)))
+        np_run_say(run,
+            "loader.cache: device: the device makes rows of crops, resizes and flips alone; using "
+            "cache: %s",
+            cache);
+    else
+        np_run_say(run,
+            "loader.cache: device: the device '%s' has no memory for samples; using cache: %s",
+            run->device->name, cache);
+}
+
 void np_run_report_start(struct np_run *run)
 {
     const struct np_run_options *options = run->options;
@@ -71,9 +87,7 @@ void np_run_report_start(struct np_run *run)
     if (*run->device->passed_over)
         np_run_warn(run, run->device->passed_over);
     if (run->config->loader.cache == NP_CACHE_DEVICE && run->loader && strcmp(cache, "device") != 0)
-        np_run_say(run,
-            "loader.cache: device: the device '%s' has no memory for samples; using cache: %s",
-            run->device->name, cache);
+        say_other_cache(run, cache);
     if (run->saved_step != UINT64_MAX)
         np_run_say(run, "resuming from the checkpoint of step %llu of %llu",
             (unsigned long long)run->position.step, (unsigned long long)run->nr_steps);

@@ -165,7 +165,8 @@ kills() {
     t "$1: killed at ${KILLS:-50} places while it writes entries, the rows are the same" all_killed "$1"
 }
 
-config odd folder "$TMP/odd" 24 ', {color_jitter: {brightness: 0.4, saturation: 0.4, hue: 0.1}}, {rand_augment: {ops: 3}}, flip'
+config odd folder "$TMP/odd" 24 \
+    ', {color_jitter: {brightness: 0.4, saturation: 0.4, hue: 0.1}}, {rand_augment: {ops: 3}}, flip'
 io=uring steps=$((nr_odd / 12)) least=15 # % of the rows that begin at entries: a quarter of the files is large
 "$NNPIPE" bench loader odd.yaml --steps 1 -o loader.io=uring >"$OUT" 2>&1 || io=pread
 SETS=${SETS:-odd photos cifar}

@@ -336,8 +336,8 @@ def _share(name, **options):
 def _random_apply(reader, t):
     inner = list(t.transforms)
     if len(inner) != 1 or HANDLERS.get(type(inner[0])) not in WITH_P or not t.p < 1:
-        reader.refuse(t, "nnpipe has it for one ColorJitter, GaussianBlur, RandomRotation or RandomAffine, with p below "
-                      "1")
+        reader.refuse(t, "nnpipe has it for one ColorJitter, GaussianBlur, RandomRotation or RandomAffine, with p "
+                      "below 1")
     reader.draws_as(t)
     reader.read(inner[0])
     next(iter(reader.recipe.ops[-1].values()))["p"] = float(t.p)
