@@ -118,6 +118,7 @@ static const struct np_option lamb_table[] = {
     {"decay_all", NP_OPT_BOOL, AT(decay_all), "true", 0, 0, NULL,
         "Decay biases and batchnorm and give their steps their norms, as in the paper; `false`: "
         "weights of conv and linear only, as in timm."},
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 
@@ -135,6 +136,7 @@ static const struct np_option muon_table[] = {
     BETA2,
     EPS("1e-8"),
     DECAY_ALL,
+    LAYER_DECAY,
     NP_OPTIONS_END,
 };
 

@@ -266,3 +266,20 @@ Test(optim, nesterov_without_momentum_is_refused_at_its_line)
     np_node_free(map);
     np_report_fini(&report);
 }
+
+/* A table without the row would leave a factor of 0. */
+Test(optim, every_optimizer_updates_all_layers_at_its_rate_by_default)
+{
+    for (const struct np_choice *choice = np_optim_choices; choice->name; choice++) {
+        struct np_node *node = np_node_scalar(choice->name, 1, 1);
+        struct np_optim_options options;
+        struct np_report report;
+
+        np_report_init(&report, "x.yaml");
+        cr_assert(np_optim_parse(node, &options, &report) == 0);
+        cr_expect(
+            options.layer_decay == 1 && options.lr > 0 && options.decay_all, "%s", choice->name);
+        np_report_fini(&report);
+        np_node_free(node);
+    }
+}
