@@ -1,4 +1,5 @@
-/* See affine.h. The operations are in Python's order, so that the matrices are equal to the last bit. */
+/* See affine.h. The operations are in Python's order, so that the matrices are equal to the last
+ * bit. */
 #include "loader/pixels/affine.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Affine maps of pictures, with the matrices of torchvision and Pillow: (a, b, c, d, e, f) takes a pixel
- * x, y of the result to a x + b y + c, d x + e y + f of the picture. Pure, any thread. */
+/* Affine maps of pictures, with the matrices of torchvision and Pillow: (a, b, c, d, e, f) takes
+ * a pixel x, y of the result to a x + b y + c, d x + e y + f of the picture. Pure, any thread. */
 #ifndef NP_AFFINE_H
 #define NP_AFFINE_H
 

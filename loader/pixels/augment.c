@@ -368,8 +368,8 @@ static void end(struct np_fold *fold, struct np_drawn *drawn)
     drawn->nr_steps = fold->nr_steps;
 }
 
-/* Where an operation on pixels stands the geometry is cut, whether or not it then does anything: the
- * steps between two of them are the same for all samples. */
+/* Where an operation on pixels stands the geometry is cut, whether or not it then does anything:
+ * the steps between two of them are the same for all samples. */
 static void touch(
     const struct np_augment *augment, void *object, struct np_dice dice, struct np_fold *fold)
 {

@@ -1,5 +1,5 @@
-/* The table of augmentations. All operations of a chain are drawn before decoding: random draws and a
- * size become geometry, and steps behind it (fold.h). painter.h makes the row of them. */
+/* The table of augmentations. All operations of a chain are drawn before decoding: random draws
+ * and a size become geometry, and steps behind it (fold.h). painter.h makes the row of them. */
 #ifndef NP_AUGMENT_H
 #define NP_AUGMENT_H
 
@@ -22,8 +22,8 @@ struct np_torch_draws {
     void *context;
 };
 
-/* The source of draws of an operation on pixels: the ticket's, or torch's generator, in the order in
- * which torchvision's operation draws. */
+/* The source of draws of an operation on pixels: the ticket's, or torch's generator, in the
+ * order in which torchvision's operation draws. */
 struct np_dice {
     struct np_draws *draws; /* NULL: torch */
     const struct np_torch_draws *torch;

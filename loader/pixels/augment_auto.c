@@ -1,6 +1,6 @@
-/* rand_augment (Cubuk et al., arXiv 1909.13719), trivial_augment (Müller and Hutter, arXiv 2103.10158,
- * the wide space) and auto_augment (Cubuk et al., arXiv 1805.09501), as torchvision has them. Drawn on
- * reader threads. */
+/* rand_augment (Cubuk et al., arXiv 1909.13719), trivial_augment (Müller and Hutter, arXiv
+ * 2103.10158, the wide space) and auto_augment (Cubuk et al., arXiv 1805.09501), as torchvision
+ * has them. Drawn on reader threads. */
 #include <stddef.h>
 
 #include "loader/pixels/auto_op.h"

@@ -1,6 +1,6 @@
 /* random_erasing: a box of one colour (Zhong et al., "Random erasing data augmentation", arXiv
- * 1708.04896), as torchvision's RandomErasing, and cutout: a square at any place (DeVries and Taylor,
- * arXiv 1708.04552). Drawn on reader threads. */
+ * 1708.04896), as torchvision's RandomErasing, and cutout: a square at any place (DeVries and
+ * Taylor, arXiv 1708.04552). Drawn on reader threads. */
 #include <math.h>
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* The operations that RandAugment, TrivialAugment and AutoAugment choose from, with the magnitudes of
- * torchvision's transforms/autoaugment.py. Pure, any thread. */
+/* The operations that RandAugment, TrivialAugment and AutoAugment choose from, with the
+ * magnitudes of torchvision's transforms/autoaugment.py. Pure, any thread. */
 #ifndef NP_AUTO_OP_H
 #define NP_AUTO_OP_H
 
@@ -44,8 +44,8 @@ bool np_auto_has_magnitude(enum np_auto_op op);
 bool np_auto_is_signed(enum np_auto_op op);
 /* Draws whether the magnitude of an operation is negative, as RandAugment does. */
 bool np_auto_draw_sign(const struct np_dice *dice);
-/* Adds the operation's steps: at most one. The versions of torchvision's transforms round magnitudes
- * in different ways. */
+/* Adds the operation's steps: at most one. The versions of torchvision's transforms round
+ * magnitudes in different ways. */
 void np_auto_step(struct np_fold *fold, const struct np_auto *autos, enum np_auto_op op, int bin,
     bool negative, const struct np_dice *dice);
 

@@ -1,7 +1,7 @@
-/* What one sample's draws come to: geometry that is known before decoding, and steps behind it. A
- * chain's geometry folds into one np_geometry up to the first operation on pixels; what comes behind
- * that operation is done in its order, one step each, where geometry between two of them folds
- * again. */
+/* What one sample's draws come to: geometry that is known before decoding, and steps behind it.
+ * A chain's geometry folds into one np_geometry up to the first operation on pixels; what comes
+ * behind that operation is done in its order, one step each, where geometry between two of them
+ * folds again. */
 #ifndef NP_FOLD_H
 #define NP_FOLD_H
 

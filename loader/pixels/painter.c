@@ -1,5 +1,6 @@
-/* See painter.h. Operations on pixels work in place, so a picture moves only where geometry is a step:
- * between two buffers, which grow to the largest picture, and at the last such step into the row. */
+/* See painter.h. Operations on pixels work in place, so a picture moves only where geometry is a
+ * step: between two buffers, which grow to the largest picture, and at the last such step into
+ * the row. */
 #include "loader/pixels/painter.h"
 
 #include <errno.h>

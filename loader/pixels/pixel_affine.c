@@ -1,5 +1,6 @@
-/* An affine map, as Pillow's Image.transform(AFFINE) makes it (src/libImaging/Geometry.c): the nearest
- * pixel, in 16.16 fixed point, or a bilinear sum in float64. See pixel_op.h and affine.h. */
+/* An affine map, as Pillow's Image.transform(AFFINE) makes it (src/libImaging/Geometry.c): the
+ * nearest pixel, in 16.16 fixed point, or a bilinear sum in float64. See pixel_op.h and
+ * affine.h. */
 #include <math.h>
 #include <string.h>
 
@@ -92,8 +93,8 @@ static int below_zero_or_whole(double at)
     return at < 0 ? -1 : (int)at;
 }
 
-/* The nearest pixels where positions are added up in float64, x along a row and y along the rows: for
- * maps without rotation and shear, and for those beyond the range of fixed point. */
+/* The nearest pixels where positions are added up in float64, x along a row and y along the
+ * rows: for maps without rotation and shear, and for those beyond the range of fixed point. */
 static void nearest_float(const struct map *map)
 {
     const double *m = map->m;

@@ -1,6 +1,6 @@
-/* A Gaussian blur, as torchvision's gaussian_blur(): the picture is mirrored at its edges, and sums are
- * rounded to nearest even. torch adds up width x height products in an order of its own, we add one
- * axis after the other, so that a pixel may differ by one level. See pixel_op.h. */
+/* A Gaussian blur, as torchvision's gaussian_blur(): the picture is mirrored at its edges, and
+ * sums are rounded to nearest even. torch adds up width x height products in an order of its
+ * own, we add one axis after the other, so that a pixel may differ by one level. See pixel_op.h. */
 #include <math.h>
 #include <string.h>
 

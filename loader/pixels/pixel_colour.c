@@ -25,7 +25,8 @@ static void saturation(
 }
 const struct np_pixel_op np_pixel_saturation = {saturation, false};
 
-/* torchvision's adjust_hue() of a Pillow picture: the byte of the hue is moved around the circle. */
+/* torchvision's adjust_hue() of a Pillow picture: the byte of the hue is moved around the
+ * circle. */
 static void hue(const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
     (void)scratch;

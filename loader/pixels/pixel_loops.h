@@ -13,8 +13,8 @@ struct np_pixel_loops {
     /* n pixels of three channels: blended with their luma; their hue moved by shift / 255 turns. */
     void (*saturate)(uint8_t *pixels, size_t n, float factor);
     void (*hue)(uint8_t *pixels, size_t n, int shift);
-    /* n values of a line blended with the smoothed ones; step: from pixel to pixel, stride: from line
-     * to line. */
+    /* n values of a line blended with the smoothed ones; step: from pixel to pixel, stride: from
+     * line to line. */
     void (*sharpen)(
         const uint8_t *before, size_t step, size_t stride, size_t n, float factor, uint8_t *out);
     /* line[i] += weight * from[i]; the same into sums of floats; and sums, rounded to even. */

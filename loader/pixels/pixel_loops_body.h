@@ -1,6 +1,6 @@
-/* The loops of pixel_loops.h; a file that includes this one defines LOOPS, the name of its table. Plain C,
- * written for the compiler's vectorizer: no branches, and pixels of three channels in blocks, one array
- * a channel. */
+/* The loops of pixel_loops.h; a file that includes this one defines LOOPS, the name of its
+ * table. Plain C, written for the compiler's vectorizer: no branches, and pixels of three
+ * channels in blocks, one array a channel. */
 #include "loader/pixels/pixel_loops.h"
 
 #include <math.h>
@@ -97,8 +97,8 @@ static inline int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Pillow's conversion (src/libImaging/Convert.c), where doubles and floats take turns. In a grey pixel
- * all divisors are 1 instead of 0, which makes hue and saturation 0. */
+/* Pillow's conversion (src/libImaging/Convert.c), where doubles and floats take turns. In a grey
+ * pixel all divisors are 1 instead of 0, which makes hue and saturation 0. */
 static inline void to_hsv(const struct block *block, struct hsv *hsv)
 {
     for (size_t i = 0; i < BLOCK; i++) {

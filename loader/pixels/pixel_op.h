@@ -1,6 +1,6 @@
-/* Operations on the pixels of a picture, with the arithmetic of Pillow's C code and of the functions
- * of torchvision over it: for the same values the bytes are theirs. A picture has one channel (mode
- * L) or three (RGB). Any thread. */
+/* Operations on the pixels of a picture, with the arithmetic of Pillow's C code and of the
+ * functions of torchvision over it: for the same values the bytes are theirs. A picture has one
+ * channel (mode L) or three (RGB). Any thread. */
 #ifndef NP_PIXEL_OP_H
 #define NP_PIXEL_OP_H
 

@@ -1,6 +1,6 @@
-/* ImageEnhance.Sharpness: blended with ImageFilter.SMOOTH, 3 x 3 weights of which the middle is 5 and
- * the others 1, over 13; the picture's edge is not filtered. Pillow's sums are float32, line by line
- * from below. See pixel_op.h. */
+/* ImageEnhance.Sharpness: blended with ImageFilter.SMOOTH, 3 x 3 weights of which the middle is
+ * 5 and the others 1, over 13; the picture's edge is not filtered. Pillow's sums are float32,
+ * line by line from below. See pixel_op.h. */
 #include "loader/pixels/pixel_loops.h"
 
 static void sharpness(

@@ -1,4 +1,5 @@
-/* Operations on each value alone: one function of it, or a table for each channel. See pixel_op.h. */
+/* Operations on each value alone: one function of it, or a table for each channel. See
+ * pixel_op.h. */
 #include <math.h>
 #include <string.h>
 

@@ -9,8 +9,8 @@ void np_box_of(double area, double ratio, int *ret_w, int *ret_h)
     *ret_h = (int)nearbyint(sqrt(area / ratio));
 }
 
-/* torch's exp() is not always rounded right, and differs by CPU; it is asked only where two units in the
- * last place decide the box. */
+/* torch's exp() is not always rounded right, and differs by CPU; it is asked only where two
+ * units in the last place decide the box. */
 void np_box_of_log(
     const struct np_torch_draws *draws, double area, float log_ratio, int *ret_w, int *ret_h)
 {
