@@ -81,7 +81,8 @@ page() {
         tar --zstd -C pets/val -xf s/test-00000.tar.zst || return 1
     cp "$ROOT/configs/resnet18.yaml" . || return 1
     "$NNPIPE" train resnet18.yaml -o data.train.path=pets/train -o data.test.path=pets/val -o train.epochs=0 \
-        -o train.steps=1 -o loader.batch=4 -o 'loader.augment=[{resize: {size: [32, 32]}}]' -o 'loader.test_augment=[]' \
+        -o train.steps=1 -o loader.batch=4 -o 'loader.augment=[{resize: {size: [32, 32]}}]' -o \
+            'loader.test_augment=[]' \
         -o runs=first >/dev/null 2>&1
     cp first/*/checkpoints/step-1/weights.safetensors resnet18.safetensors || return 1
     sed -n '/^```yaml/,/^```/{/^```/!p;}' "$ROOT/docs/FINETUNE.md" >pets.yaml

@@ -222,7 +222,8 @@ def main():
                   f"{max(abs(a - b) for a, b in zip(got, losses)):.2e} apart")
             compare_weights(case, weights, single, run_torch(case, torch.float64)[1])
         else:
-            check(len(got) == STEPS and all(abs(a - b) < 1e-3 * max(0.1, b) for a, b in zip(got[9::10], stored[case[0]])),
+            pairs = zip(got[9::10], stored[case[0]])
+            check(len(got) == STEPS and all(abs(a - b) < 1e-3 * max(0.1, b) for a, b in pairs),
                   f"{case[0]}: losses of {STEPS} steps are torch's", f"{got[9::10]}, not {stored[case[0]]}")
     if mode == "write":
         with open(golden, "w", encoding="utf-8") as out:
