@@ -22,6 +22,13 @@ uint64_t np_muon_rows(const struct np_graph *graph, int t)
     return (uint64_t)tensor->dims[0];
 }
 
+static uint64_t scratch_of(uint64_t rows, uint64_t cols)
+{
+    const uint64_t side = rows < cols ? rows : cols;
+
+    return 2 * rows * cols + 2 * side * side;
+}
+
 uint64_t np_muon_graph_scratch(const struct np_graph *graph)
 {
     uint64_t max = 0;
@@ -30,17 +37,10 @@ uint64_t np_muon_graph_scratch(const struct np_graph *graph)
         const uint64_t rows = np_muon_rows(graph, t);
         const uint64_t n = rows > 0 ? np_tensor_elements(&graph->tensors[t]) : 0;
 
-        if (n > 0 && n + np_muon_scratch(rows, n / rows) > max)
-            max = n + np_muon_scratch(rows, n / rows);
+        if (n > 0 && n + scratch_of(rows, n / rows) > max)
+            max = n + scratch_of(rows, n / rows);
     }
     return max;
-}
-
-uint64_t np_muon_scratch(uint64_t rows, uint64_t cols)
-{
-    const uint64_t side = rows < cols ? rows : cols;
-
-    return 2 * rows * cols + 2 * side * side;
 }
 
 /* Eight partial sums: the same order for every vector width. */

@@ -8,13 +8,13 @@
 /* Rows of parameter t if muon updates it as a matrix, (out, all else): a weight of a conv or linear
  * layer, but the layer of the logits. Otherwise 0. */
 uint64_t np_muon_rows(const struct np_graph *graph, int t);
-/* Floats of scratch for a matrix of that size; of the largest one of a graph, with its own size. */
-uint64_t np_muon_scratch(uint64_t rows, uint64_t cols);
+/* Floats of scratch for an update of the largest such matrix: its size, and that of
+ * np_muon_orthogonal(). */
 uint64_t np_muon_graph_scratch(const struct np_graph *graph);
 /* x (rows, cols) becomes nearly the orthogonal matrix next to it, in place: x / max(|x|, 1e-7),
  * then so many times  x = a x + (b G + c G G) x  with G = x x^T (Newton-Schulz; a, b, c as in
  * torch). The shorter side is the one of G. Sums in f32, in an order that depends on the size
- * only. */
+ * only. scratch: 2 rows cols + 2 min(rows, cols)^2 floats. */
 void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, float *scratch);
 
 #endif
