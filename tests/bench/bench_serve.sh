@@ -42,7 +42,12 @@ L
 ask() {
     wrk -t 1 -c "$2" -d "${seconds}s" --timeout 30s -s "$out/post.lua" "http://127.0.0.1:$1" -- "$out/list" | tail -n 1
 }
-row() { echo "$1 $(ask "$2" "$3")" | awk -F '\t' '{ n = split($3, f, " "); print "| " $1 " | " $2 " | " f[1] " | " f[2] " | " f[3] " | " f[4] " |" }'; }
+row() {
+    echo "$1 $(ask "$2" "$3")" | awk -F '\t' '{
+        split($3, f, " ")
+        print "| " $1 " | " $2 " | " f[1] " | " f[2] " | " f[3] " | " f[4] " |"
+    }'
+}
 tab=$(printf '\t')
 echo "| server | clients | pictures/s | p50 ms | p99 ms | failed |"
 echo "|---|---|---|---|---|---|"

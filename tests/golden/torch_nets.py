@@ -20,8 +20,8 @@ from PIL import Image
 from torchvision import transforms
 
 CLASSES, PER_CLASS, STEPS, LR, DECAY = 5, 2, 3, 1e-3, 0.5
-NETS = {"resnet18": 11689512, "resnet50": 25557032, "alexnet": 61100840, "efficientnet_b0": 5288548, "mobilenet_v2": 3504872,
-        "squeezenet": 1235496, "vgg16": 138357544}
+NETS = {"resnet18": 11689512, "resnet50": 25557032, "alexnet": 61100840, "efficientnet_b0": 5288548,
+        "mobilenet_v2": 3504872, "squeezenet": 1235496, "vgg16": 138357544}
 MODELS = {"squeezenet": "squeezenet1_1"}  # torchvision's name, where it differs
 DROPOUTS = {"alexnet": ["2.block.layers.0.dropout.rate", "2.block.layers.3.dropout.rate"],
             "efficientnet_b0": ["2.block.layers.0.dropout.rate",

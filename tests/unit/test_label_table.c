@@ -22,8 +22,6 @@ static void teardown(void)
     rmdir(dir);
 }
 
-TestSuite(label_table, .init = setup, .fini = teardown);
-
 static struct np_label_table *read_text(
     const char *name, const char *text, size_t bytes, const char *columns, struct np_err *err)
 {
@@ -62,7 +60,7 @@ static const struct {
     {"t.txt", "a/1.jpg  cat \nb \t\"dog, \"\"big\"\"\"\n", NULL},
 };
 
-Test(label_table, formats_give_the_same_labels)
+Test(label_table, formats_give_the_same_labels, .init = setup, .fini = teardown)
 {
     for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
         struct np_err err = {0};
@@ -81,7 +79,7 @@ Test(label_table, formats_give_the_same_labels)
     }
 }
 
-Test(label_table, numbers_are_found_below_a_line_of_names)
+Test(label_table, numbers_are_found_below_a_line_of_names, .init = setup, .fini = teardown)
 {
     const char *text = "id,label\nx,10\ny,2\n";
     struct np_label_table *table = read_text("t.csv", text, strlen(text), NULL, NULL);
@@ -105,7 +103,7 @@ static const struct {
     {"t.csv", "file,label\na,1\n", "file,class", ":1: there is no column 'class'"},
 };
 
-Test(label_table, mistakes_name_the_line)
+Test(label_table, mistakes_name_the_line, .init = setup, .fini = teardown)
 {
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         struct np_err err = {0};
@@ -120,7 +118,7 @@ Test(label_table, mistakes_name_the_line)
     }
 }
 
-Test(label_table, a_nul_byte_and_a_missing_image_are_mistakes)
+Test(label_table, a_nul_byte_and_a_missing_image_are_mistakes, .init = setup, .fini = teardown)
 {
     struct np_err err = {0};
     struct np_label_table *table = read_text("t.csv", "a,1\nb\0,2\n", 9, NULL, &err);

@@ -95,7 +95,7 @@ template <typename T> struct bn_sums { /* dy x_hat, dy */
 
 template <typename T> struct products { /* x dy */
     typedef T type;
-    static const int at_once = 4;
+    static const int at_once = 2; /* 4 spill registers on sm_80 */
     const T *x, *dy;
 
     bool wide(void) const

@@ -190,7 +190,7 @@ static __global__ void __launch_bounds__(BLOCK) weighted_loss(const np_cuda_step
     NP_SHARED(float, shared, [BLOCK / WARP]);
     const int row = blockIdx.x;
     const struct target t = target_of(step, &loss, row);
-    const int label = t.labels[t.shares[1] > t.shares[0]]; /* for the counts */
+    const int label = t.shares[1] > t.shares[0] ? t.labels[1] : t.labels[0]; /* for the counts */
     const T *mine = &logits[(uint64_t)row * loss.classes];
     float whole, scale, right, mean = 0, better = 0, sum = 0;
 
@@ -211,6 +211,7 @@ static __global__ void __launch_bounds__(BLOCK) weighted_loss(const np_cuda_step
     mean = over_block<add_up>(mean, shared);
     better = over_block<add_up>(better, shared);
     if (threadIdx.x == 0) {
+        NP_UNROLL(2)
         for (int k = 0; k < 2; k++)
             if (t.shares[k] > 0)
                 sum +=
@@ -244,6 +245,7 @@ static __global__ void __launch_bounds__(BLOCK) weighted_dgrad(const np_cuda_ste
 
     whole = log_sum_exp(mine, loss.classes, shared);
     scale = weight_scale(step, &loss, shared) * step->loss_scale * scaler->scale;
+    NP_UNROLL(2)
     for (int k = 0; k < 2; k++)
         if (t.labels[0] >= 0 && t.shares[k] > 0)
             slopes[k] = (1 - loss.smoothing) * t.shares[k] *
