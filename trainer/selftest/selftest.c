@@ -216,10 +216,19 @@ static double grads_error(
     return worst;
 }
 
+/* The label by which a row counts: in a mixed batch the one with the larger share. */
+static int label_of(const struct np_net *net, const struct np_mixed *mixed, size_t row)
+{
+    const int32_t *labels = net->batches[0].labels;
+    const int other = labels[np_mix_partner((int)row, (int)net->rows)];
+
+    return labels[row] >= 0 && other >= 0 && 1 - mixed->keep > mixed->keep ? other : labels[row];
+}
+
 /* The number of rows by which counts differ from what these logits allow: a label that ties with
  * the next class may count or not. */
-static double counts_error(
-    const struct np_net *net, const float *logits, const struct np_metrics *metrics)
+static double counts_error(const struct np_net *net, const float *logits,
+    const struct np_metrics *metrics, const struct np_mixed *mixed)
 {
     const int classes = net->train->classes;
     uint64_t low[2] = {0}, high[2] = {0}, rows = 0;
@@ -228,7 +237,7 @@ static double counts_error(
 
     for (size_t r = 0; r < net->rows; r++) {
         const float *row = logits + r * (size_t)classes;
-        int above = 0, equal = 0, label = net->batches[0].labels[r];
+        int above = 0, equal = 0, label = label_of(net, mixed, r);
 
         if (label < 0)
             continue;
@@ -483,6 +492,9 @@ static bool try_draw(struct trial *trial, bool *ret_void)
 {
     struct np_selftest_result *result = trial->result;
     const struct numbers *found = &trial->found;
+    const struct np_mix *mix = &trial->device.train->nodes[0].attrs.mix; /* of NP_OP_INPUT */
+    const struct np_mixed whole = {.keep = 1};
+    struct np_mixed mixed = whole;
 
     if ((trial->precision == NP_F16 &&
             !np_net_settle(&trial->device, trial->params, trial->buffers)) ||
@@ -490,8 +502,11 @@ static bool try_draw(struct trial *trial, bool *ret_void)
         !measure(trial, &trial->reference, trial->params, &trial->want))
         return false;
     compare(trial, found, &trial->want, result->error, result->tensor);
-    result->error[NP_SELF_COUNTS] = counts_error(&trial->device, found->logits, &found->step) +
-                                    counts_error(&trial->device, found->eval_logits, &found->eval);
+    if (np_mix_on(mix))
+        np_mix_draw(mix, trial->step, &mixed);
+    result->error[NP_SELF_COUNTS] =
+        counts_error(&trial->device, found->logits, &found->step, &mixed) +
+        counts_error(&trial->device, found->eval_logits, &found->eval, &whole);
     if (!measure_again(trial) || !try_optimizers(trial))
         return false;
     judge(result);
