@@ -8,11 +8,12 @@
 #include "loader/source/label_table.h"
 #include "tests/test.h"
 
-static char dir[] = "/tmp/nnpipe-labels-XXXXXX";
+static char dir[] = "/tmp/nnpipe-labels-XXXXXX"; /* each test has its own */
 static char path[64];
 
 static void setup(void)
 {
+    memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
     cr_assert(mkdtemp(dir));
 }
 
