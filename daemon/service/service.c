@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/service/child.h"
 #include "daemon/service/devices.h"
 #include "daemon/service/notify.h"
 #include "daemon/service/retention.h"
@@ -284,8 +285,10 @@ static void take_signals(struct np_service *service)
             notify_state(service, "READY");
             continue;
         }
-        if (info.ssi_signo == SIGCHLD)
+        if (info.ssi_signo == SIGCHLD) {
+            np_child_reap(0); /* nobody may ask for this one any more */
             continue;
+        }
         service->stopping = true;
         notify_state(service, "STOPPING");
         for (int i = 0; i < service->nr_runs; i++)
