@@ -1,6 +1,6 @@
 #!/bin/sh
 # What nnpipe writes for other programs, read by those programs: track.sh with TensorBoard, MLflow and W&B, and the
-# figures of eval beside scikit-learn's. Makes a venv of 1 GiB with them, unless NNPIPE_TRACK_PYTHON names such a Python.
+# figures of eval beside scikit-learn's. Makes a venv of 1 GiB, unless NNPIPE_TRACK_PYTHON names such a Python.
 . "$(dirname "$0")/../lib.sh"
 dir=${STATE:-$TMP}/report-venv
 if [ -z "${NNPIPE_TRACK_PYTHON:-}" ]; then
