@@ -158,7 +158,7 @@ int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_
     if (out)
         put(out, what);
     const int code = out && fclose(out) == 0
-                         ? np_write_file(path, text, bytes, 0, err)
+                         ? np_write_output(path, text, bytes, err)
                          : np_err_set(err, -ENOMEM, "%s: out of memory to write it", path);
     free(text);
     return code;

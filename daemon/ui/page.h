@@ -28,7 +28,7 @@ void np_page_fill(FILE *out, const char *asset_path, const struct np_hole *holes
  * that needs no other file and no network: the holes json, script, nonce, words, and the styles. The
  * page's policy allows only these scripts, by the file's random nonce. */
 void np_page_fill_json(FILE *out, const char *asset, const char *script, const void *json);
-/* Replaces a file at once: `put` writes a new file, which is then renamed to path. */
+/* `put` writes into memory, which then goes to path as np_write_output() says. */
 int np_page_write(const char *path, np_put_fn *put, const void *what, struct np_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 
 /* --- the POSIX write table --------------------------------------------------------------- */
 
@@ -248,6 +250,53 @@ int np_write_file(const char *path, const void *data, uint64_t bytes, int flags,
     if (status == 0 && flags & NP_WRITE_DURABLE)
         status = posix_sync_dir(NULL, folder);
     return status ? failed(err, status, "cannot write", path, bytes) : 0;
+}
+
+/* The descriptor of this process that path names; -1: none. */
+static int own_descriptor(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    int64_t number;
+
+    if (strcmp(path, "/dev/stdout") == 0)
+        return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0)
+        return STDERR_FILENO;
+    for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+        const size_t length = strlen(folders[i]);
+
+        if (strncmp(path, folders[i], length) == 0 &&
+            np_text_int(path + length, 0, INT_MAX, &number))
+            return (int)number;
+    }
+    return -1;
+}
+
+static int write_into(const char *path, int own, const void *data, uint64_t bytes)
+{
+    int fd, status;
+
+    if (own >= 0)
+        fflush(NULL); /* what was printed before comes before */
+    while ((fd = own >= 0 ? dup(own) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)) < 0 &&
+           errno == EINTR)
+        ;
+    status = fd < 0 ? -errno : posix_append(NULL, fd, data, bytes);
+    if (fd >= 0 && close(fd) < 0 && status == 0)
+        status = -errno;
+    return status;
+}
+
+int np_write_output(const char *path, const void *data, uint64_t bytes, struct np_err *err)
+{
+    const int own = own_descriptor(path);
+    char target[PATH_MAX];
+    struct stat info;
+
+    if (own < 0 && (stat(path, &info) < 0 || S_ISREG(info.st_mode)))
+        return np_write_file(realpath(path, target) ? target : path, data, bytes, 0, err);
+    const int status = write_into(path, own, data, bytes);
+    return status ? np_err_set(err, status, "cannot write %s: %s", path, strerror(-status)) : 0;
 }
 
 /* --- reading and folders ----------------------------------------------------------------- */

@@ -97,6 +97,15 @@ plain() {
 t "without these flags eval prints what it did" plain
 no_folder() { says "none/p.html" exits 1 "$NNPIPE" eval net.yaml --weights "$run" --set val --html none/p.html; }
 t "a page that cannot be written is a mistake" no_folder
+mkfifo page.fifo && ln -s /dev/full full
+into() {
+    eval_val() { timeout 60 "$NNPIPE" eval net.yaml --weights "$run" --set val --html "$1"; }
+    cat page.fifo >from_fifo.html &
+    eval_val page.fifo >/dev/null && wait $! && grep -q '</html>' from_fifo.html && [ -p page.fifo ] &&
+        eval_val /dev/stdout | grep -q '</html>' && [ -L full ] &&
+        says "full: No space left on device" exits 1 eval_val full && [ -L full ]
+}
+t "a page goes into a pipe, standard output or a device, which stays" into
 
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 cat >look.py <<'P'

@@ -94,6 +94,79 @@ Test(io_file, a_written_file_is_whole_and_private_and_follows_no_link_that_lies_
     remove_folder(folder);
 }
 
+static bool is_kind(const char *path, mode_t kind)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && (info.st_mode & S_IFMT) == kind;
+}
+
+Test(io_file, an_output_goes_into_a_device_and_does_not_replace_it)
+{
+    char *folder = make_folder();
+    char *fifo = np_format("%s/fifo", folder), *full = np_format("%s/full", folder);
+    char got[8] = "";
+    struct np_err err = {0};
+
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    const int reader = open(fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    cr_assert_eq(np_write_output(fifo, "page", 4, &err), 0, "%s", err.text);
+    cr_assert_eq(read(reader, got, sizeof(got)), 4);
+    cr_assert_str_eq(got, "page");
+    cr_assert(is_kind(fifo, S_IFIFO));
+    close(reader);
+
+    cr_assert_eq(symlink("/dev/full", full), 0); /* not /dev/full itself: root might replace it */
+    cr_assert_eq(np_write_output(full, "page", 4, &err), -ENOSPC);
+    cr_assert_str_eq(strstr(err.text, "/full: "), "/full: No space left on device");
+    cr_assert(is_kind(full, S_IFLNK));
+    np_free(fifo);
+    np_free(full);
+    remove_folder(folder);
+}
+
+Test(io_file, an_output_replaces_a_file_and_the_target_of_a_link)
+{
+    char *folder = make_folder();
+    char *path = np_format("%s/a", folder), *link = np_format("%s/link", folder);
+    char *beside = np_format("%s.new", path);
+    struct np_err err = {0};
+    struct stat before, after;
+
+    cr_assert_eq(np_write_output(path, "a longer first", 14, &err), 0, "%s", err.text);
+    cr_assert(holds(path, "a longer first") && stat(path, &before) == 0);
+    cr_assert_eq(symlink(path, link), 0);
+    const int old = open(path, O_RDONLY | O_CLOEXEC); /* keeps the inode's number in use */
+    cr_assert_eq(np_write_output(link, "2nd", 3, &err), 0, "%s", err.text);
+    cr_assert(holds(path, "2nd") && is_kind(link, S_IFLNK) && is_kind(path, S_IFREG));
+    cr_assert(stat(path, &after) == 0 && after.st_ino != before.st_ino);
+    cr_assert_neq(access(beside, F_OK), 0);
+    close(old);
+    np_free(path);
+    np_free(link);
+    np_free(beside);
+    remove_folder(folder);
+}
+
+Test(io_file, an_output_into_a_descriptor_of_ours_truncates_nothing)
+{
+    char *folder = make_folder(), *path = np_format("%s/a", folder);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char *name = np_format("/dev/fd/%d", fd), *closed = np_format("/proc/self/fd/%d", 1000000);
+    struct np_err err = {0};
+
+    cr_assert_eq(write(fd, "before ", 7), 7);
+    cr_assert_eq(np_write_output(name, "page", 4, &err), 0, "%s", err.text);
+    cr_assert_eq(write(fd, " after", 6), 6);
+    cr_assert(holds(path, "before page after"));
+    cr_assert_eq(np_write_output(closed, "page", 4, &err), -EBADF);
+    close(fd);
+    np_free(name);
+    np_free(closed);
+    np_free(path);
+    remove_folder(folder);
+}
+
 Test(io_file, replace_through_an_open_io_works_in_the_current_folder)
 {
     char *folder = make_folder(), *was = getcwd(NULL, 0);
