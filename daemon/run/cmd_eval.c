@@ -120,7 +120,8 @@ static int evaluate(const struct request *request, const struct np_inference *in
 {
     const struct np_config *config = inference->config;
     const struct np_sets *sets = &inference->setup.sets;
-    struct np_outcomes outcomes = {.nr_classes = sets->classes->nr_items};
+    struct np_outcomes outcomes = {.nr_classes = sets->classes->nr_items,
+        .sigmoids = np_graph_has_sigmoids(inference->setup.eval_graph)};
     struct np_eval_report result;
     const struct np_evaluation evaluation = {
         .config = config,

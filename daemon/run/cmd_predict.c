@@ -107,8 +107,11 @@ static int run_all(struct predictor *p, const struct request *request, struct np
     };
     struct np_err last = {0};
 
-    p->predictions = (struct np_predictions){
-        .format = request->format, .top = request->top, .classes = sets->classes, .ui = p->ui};
+    p->predictions = (struct np_predictions){.format = request->format,
+        .top = request->top,
+        .sigmoids = np_graph_has_sigmoids(p->net.setup.eval_graph),
+        .classes = sets->classes,
+        .ui = p->ui};
     int code = np_predictions_open(&p->predictions, request->out, err);
     if (code == 0)
         code = np_evaluate(&evaluation, &report, err);

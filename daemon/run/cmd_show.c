@@ -28,7 +28,7 @@ static uint64_t node_params(const struct np_graph *graph, const struct np_op_nod
  * rest: only the second is shown. */
 static bool is_hidden(enum np_op op)
 {
-    return op == NP_OP_INPUT || op == NP_OP_BN_STATS || op == NP_OP_CROSS_ENTROPY;
+    return op == NP_OP_INPUT || op == NP_OP_BN_STATS || np_op_is_loss(op);
 }
 
 /* The output's (channels, height, width), torch's order, or only the features of a linear layer.

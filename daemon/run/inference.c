@@ -355,10 +355,15 @@ void np_inference_close(struct np_inference *inference)
 }
 
 /* The maximum is subtracted so that nothing overflows. */
-void np_odds(const float *logits, int n, double *odds)
+void np_odds(const float *logits, int n, bool sigmoids, double *odds)
 {
     double max = -INFINITY, sum = 0;
 
+    if (sigmoids) {
+        for (int i = 0; i < n; i++)
+            odds[i] = 1 / (1 + exp(-(double)logits[i]));
+        return;
+    }
     for (int i = 0; i < n; i++)
         max = fmax(max, (double)logits[i]);
     for (int i = 0; i < n; i++)

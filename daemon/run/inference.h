@@ -47,8 +47,8 @@ int np_inference_open(struct np_config *config, const char *weights,
     struct np_inference *inference, struct np_err *err);
 void np_inference_close(struct np_inference *inference);
 
-/* Probabilities of one picture: the softmax of its (n) logits, in double. */
-void np_odds(const float *logits, int n, double *odds);
+/* Probabilities of one picture, in double: the softmax of its (n) logits, or the sigmoid of each. */
+void np_odds(const float *logits, int n, bool sigmoids, double *odds);
 /* The index of the largest, which the caller then sets to -1 to take the next. */
 int np_take_best(const double *odds, int n);
 

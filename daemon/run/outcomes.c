@@ -22,9 +22,14 @@ int np_outcomes_add(struct np_outcomes *outcomes, uint64_t sample, int32_t label
         sum += exp((double)logits[i] - max);
         row.rank += logits[i] > own || (i < label && logits[i] == own);
     }
-    row.probability = (float)(1 / sum);
-    /* cppcheck-suppress invalidFunctionArg ; there are classes: sum is at least 1 */
-    row.loss = max + log(sum) - (double)own;
+    if (outcomes->sigmoids) {
+        row.probability = (float)(1 / (1 + exp(-max)));
+        row.loss = fmax(0, -(double)own) + log1p(exp(-fabs((double)own)));
+    } else {
+        row.probability = (float)(1 / sum);
+        /* cppcheck-suppress invalidFunctionArg ; there are classes: sum is at least 1 */
+        row.loss = max + log(sum) - (double)own;
+    }
     row.own = (float)exp(-row.loss);
     if (np_try_grow(&outcomes->rows, &outcomes->room, outcomes->nr_rows + 1, sizeof(row), err) < 0)
         return -ENOMEM;

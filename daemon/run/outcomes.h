@@ -3,6 +3,7 @@
 #ifndef NP_OUTCOMES_H
 #define NP_OUTCOMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "loader/base/err.h"
@@ -12,16 +13,17 @@ struct np_outcome {
     int32_t label;     /* the true class */
     int32_t predicted; /* the class with the largest output; of equal ones the first */
     int32_t rank;      /* classes ranked before the true one; 0: correct */
-    float probability; /* of the predicted class */
+    float probability; /* of the predicted class: softmax or, with sigmoids, its sigmoid */
     float own;         /* of the true class */
-    double loss;       /* cross-entropy without smoothing: -ln(own), exact where own is 0 */
+    double loss;       /* without smoothing: -ln(own), exact where own is 0 */
 };
 
 struct np_outcomes {
     struct np_outcome *rows; /* (nr_rows), in the order of np_outcomes_add() */
     uint64_t nr_rows;
     size_t room;
-    int nr_classes; /* set by the caller, who zeroes the rest */
+    int nr_classes; /* set by the caller, as sigmoids; the caller zeroes the rest */
+    bool sigmoids;  /* np_graph_has_sigmoids() */
 };
 /* logits: (nr_classes), finite. -ENOMEM. */
 int np_outcomes_add(struct np_outcomes *outcomes, uint64_t sample, int32_t label,

@@ -127,7 +127,7 @@ int np_predictions_put(
     char *text = NULL;
     size_t bytes = 0;
 
-    np_odds(logits, predictions->classes->nr_items, predictions->odds);
+    np_odds(logits, predictions->classes->nr_items, predictions->sigmoids, predictions->odds);
     if (predictions->format == NP_PREDICT_CSV) {
         put_csv(predictions, path, output(predictions));
     } else if (predictions->format == NP_PREDICT_JSONL) {

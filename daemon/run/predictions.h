@@ -11,6 +11,7 @@ extern const char *const np_prediction_formats[]; /* "text", "jsonl", "csv", NUL
 struct np_predictions {
     enum np_prediction_format format;
     int top;                       /* classes for each image */
+    bool sigmoids;                 /* np_graph_has_sigmoids() */
     const struct np_node *classes; /* borrowed, as ui */
     struct np_ui *ui;              /* standard output, and errors */
     FILE *file;                    /* NULL: standard output */

@@ -90,6 +90,7 @@ int np_run_best_look(void *context, const struct np_batch *batch)
     if (batch->part == 0)
         run->outcomes.nr_rows = 0;
     run->outcomes.nr_classes = nr;
+    run->outcomes.sigmoids = np_graph_has_sigmoids(run->setup.eval_graph);
     if (!run->logits)
         run->logits = np_try_array((size_t)rows * (size_t)nr, sizeof(float), &run->stop_err);
     if (!run->logits || (code = ops->logits(run->plan, run->logits, &run->stop_err)) < 0)

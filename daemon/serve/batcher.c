@@ -164,7 +164,8 @@ static void answer(struct np_batcher *batcher, struct batch *batch, const struct
         if (failed->code && asked->err.code == 0)
             asked->err = *failed;
         if (asked->err.code == 0 && np_outputs_check(logits, classes, &asked->err) == 0)
-            np_odds(logits, classes->nr_items, asked->odds);
+            np_odds(logits, classes->nr_items,
+                np_graph_has_sigmoids(batcher->options.net->setup.eval_graph), asked->odds);
     }
 }
 

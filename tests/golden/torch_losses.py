@@ -16,12 +16,27 @@ def focal(logits, gamma, weights):
     return (w[LABELS] * each).sum() / w[LABELS].sum()
 
 
+def bce(logits, smoothing=0.0, threshold=None, weights=None, total=False):
+    """timm.loss.BinaryCrossEntropy's steps for labels of classes, with torch's binary_cross_entropy_with_logits."""
+    off = smoothing / 3
+    target = torch.full((4, 3), off, dtype=torch.float64).scatter_(1, LABELS[:, None], 1 - smoothing + off)
+    if threshold is not None:
+        target = target.gt(threshold).double()
+    each = F.binary_cross_entropy_with_logits(logits, target, weights, reduction="none")
+    return each.sum(-1).mean() if total else each.mean()
+
+
 CASES = [
     ("{cross_entropy: {class_weights: [0.5, 2, 3]}}", lambda x: F.cross_entropy(x, LABELS, weight=WEIGHTS)),
     ("{cross_entropy: {class_weights: [0.5, 2, 3], label_smoothing: 0.1}}",
      lambda x: F.cross_entropy(x, LABELS, weight=WEIGHTS, label_smoothing=0.1)),
     ("focal", lambda x: focal(x, 2, None)),
     ("{focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}", lambda x: focal(x, 0.5, WEIGHTS)),
+    ("bce", bce),
+    ("{bce: {label_smoothing: 0.1}}", lambda x: bce(x, 0.1)),
+    ("{bce: {label_smoothing: 0.1, threshold: 0.2}}", lambda x: bce(x, 0.1, 0.2)),
+    ("{bce: {label_smoothing: 0.3, reduce: sum, class_weights: [0.5, 2, 3]}}",
+     lambda x: bce(x, 0.3, None, WEIGHTS, True)),
 ]
 
 

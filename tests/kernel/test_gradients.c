@@ -315,6 +315,13 @@ Test(gradients, of_class_weights_and_focal_losses)
     cr_assert(smooth("", "loss: {focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}\n"));
 }
 
+Test(gradients, of_binary_cross_entropy)
+{
+    cr_assert(smooth("", "loss: bce\n"));
+    cr_assert(smooth("", "loss: {bce: {label_smoothing: 0.2, class_weights: [0.5, 2, 3]}}\n"));
+    cr_assert(smooth("", "loss: {bce: {threshold: 0.3, reduce: sum}}\n"));
+}
+
 Test(gradients, of_normalisation_and_scale)
 {
     cr_assert(smooth("  - layernorm\n", ""));

@@ -440,8 +440,8 @@ Test(kernels_cuda, concat_joins_and_splits_parts)
     }
 }
 
-/* kind 1: class weights; 2: focal; 3: both; 4: mixed, too. */
-static void losses_are_right(int kind)
+/* kind 1: class weights; 2: focal, or of bce a threshold; 4: mixed, too. */
+static void losses_are_right(enum np_op forward, enum np_op backward, int kind)
 {
     static const int classes[] = {1, 2, 10, 33, 257, 1000};
 
@@ -452,10 +452,11 @@ static void losses_are_right(int kind)
                 struct kernel_case the_case;
                 const int rows[4] = {9};
 
-                kernel_case_init(
-                    &the_case, back ? NP_OP_CROSS_ENTROPY_DGRAD : NP_OP_CROSS_ENTROPY, 9);
+                kernel_case_init(&the_case, back ? backward : forward, 9);
                 kernel_case_node(&the_case)->attrs.label_smoothing = k % 2 ? 0.1 : 0;
                 kernel_case_node(&the_case)->attrs.gamma = kind & 2 ? 0.5 + k : 0;
+                kernel_case_node(&the_case)->attrs.threshold = kind & 2 ? 0.05 * (k + 1) : 0;
+                kernel_case_node(&the_case)->attrs.sums_classes = k == 1;
                 if (kind & 4)
                     kernel_case_node(&the_case)->attrs.mix = (struct np_mix){1, 0, 1, 11, 8, 8};
                 the_case.graph->classes = classes[k];
@@ -478,7 +479,9 @@ static void losses_are_right(int kind)
 
 Test(kernels_cuda, the_loss_is_the_reference)
 {
-    for (int kind = 0; kind < 8; kind++)
-        losses_are_right(kind);
+    for (int kind = 0; kind < 8; kind++) {
+        losses_are_right(NP_OP_CROSS_ENTROPY, NP_OP_CROSS_ENTROPY_DGRAD, kind);
+        losses_are_right(NP_OP_BCE, NP_OP_BCE_DGRAD, kind);
+    }
 }
 #endif

@@ -23,6 +23,12 @@ static const struct loss_row rows[] = {
     {"focal", 1.2685959, {0.2983467, -2.1507116, 1.8523649}},
     {"{focal: {gamma: 0.5, class_weights: [0.5, 2, 3]}}", 1.5329082,
         {1.0177019, -1.9767622, 0.9590603}},
+    {"bce", 0.8862639, {0.4325900, -0.3580330, 0.6145993}},
+    {"{bce: {label_smoothing: 0.1}}", 0.8762639, {0.4214789, -0.3358108, 0.6034882}},
+    {"{bce: {label_smoothing: 0.1, threshold: 0.2}}", 0.8862639,
+        {0.4325900, -0.3580330, 0.6145993}},
+    {"{bce: {label_smoothing: 0.3, reduce: sum, class_weights: [0.5, 2, 3]}}", 4.9734542,
+        {0.5988850, -1.7481983, 5.2313940}},
 };
 
 /* All rows have the biases as logits: one linear layer on nothing. */

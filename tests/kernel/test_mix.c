@@ -143,6 +143,37 @@ Test(mix, a_rows_loss_is_that_of_both_labels)
     check_mixed("cross_entropy");
     check_mixed("{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, 0.5]}}");
     check_mixed("{focal: {gamma: 1.5}}");
+    check_mixed("{bce: {label_smoothing: 0.1, class_weights: [1, 2, 0.5]}}");
+}
+
+/* With the smaller share above the threshold both classes are targets, else the one with the larger. */
+Test(mix, a_threshold_makes_targets_of_the_classes_above_it)
+{
+    const int32_t own[4] = {0, 2, 1, 1},
+                  partner[4] = {1, 0, 2, 1}; /* the row's partner is before it */
+    const float logits[3] = {-0.3f, 0.4f, 1.1f};
+    float both[4], one[4], grads[3];
+    struct np_mixed m;
+
+    np_mix_draw(&(struct np_mix){2, 0, 1, 7, 1, 1}, 3, &m);
+    const float least = fminf(m.keep, 1 - m.keep);
+    cr_assert(least > 0.11f && least < 0.49f);
+    losses_of("{bce: {threshold: 0.1, reduce: sum}}", true, own, both, grads);
+    losses_of("{bce: {threshold: 0.49, reduce: sum}}", true, own, one, grads);
+    for (int r = 0; r < 4; r++) {
+        float all = 0, larger = 0;
+
+        for (int c = 0; c < 3; c++) {
+            const float plain = log1pf(expf(logits[c])); /* of target 0 */
+            const int main = m.keep > 0.5f ? own[r] : partner[r];
+
+            all += c == own[r] || c == partner[r] ? plain - logits[c] : plain;
+            larger += c == main ? plain - logits[c] : plain;
+        }
+        cr_expect(
+            fabsf(both[r] - all) < 2e-6f, "row %d: %g, not %g", r, (double)both[r], (double)all);
+        cr_expect(fabsf(one[r] - larger) < 2e-6f, "row %d", r);
+    }
 }
 
 Test(mix, a_row_beside_a_masked_one_keeps_its_label)

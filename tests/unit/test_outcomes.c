@@ -180,3 +180,18 @@ Test(outcomes, without_images_nothing_is_divided_by_zero)
     cr_assert(np_outcomes_confusions(&none, &cells, &nr, NULL) == 0 && nr == 0);
     np_free(cells);
 }
+
+Test(outcomes, of_a_binary_cross_entropy_are_sigmoids)
+{
+    const float logits[3] = {-2, 1.5f, -40};
+    struct np_outcomes outcomes = {.nr_classes = 3, .sigmoids = true};
+
+    np_outcomes_add(&outcomes, 0, 0, logits, NULL);
+    np_outcomes_add(&outcomes, 1, 2, logits, NULL);
+    cr_assert(outcomes.rows[0].predicted == 1);
+    cr_assert(fabs((double)outcomes.rows[0].probability - 0.817574476194) < 1e-7);
+    cr_assert(fabs((double)outcomes.rows[0].own - 0.119202922022) < 1e-7);
+    cr_assert(near(outcomes.rows[0].loss, 2.126928011043));
+    cr_assert(near(outcomes.rows[1].loss, 40));
+    np_outcomes_fini(&outcomes);
+}

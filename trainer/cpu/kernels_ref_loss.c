@@ -1,4 +1,4 @@
-/* The reference's loss: softmax cross-entropy with label smoothing (arXiv:1512.00567, section 7),
+/* The reference's losses: softmax cross-entropy with label smoothing (arXiv:1512.00567, section 7),
  * a focal factor (arXiv:1708.02002) and weights of classes. The target of a row is its label, or,
  * in a mixed batch (trainer/graph/mix.h), two labels with shares. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
@@ -190,5 +190,77 @@ void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run)
         }
         for (size_t i = 0; i < classes; i++)
             np_ref_out(ref, run, 0, (size_t)r * classes + i, 0);
+    }
+}
+
+/* --- binary cross-entropy ------------------------------------------------------------------- */
+
+/* The target of a class: the shares of the row's labels, smoothed, cut at the threshold. */
+static float wanted_of(
+    const struct np_ref *ref, const struct target *target, size_t class, size_t n)
+{
+    const float smoothing = (float)ref->node->attrs.label_smoothing;
+    const float threshold = (float)ref->node->attrs.threshold;
+    float wanted = smoothing / (float)n;
+
+    for (int k = 0; k < target->nr; k++)
+        wanted += (size_t)target->labels[k] == class ? (1 - smoothing) * target->shares[k] : 0;
+    if (threshold > 0)
+        return wanted > threshold ? 1 : 0;
+    return wanted;
+}
+
+/* The factor on the loss of a class. */
+static float bce_weight(const struct np_ref *ref, size_t class, size_t n)
+{
+    const float *weights = ref->graph->class_weights;
+
+    return (weights ? weights[class] : 1) / (ref->node->attrs.sums_classes ? 1 : (float)n);
+}
+
+void np_ref_bce(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const size_t n = classes_of(ref);
+    const int32_t *labels = run->operands->ptr[1];
+    float *loss = run->operands->ptr[2], *correct = run->operands->ptr[3];
+    float *top5 = run->operands->ptr[4];
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        loss[r] = correct[r] = top5[r] = 0;
+        if (labels[r] < 0)
+            continue;
+        const struct target target = target_of(ref, run, r);
+        double sum = 0;
+
+        for (size_t i = 0; i < n; i++) {
+            const float x = np_ref_in(ref, run, 0, (size_t)r * n + i);
+            const float each = fmaxf(x, 0) - x * wanted_of(ref, &target, i, n);
+
+            sum += (double)(bce_weight(ref, i, n) * (each + log1pf(expf(-fabsf(x)))));
+        }
+        loss[r] = (float)sum;
+        count_right(ref, run, r, main_label(&target), n);
+    }
+}
+
+/* dlogit i = weight i * (sigmoid(logit i) - target i). */
+void np_ref_bce_dgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const size_t n = classes_of(ref);
+    const int32_t *labels = run->operands->ptr[1];
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        const bool counts = labels[r] >= 0;
+        const struct target target = counts ? target_of(ref, run, r) : (struct target){0};
+
+        for (size_t i = 0; i < n; i++) {
+            const size_t at = (size_t)r * n + i;
+            const float s = 1 / (1 + expf(-np_ref_in(ref, run, 0, at)));
+            const float slope = bce_weight(ref, i, n) * (s - wanted_of(ref, &target, i, n));
+
+            np_ref_out(ref, run, 0, at, counts ? slope * run->info->loss_scale : 0);
+        }
     }
 }

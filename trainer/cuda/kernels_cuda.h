@@ -254,11 +254,19 @@ struct np_cuda_loss {
     float smoothing, gamma;
     const float *weights; /* (classes) */
     bool mixes;
+    float threshold, share; /* of bce: 0: none; the factor on the loss of each class */
 };
 void np_cuda_loss(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct,
     float *top5);
 void np_cuda_loss_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
+    void *dlogits);
+/* NP_OP_BCE, with the same arguments. */
+void np_cuda_bce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct,
+    float *top5);
+void np_cuda_bce_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
     void *dlogits);
 /* numbers[step->slot % NP_CUDA_SLOTS] = the sums of these rows, in their order, in double;

@@ -1,4 +1,4 @@
-/* Softmax cross-entropy, one block per row, and the sums of a batch's numbers. */
+/* Softmax and binary cross-entropy, one block per row, and the sums of a batch's numbers. */
 #include "trainer/cuda/kernels_half.cuh"
 
 #include <math.h>
@@ -270,6 +270,88 @@ extern "C" void np_cuda_loss_dgrad(void *stream, enum np_cuda_dtype dtype, const
     NP_FOR_DTYPE(dtype, T,
         NP_LAUNCH(weighted_dgrad<T>, loss->n, BLOCK, 0, stream, step, scaler, (const T *)logits,
             *loss, (T *)dlogits));
+}
+
+/* --- binary cross-entropy ---------------------------------------------------------------------- */
+
+/* The target of a class: the shares of the row's labels, smoothed, cut at the threshold. */
+static __device__ float wanted_of(const struct np_cuda_loss *loss, const struct target *t, int i)
+{
+    const float wanted = loss->smoothing / (float)loss->classes +
+                         (t->labels[0] == i ? (1 - loss->smoothing) * t->shares[0] : 0.0f) +
+                         (t->labels[1] == i ? (1 - loss->smoothing) * t->shares[1] : 0.0f);
+
+    return loss->threshold > 0 ? (wanted > loss->threshold ? 1.0f : 0.0f) : wanted;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) bce(const np_cuda_step *step, const T *logits,
+    struct np_cuda_loss loss, float *losses, float *correct, float *top5)
+{
+    NP_SHARED(float, shared, [BLOCK / WARP]);
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
+    const int label = t.shares[1] > t.shares[0] ? t.labels[1] : t.labels[0]; /* for the counts */
+    const T *mine = &logits[(uint64_t)row * loss.classes];
+    float right, better = 0, sum = 0;
+
+    if (t.labels[0] < 0) { /* the whole block */
+        if (threadIdx.x == 0)
+            losses[row] = correct[row] = top5[row] = 0;
+        return;
+    }
+    right = np_get(mine[label]);
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
+        float logit = np_get(mine[i]);
+        float each = fmaxf(logit, 0) - logit * wanted_of(&loss, &t, i);
+
+        sum += (loss.weights ? loss.weights[i] : 1) * loss.share *
+               (each + log1pf(expf(-fabsf(logit))));
+        better += !(logit <= right) || (logit == right && i < label) ? 1.0f : 0.0f;
+    }
+    sum = over_block<add_up>(sum, shared);
+    better = over_block<add_up>(better, shared);
+    if (threadIdx.x == 0) {
+        losses[row] = sum;
+        correct[row] = better == 0;
+        top5[row] = better < 5;
+    }
+}
+
+extern "C" void np_cuda_bce(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct, float *top5)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(bce<T>, loss->n, BLOCK, 0, stream, step, (const T *)logits, *loss, losses,
+            correct, top5));
+}
+
+/* dlogit i = weight i * (sigmoid(logit i) - target i). */
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) bce_dgrad(const np_cuda_step *step,
+    const np_cuda_scaler *scaler, const T *logits, struct np_cuda_loss loss, T *dlogits)
+{
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
+    const T *mine = &logits[(uint64_t)row * loss.classes];
+    T *out = &dlogits[(uint64_t)row * loss.classes];
+    const float scale = loss.share * step->loss_scale * scaler->scale;
+
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
+        float slope = 1 / (1 + expf(-np_get(mine[i]))) - wanted_of(&loss, &t, i);
+
+        np_put(
+            &out[i], t.labels[0] < 0 ? 0.0f : (loss.weights ? loss.weights[i] : 1) * slope * scale);
+    }
+}
+
+extern "C" void np_cuda_bce_dgrad(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
+    void *dlogits)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(bce_dgrad<T>, loss->n, BLOCK, 0, stream, step, scaler, (const T *)logits, *loss,
+            (T *)dlogits));
 }
 
 /* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */

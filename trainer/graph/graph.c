@@ -15,9 +15,9 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "maxpool", "maxpool_dgrad", "avgpool", "avgpool_dgrad", "global_avgpool",
     "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
     "flatten", "flatten_dgrad", "add", "resample", "resample_dgrad", "mul", "mul_sum", "drop_rows",
-    "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "norm",
-    "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position", "class_token", "rows_sum",
-    "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
+    "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "bce",
+    "bce_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position",
+    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
@@ -136,6 +136,19 @@ void np_graph_free(struct np_graph *graph)
     np_free(graph->nodes);
     np_free(graph->class_weights);
     np_free(graph);
+}
+
+bool np_op_is_loss(enum np_op op)
+{
+    return op == NP_OP_CROSS_ENTROPY || op == NP_OP_BCE;
+}
+
+bool np_graph_has_sigmoids(const struct np_graph *graph)
+{
+    for (int n = 0; n < graph->nr_forward; n++)
+        if (graph->nodes[n].op == NP_OP_BCE)
+            return true;
+    return false;
 }
 
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node)

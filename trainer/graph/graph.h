@@ -62,6 +62,12 @@ enum np_op {
                              graph->class_weights each row is scaled so that the mean over the
                              rows is the weighted mean: times rows / (sum of their labels' weights) */
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
+    /* The same operands. The loss is the mean (attr sums_classes: the sum) over the classes of
+     * class_weights[c] * -(t log s + (1 - t) log(1 - s)), with s the logit's sigmoid, and t the shares
+     * of a row's labels, smoothed, then, with attr threshold above 0, 1 or 0. attr: label_smoothing,
+     * threshold, sums_classes, mix */
+    NP_OP_BCE,
+    NP_OP_BCE_DGRAD,
     /* Layer and group normalisation: of each pixel's channels (attr: groups 0), or of a group of
      * channels over all pixels of a row. attr: eps, groups */
     NP_OP_NORM,        /* x, gamma, beta -> y */
@@ -104,7 +110,9 @@ struct np_attrs {
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
     double gamma;          /* cross_entropy: of a focal loss; 0: none */
-    struct np_mix mix;     /* input, cross_entropy */
+    double threshold;      /* bce: of the targets; 0: none */
+    bool sums_classes;     /* bce */
+    struct np_mix mix;     /* input, cross_entropy, bce */
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout, drop_rows: of the node */
     int groups;            /* norm; 0: each pixel alone */
@@ -222,6 +230,10 @@ uint64_t np_graph_hash(uint64_t seed, const char *name);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
+/* True for an operation that computes the loss. */
+bool np_op_is_loss(enum np_op op);
+/* True if the loss takes each logit through a sigmoid, not all through a softmax. */
+bool np_graph_has_sigmoids(const struct np_graph *graph);
 /* Multiply-adds times two of one image's forward pass through a conv, linear or attention node; 0
  * for others. */
 uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *node);

@@ -1,12 +1,13 @@
-/* The losses of `loss:`: a table of names and options. All of them are one operation, the
- * cross-entropy, with other attributes. Config time, one thread. */
+/* The losses of `loss:`: a table of names and options. They are two operations, the cross-entropy over
+ * a softmax and the binary one over sigmoids, with attributes. Config time, one thread. */
 #include <stddef.h>
 
 #include "loader/base/mem.h"
 #include "trainer/graph/layers.h"
 
 struct loss {
-    double label_smoothing, gamma;
+    double label_smoothing, gamma, threshold;
+    int reduce; /* of bce: a word */
     struct np_floats class_weights;
 };
 
@@ -34,11 +35,35 @@ static const struct np_option focal_options[] = {
     NP_OPTIONS_END,
 };
 
+static const struct np_option bce_options[] = {
+    {"label_smoothing", NP_OPT_SHARE, offsetof(struct loss, label_smoothing), "0", 0, 0.999, NULL,
+        "Share of the target spread evenly over all classes, as for `cross_entropy`: the target of "
+        "the sample's class is 1 - s + s / classes, of the others s / classes."},
+    {"threshold", NP_OPT_FLOAT, offsetof(struct loss, threshold), "0", 0, 0.999, NULL,
+        "Targets above it become 1, the others 0; 0: targets stay as they are. timm's "
+        "`bce_target_thresh`: with mixup, the classes of both images count in full (or with a "
+        "share "
+        "above the threshold)."},
+    {"reduce", NP_OPT_WORD, offsetof(struct loss, reduce), "mean", 0, 0, "mean|sum",
+        "A sample's loss is the mean over its classes (torch, Keras, and timm by default) or their "
+        "sum (timm's `bce_sum`)."},
+    {"class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6, NULL,
+        "A factor on the loss of each class, in the order of the classes; `[]`: 1 for all. They "
+        "are "
+        "not divided by their sum, as in torch's `weight`. Evaluation does not use them."},
+    NP_OPTIONS_END,
+};
+
 const struct np_choice np_loss_choices[] = {
     {"cross_entropy", cross_entropy_options, "Softmax and negative log-likelihood of the class."},
     {"focal", focal_options,
         "Cross-entropy times (1 - p)^gamma, where p is the probability of the sample's class "
         "(arXiv:1708.02002, equation 4, over a softmax): for sets with many easy samples."},
+    {"bce", bce_options,
+        "Binary cross-entropy of each class over a sigmoid, with the sample's class as target 1 "
+        "and "
+        "the others as 0; a mixed batch's targets are the shares of both classes "
+        "(arXiv:2110.00476, section 2.1). `predict` gives the sigmoids."},
     {NULL, NULL, NULL},
 };
 
@@ -67,14 +92,17 @@ static int set_weights(struct np_graph *graph, const struct np_floats *weights,
     return -1;
 }
 
-static void add_node(struct np_graph *graph, int logits, const struct loss *loss, int line)
+static void add_node(
+    struct np_graph *graph, int logits, enum np_op op_code, const struct loss *loss, int line)
 {
     static const char *const outs[] = {"loss", "correct", "top5"};
     int *const numbers[] = {&graph->loss, &graph->correct, &graph->top5};
-    const int op = np_graph_node(graph, NP_OP_CROSS_ENTROPY, "loss", line);
+    const int op = np_graph_node(graph, op_code, "loss", line);
 
     graph->nodes[op].attrs.label_smoothing = loss->label_smoothing;
     graph->nodes[op].attrs.gamma = loss->gamma;
+    graph->nodes[op].attrs.threshold = loss->threshold;
+    graph->nodes[op].attrs.sums_classes = loss->reduce != 0;
     graph->nodes[op].attrs.mix = graph->nodes[0].attrs.mix; /* of NP_OP_INPUT */
     graph->logits = logits;
     np_graph_in(graph, op, logits);
@@ -101,7 +129,8 @@ int np_loss_add(
         code = set_weights(
             graph, &loss.class_weights, args ? np_node_get(args, "class_weights") : NULL, report);
     if (code == 0 && logits >= 0)
-        add_node(graph, logits, &loss, node ? node->line : 0);
+        add_node(graph, logits, choice->table == bce_options ? NP_OP_BCE : NP_OP_CROSS_ENTROPY,
+            &loss, node ? node->line : 0);
     np_options_fini(choice->table, &loss);
     return code;
 }

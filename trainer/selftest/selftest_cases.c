@@ -10,6 +10,7 @@
 #define BEHIND(c, what) "model: [conv: {out: " #c ", kernel: 1, bias: false}, " what ", " HEAD "]"
 #define FIRST(what)     "model: [" what ", " HEAD "]"
 #define SMOOTH          "\nloss: {cross_entropy: {label_smoothing: 0.1}}"
+#define BCE             "\nloss: {bce: {label_smoothing: 0.1, class_weights: [1, 0.2, 3, 0, 1.5]}}"
 #define WEIGHTED                                                                                   \
     "\nloss: {cross_entropy: {label_smoothing: 0.1, class_weights: [1, 0.2, 3, 0, 1.5]}}"
 #define PLAIN "bias: false"
@@ -274,6 +275,9 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"mixup and cutmix", "model: [" HEAD "]" SMOOTH, 16, 6, 7, 3, 10, .mixes = true,
         .nr_masked = 3},
     {"focal loss", "model: [" HEAD "]\nloss: focal", 16, 5, 5, 3, 10, .nr_masked = 3},
+    {"binary cross-entropy", "model: [" HEAD "]" BCE, 16, 5, 5, 3, 5, .nr_masked = 3},
+    {"binary cross-entropy, mixed", "model: [" HEAD "]\nloss: {bce: {threshold: 0.2}}", 16, 6, 7, 3,
+        10, .mixes = true, .nr_masked = 3},
     {"batchnorm with masked rows", BEHIND(8, "batchnorm, relu") SMOOTH, 12, 6, 6, 3, 10,
         .nr_masked = 4},
     /* large enough that no single element, moved over a kink, exceeds the tolerance */
