@@ -76,7 +76,7 @@ static const struct np_command commands[] = {
         "IMAGE is a file, a folder (all images in it and below it, in byte order of their names),\n"
         "a glob in quotes, or @FILE, a list of them. The first operand is CONFIG if it ends in\n"
         ".yaml or .yml. Bad images are named and counted, and the exit code is 1.\n"},
-    {"serve", np_cmd_serve, "RUN | CONFIG --weights FILE", "classify images sent over HTTP",
+    {"serve", np_cmd_serve, "RUN | [CONFIG] --weights FILE", "classify images sent over HTTP",
         WEIGHTS
         "  --listen ADDRESS where to listen; default 127.0.0.1:8500, port 0: any. There is no\n"
         "                   password: with 0.0.0.0:8500 anybody who reaches this machine may ask\n"

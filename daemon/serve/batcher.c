@@ -152,6 +152,15 @@ static int compute(struct np_batcher *batcher, struct batch *batch, struct np_er
     return code < 0 ? code : ops->logits(net->plan, batcher->logits, err);
 }
 
+/* A picture that is bad by itself keeps its own error. */
+static void blame(struct np_asked *asked, const struct np_err *failed)
+{
+    if (asked->err.code)
+        return;
+    asked->err = *failed;
+    asked->err.code = -EIO;
+}
+
 static void answer(struct np_batcher *batcher, struct batch *batch, const struct np_err *failed)
 {
     const struct np_node *classes = batcher->options.net->setup.sets.classes;
@@ -161,29 +170,66 @@ static void answer(struct np_batcher *batcher, struct batch *batch, const struct
         const float *logits = batcher->logits + batcher->rows[place] * classes->nr_items;
 
         asked->batch_rows = batch->nr_claimed;
-        if (failed->code && asked->err.code == 0)
-            asked->err = *failed;
+        if (failed->code)
+            blame(asked, failed);
         if (asked->err.code == 0 && np_outputs_check(logits, classes, &asked->err) == 0)
             np_odds(logits, classes->nr_items,
                 np_graph_has_sigmoids(batcher->options.net->setup.eval_graph), asked->odds);
     }
 }
 
-static void finish(struct np_batcher *batcher, struct batch *batch)
+/* Under the lock. */
+static void give_back(struct np_batcher *batcher, struct np_asked *asked, uint64_t now_ns)
 {
-    const uint64_t one = 1, now = np_now_ns();
+    asked->done_ns = now_ns;
+    asked->next = NULL;
+    *batcher->done_end = asked;
+    batcher->done_end = &asked->next;
+}
 
-    for (int place = 0; place < batch->nr_claimed; place++) {
-        struct np_asked *asked = batch->asked[place];
+static void tell(const struct np_batcher *batcher)
+{
+    const uint64_t one = 1;
 
-        asked->done_ns = now;
-        asked->next = NULL;
-        *batcher->done_end = asked;
-        batcher->done_end = &asked->next;
-    }
-    batch->nr_claimed = batch->nr_ready = 0;
     if (write(batcher->options.done_fd, &one, sizeof(one)) < 0) /* it is readable already */
         return;
+}
+
+/* Under the lock. */
+static void finish(struct np_batcher *batcher, struct batch *batch)
+{
+    const uint64_t now = np_now_ns();
+
+    for (int place = 0; place < batch->nr_claimed; place++)
+        give_back(batcher, batch->asked[place], now);
+    batch->nr_claimed = batch->nr_ready = 0;
+    tell(batcher);
+}
+
+/* Under the lock. Nobody computes any more: all pictures get the error, those of batches once they
+ * are decoded. The queue is empty before a decoder can see that the batcher has stopped: with a full
+ * batch it would wait for space for ever. */
+static void fail_all(struct np_batcher *batcher, const struct np_err *failed)
+{
+    struct np_asked *asked, *next;
+
+    for (asked = batcher->waiting; asked; asked = next) {
+        next = asked->next;
+        blame(asked, failed);
+        give_back(batcher, asked, np_now_ns());
+    }
+    batcher->waiting = NULL;
+    batcher->waiting_end = &batcher->waiting;
+    batcher->nr_waiting = 0;
+    tell(batcher);
+    for (int i = 0; i < NR_BATCHES; i++) {
+        struct batch *batch = &batcher->batches[i];
+
+        while (batch->nr_ready < batch->nr_claimed)
+            pthread_cond_wait(&batcher->ready, &batcher->lock);
+        answer(batcher, batch, failed);
+        finish(batcher, batch);
+    }
 }
 
 int np_batcher_run(struct np_batcher *batcher, struct np_err *err)
@@ -199,6 +245,8 @@ int np_batcher_run(struct np_batcher *batcher, struct np_err *err)
         finish(batcher, batch);
     }
     batcher->stopped = true;
+    if (err->code)
+        fail_all(batcher, err);
     pthread_mutex_unlock(&batcher->lock);
     return err->code;
 }
@@ -333,10 +381,10 @@ void np_batcher_close(struct np_batcher *batcher)
 {
     if (!batcher)
         return;
-    np_batcher_stop(batcher);
     pthread_mutex_lock(&batcher->lock);
-    batcher->waiting = NULL; /* nobody would compute them */
+    batcher->waiting = NULL; /* before the stop: a decoder waits until it sees both */
     pthread_mutex_unlock(&batcher->lock);
+    np_batcher_stop(batcher);
     for (int i = 0; i < batcher->options.nr_decoders; i++) {
         if (batcher->decoders[i].started)
             pthread_join(batcher->decoders[i].thread, NULL);

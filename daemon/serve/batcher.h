@@ -34,7 +34,8 @@ struct np_batcher;
 int np_batcher_open(
     const struct np_batcher_options *options, struct np_batcher **ret_batcher, struct np_err *err);
 /* Computes until np_batcher_stop(), and then what was given before. Blocks: the thread that opened
- * the device. Error: the device failed; the pictures of that batch have it, too. */
+ * the device. Error: the device failed; all pictures that were given and not answered get its text,
+ * with the code -EIO, at once: take() returns them. */
 int np_batcher_run(struct np_batcher *batcher, struct np_err *err);
 /* False: too many wait, or the batcher has stopped. Otherwise take() returns it. Any thread. */
 bool np_batcher_give(struct np_batcher *batcher, struct np_asked *asked);
@@ -42,7 +43,8 @@ bool np_batcher_give(struct np_batcher *batcher, struct np_asked *asked);
 struct np_asked *np_batcher_take(struct np_batcher *batcher);
 void np_batcher_stop(struct np_batcher *batcher); /* any thread */
 int np_batcher_waiting(struct np_batcher *batcher);
-/* Joins the decoding threads. After run() has returned. Pictures that wait still are forgotten. */
+/* Joins the decoding threads. After run() has returned: no picture waits, unless it never ran. Such
+ * pictures are forgotten. */
 void np_batcher_close(struct np_batcher *batcher);
 
 #endif

@@ -107,6 +107,31 @@ static int serve(struct np_config *config, const char *weights,
                                                : NP_EXIT_DONE;
 }
 
+struct chosen {
+    const char *weights, *config;
+    char *own; /* config, if it is the run's */
+};
+
+/* RUN, --weights RUN, or CONFIG --weights FILE. */
+static int choose(int nr, const char *operand, const char *weights, struct chosen *chosen)
+{
+    if (nr > 1 || (nr == 0 && !weights))
+        return np_usage("serve", "expected a RUN, or a CONFIG with --weights FILE");
+    if (nr == 1 && weights && !np_inference_names_config(operand, weights))
+        return np_usage("serve", "expected a RUN without --weights, or a CONFIG with it");
+    chosen->weights = weights ? weights : operand;
+    if (nr == 1 && weights)
+        chosen->config = operand;
+    else
+        chosen->config = chosen->own = np_inference_config(chosen->weights);
+    if (!chosen->config && weights)
+        return np_usage("serve", "%s belongs to no run: it needs its CONFIG beside it", weights);
+    if (!chosen->config)
+        return np_usage(
+            "serve", "%s is not a run; a CONFIG needs --weights FILE beside it", operand);
+    return 0;
+}
+
 int np_cmd_serve(int argc, char **argv)
 {
     const char *weights = NULL, *device = NULL, *listen = LISTEN, *max_batch = MAX_BATCH,
@@ -125,6 +150,7 @@ int np_cmd_serve(int argc, char **argv)
     struct np_overrides overrides = {0};
     struct np_config *config = NULL;
     struct numbers numbers;
+    struct chosen chosen = {0};
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
     if (code)
@@ -137,25 +163,18 @@ int np_cmd_serve(int argc, char **argv)
         return np_usage("serve",
             "--max-batch takes 1 to 4096, --max-delay 0 to 10000 (ms), --max-waiting 1 to 65536, "
             "--max-size 1 to 256 (MiB), --top at least 1");
-    if (nr != 1)
-        return np_usage("serve", "expected a RUN, or a CONFIG with --weights FILE");
-    const bool named = weights && np_inference_names_config(argv[1], weights);
-    if (weights && !named)
-        return np_usage("serve", "expected a RUN without --weights, or a CONFIG with it");
-    if (!weights)
-        weights = argv[1];
-    char *own = named ? NULL : np_inference_config(weights);
-    code = np_cmd_config(named ? argv[1] : own ? own : weights, &overrides, device, &config);
-    np_free(own);
+    if ((code = choose(nr, argv[1], weights, &chosen)) == 0)
+        code = np_cmd_config(chosen.config, &overrides, device, &config);
+    np_free(chosen.own);
     if (code)
         return code;
     config->loader.batch = numbers.max_batch;
-    const struct np_server_options options = {.weights = weights,
+    const struct np_server_options options = {.weights = chosen.weights,
         .listen = listen,
         .top = (int)numbers.top,
         .max_body_mib = (int)numbers.max_size,
         .max_waiting = (int)(numbers.max_waiting + 2 * numbers.max_batch)};
-    code = serve(config, weights, &overrides, &options, &numbers);
+    code = serve(config, chosen.weights, &overrides, &options, &numbers);
     np_config_free(config);
     return code;
 }

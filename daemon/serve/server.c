@@ -21,6 +21,7 @@
 #define IDLE_S          60
 #define FINISH_NS       5000000000
 #define SECOND_MS       1000
+#define MAX_BODIES      ((size_t)1 << 30) /* bytes of all pictures in memory */
 
 enum { HTTP_FD, END_FD = HTTP_FD + NP_HTTP_FDS, DONE_FD, STOP_FD, NR_FDS };
 
@@ -133,7 +134,8 @@ static void route_predict(struct np_server *server, const struct np_http_request
         return;
     if (due)
         drop_due(server, due);
-    refuse(server, request->held, 503, "busy", "too many pictures are waiting; retry later");
+    refuse(server, request->held, 503, "busy",
+        "too many pictures are waiting, or the server ends; retry later");
 }
 
 static void route_asset(struct np_server *server, const struct np_http_request *request)
@@ -306,6 +308,8 @@ static int open_fds(struct np_server *server, struct np_err *err)
 int np_server_open(
     const struct np_server_options *options, struct np_server **ret_server, struct np_err *err)
 {
+    const size_t max_body = (size_t)options->max_body_mib << 20;
+    const size_t max_bodies = (size_t)options->max_waiting * max_body;
     struct np_server *server = np_alloc(sizeof(*server));
 
     *server = (struct np_server){
@@ -318,8 +322,8 @@ int np_server_open(
         .group = (gid_t)-1,
         .max_connections = MAX_CONNECTIONS,
         .idle_s = IDLE_S,
-        .max_body = (size_t)options->max_body_mib << 20,
-        .max_bodies = (size_t)options->max_waiting * ((size_t)options->max_body_mib << 20),
+        .max_body = max_body,
+        .max_bodies = max_bodies < MAX_BODIES ? max_bodies : MAX_BODIES,
         .max_waits = options->max_waiting,
         .one_caller = true,
         .any_host = !server->listener.loopback,

@@ -10,7 +10,7 @@ struct np_server_options {
     const char *weights;            /* as the user named them */
     const char *listen;             /* "127.0.0.1:8500"; port 0: any */
     int top;                        /* classes in an answer, unless its request says top= */
-    int max_body_mib;               /* of a picture */
+    int max_body_mib;               /* of a picture; all bodies together: at most 1 GiB */
     int max_waiting;                /* pictures whose answers are due */
 };
 struct np_server;

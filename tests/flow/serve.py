@@ -1,21 +1,24 @@
-"""Asks `nnpipe serve`: serve.py NNPIPE RUN PICTURES NR_BAD DEVICE, called by serve.sh."""
+"""Asks `nnpipe serve`: serve.py NNPIPE RUN SLOW_RUN PICTURES NR_BAD DEVICE, called by serve.sh."""
 import atexit
+import collections
 import concurrent.futures
 import glob
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 from browser import Browser  # noqa: E402
 
-nnpipe, run, pictures, nr_bad, device = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
+nnpipe, run, slow_run, pictures, nr_bad, device = *sys.argv[1:5], int(sys.argv[5]), sys.argv[6]
 files = sorted(glob.glob(pictures + "/**/*.*", recursive=True))
 files = [f for f in files if os.path.isfile(f)]
 failed = 0
@@ -32,9 +35,10 @@ def check(sentence, fine, why=""):
 
 
 class Server:
-    def __init__(self, *flags):
-        self.process = subprocess.Popen([nnpipe, "serve", run, "--listen", "127.0.0.1:0", "--device", device, *flags],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *flags, operands=(run,), **environment):
+        words = [nnpipe, "serve", *operands, "--listen", "127.0.0.1:0", "--device", device, *flags]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, **environment})
         atexit.register(self.process.kill)
         self.lines = []
         for line in self.process.stderr:
@@ -60,6 +64,9 @@ class Server:
     def memory(self):
         with open(f"/proc/{self.process.pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    def held(self):
+        return int(re.search(r"nnpipe_serve_held (\d+)", self.ask("/metrics")[1].decode())[1])
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -105,10 +112,18 @@ def small_routes(server):
     check("/healthz answers", server.ask("/healthz")[0] == 200)
 
 
-def raw(server, data):
-    with socket.create_connection(("127.0.0.1", server.port), 60) as peer:
-        peer.sendall(data)
-        peer.shutdown(socket.SHUT_WR)
+def connect(server):
+    return socket.create_connection(("127.0.0.1", server.port), 60)
+
+
+def raw(server, data, answered):
+    """What the server sends until it closes, if it answers."""
+    with connect(server) as peer:
+        try:
+            peer.sendall(data)
+            return b"".join(iter(lambda: peer.recv(65536), b"")) if answered else b""
+        except OSError:  # it has closed already; a reset takes an answer with it
+            return b""
 
 
 def bad_requests(server):
@@ -135,11 +150,26 @@ def bad_requests(server):
         if i == nr_bad // 10:
             before = server.memory()
     check(f"each of {nr_bad} bad requests has its status and says why", not wrong, wrong[:2])
-    for data in (b"\0" * 100, b"POST /predict HTTP/1.1\r\n", b"GET / HTTP/9.9\r\n\r\n",
-                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
-                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nshort",
-                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
-        raw(server, data)
+    post = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
+    answered = [b"GET / HTTP/9.9\r\n\r\n", post + b"Content-Length: -5\r\n\r\n",
+                post + b"Content-Length: 99999999999999999999\r\n\r\n",
+                post + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", post + b"X: " + b"y" * 100000 + b"\r\n\r\n",
+                b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+    broken = [b"\0" * 100, post, post + b"Content-Length: 1000\r\n\r\nshort",
+              post + b"Content-Length: 2\r\n\r\nlonger than that", post + b"Content-Length: 9\r\n" * 2 + b"\r\n"]
+    draws = random.Random(18)
+    broken += [draws.randbytes(draws.randrange(1, 3000)) for _ in range(10)]
+    every = [(data, True) for data in answered] + [(data, False) for data in broken]
+    answers = [raw(server, *every[i % len(every)]) for i in range(nr_bad // 2)]
+    statuses = {a[9:12] for a in answers if a.startswith(b"HTTP/1.1 ")}
+    check(f"{len(answers)} requests that are not HTTP, have wrong lengths or huge headers get no prediction",
+          {b"400", b"413", b"505"} <= statuses <= {b"400", b"413", b"414", b"431", b"505"}, statuses)
+    slow = [connect(server) for _ in range(200)]
+    for i, peer in enumerate(slow):
+        peer.sendall((post + b"Content-Length: 5000\r\n\r\nx", post, b"P")[i % 3])
+    check("200 slow senders keep nobody from an answer", server.predict(files[0])[0] == 200)
+    for peer in slow:
+        peer.close()
     check("after them it answers as before", server.predict(files[0])[0] == 200)
     check("and has not grown by 32 MiB", server.memory() - before < 32 << 20, (before, server.memory()))
 
@@ -176,12 +206,78 @@ def too_many():
     check("SIGTERM ends it with 0", server.stop() == 0)
 
 
+def too_large():
+    """--max-waiting 1 and --max-batch 1: three bodies of 1 MiB at most."""
+    server = Server("--max-batch", "1", "--max-waiting", "1", "--max-size", "1")
+    before, size = server.memory(), 1 << 20
+    peers = [connect(server) for _ in range(40)]
+    for peer in peers:
+        peer.sendall(b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
+        peer.sendall(b"x" * (size - 1))
+    kept = server.memory() - before
+    for peer in peers:
+        peer.sendall(b"x")
+    statuses = collections.Counter(peer.recv(65536)[:12].decode() for peer in peers)
+    check("large bodies above the limit of memory are refused with 503, and leave it free for the next one",
+          kept < 16 << 20 and statuses["HTTP/1.1 503"] >= 37 and set(statuses) <= {"HTTP/1.1 503", "HTTP/1.1 400"} and
+          server.predict(files[0])[0] == 200, (kept, statuses))
+    status, text, _ = server.ask("/predict", b"x" * (size + 1))
+    check("a body above --max-size gets 413 and its limit",
+          status == 413 and "larger than 1 MiB" in json.loads(text)["error"]["text"], text)
+    server.stop()
+
+
+def in_a_queue(server, then):
+    """then() while a queue is full: the statuses of 24 clients that ask until they are refused."""
+    def ask_on(path):
+        statuses = []
+        while not statuses or statuses[-1] == 200:
+            try:
+                statuses.append(server.predict(path)[0])
+            except OSError:  # the server is gone
+                statuses.append(0)
+        return statuses
+
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        clients = [pool.submit(ask_on, path) for path in files[:24]]
+        until = time.monotonic() + 60
+        while server.held() < 12 and time.monotonic() < until:
+            pass
+        code = then()
+        return code, collections.Counter(status for client in clients for status in client.result())
+
+
+def stop_behind_a_full_batch():
+    server = Server("--max-batch", "1", operands=("--weights", slow_run))
+    code, statuses = in_a_queue(server, server.stop)
+    check("what waits behind a full batch when it is stopped is answered", code == 0 and statuses[200] >= 12 and
+          set(statuses) <= {200, 503, 0}, (code, statuses))
+
+
+def device_dies():
+    dies = os.path.abspath("dies")
+    server = Server("--max-batch", "1", NNPIPE_EMU_DIES=dies)
+
+    def die():
+        with open(dies + ".new", "w") as file:
+            file.write("0")
+        os.rename(dies + ".new", dies)
+        said = server.process.stderr.read()
+        return server.process.wait(60), said
+
+    (code, said), statuses = in_a_queue(server, die)
+    os.unlink(dies)
+    check("when the device dies, all that wait get 500, and it ends with 1", code == 1 and statuses[500] >= 8 and
+          set(statuses) <= {200, 500, 503, 0} and len(said.splitlines()) == 1 and "cuda:0" in said,
+          (code, said, statuses))
+
+
 def stop_with_waiting():
     """With a delay of 10 s, only the stop can start the batch."""
     server = Server("--max-delay", "10000")
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(server.predict, path) for path in files[:4]]
-        while int(re.search(r"nnpipe_serve_held (\d+)", server.ask("/metrics")[1].decode())[1]) < 4:
+        while server.held() < 4:
             pass
         code = server.stop()
         answers = [answer.result()[0] for answer in answers]
@@ -202,7 +298,11 @@ def main():
     check("it stops with 0", server.stop() == 0)
     if nr_bad:
         too_many()
+        too_large()
         stop_with_waiting()
+        stop_behind_a_full_batch()
+    else:
+        device_dies()
     return failed > 0
 
 

@@ -1,2 +1,2 @@
-# All of serve.sh, with 1,000 bad requests.
-BAD=1000 exec sh "$(dirname "$0")/serve.sh"
+# All of serve.sh, with 5,000 bad requests.
+BAD=5000 exec sh "$(dirname "$0")/serve.sh"
