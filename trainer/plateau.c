@@ -2,12 +2,12 @@
 
 #include <math.h>
 
-static bool better(const struct np_schedule_options *options, double metric, double best)
+bool np_metric_better(int metric, double threshold, double value, double best)
 {
     if (!isfinite(best))
-        return isfinite(metric);
-    return options->metric == NP_METRIC_LOSS ? metric < best * (1 - options->threshold)
-                                             : metric > best * (1 + options->threshold);
+        return isfinite(value);
+    return metric == NP_METRIC_LOSS ? value < best * (1 - threshold)
+                                    : value > best * (1 + threshold);
 }
 
 void np_plateau_step(
@@ -18,7 +18,7 @@ void np_plateau_step(
         plateau->best = (double)NAN;
     }
     plateau->nr_bad++;
-    if (better(options, metric, plateau->best)) {
+    if (np_metric_better(options->metric, options->threshold, metric, plateau->best)) {
         plateau->best = metric;
         plateau->nr_bad = 0;
     }

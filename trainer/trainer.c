@@ -316,7 +316,7 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
             loop.last_ns = np_now_ns(); /* a checkpoint's time belongs to no step either */
         }
         assert(!cut);
-        if (loop.step == config->nr_steps)
+        if (loop.step == config->nr_steps || (asks && hooks->ends && hooks->ends(hooks->context)))
             return 0;
         if ((code = train_step(&loop, err)) < 0) {
             if (loop.no_batch)

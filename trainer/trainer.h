@@ -45,6 +45,9 @@ struct np_trainer_hooks {
      * checkpoint if one is due; must return negative when stopping() was true. eval_due: the
      * evaluation after this step is still to be made, or was cut short. */
     int (*boundary)(void *context, uint64_t step, bool eval_due);
+    /* Optional: NULL means never. True: the run ends at this boundary, though steps remain. Called
+     * after boundary(). */
+    bool (*ends)(void *context);
     /* Optional. There is no next batch: it cannot be read (-EIO), too many samples are bad
      * (-EBADMSG), or a stop came while the loop waited for it (-EINTR). Last chance to save; the
      * loop then ends with `why`. step: of the last update; batches accumulated since have changed

@@ -99,6 +99,12 @@ const struct np_option np_train_table[] = {
         "evaluated, and it is what checkpoints hold as the weights; `optimizer.safetensors` has "
         "the "
         "weights that training continues from, as `raw.NAME`."},
+    {"stop", NP_OPT_NODE, AT(stop_node), NULL, 0, 0, NULL,
+        "`{}`, or `{metric: accuracy, patience: 5}`: ends the run when its evaluations no longer "
+        "improve; the exit code is 0, and the last lines say why it ended. `checkpoints/best` has "
+        "the "
+        "best weights. Such a run resumes only with its own `stop`, `eval_every` and evaluated "
+        "set."},
     {"mixup", NP_OPT_FLOAT, AT(mixup), "0", 0, 100, NULL,
         "Mix each picture of a batch and its label with another one of the batch (mixup, "
         "arXiv:1710.09412): the alpha of Beta(alpha, alpha), from which a batch's share is drawn; "
@@ -325,6 +331,8 @@ static void parse_train(struct np_config *config, struct np_report *report)
     np_options_parse(np_train_table, node, "train", NULL, run, report);
     if (run->ema_node)
         np_options_parse(np_average_table, run->ema_node, "ema", NULL, &run->ema, report);
+    if (run->stop_node)
+        np_options_parse(np_early_table, run->stop_node, "stop", NULL, &run->stop, report);
     check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);
     const struct np_node *epochs = np_node_get(node, "epochs"), *steps = np_node_get(node, "steps");
     if (run->steps > 0 && !epochs)
@@ -391,26 +399,36 @@ static void check_model(struct np_config *config, struct np_report *report)
         np_network_check(&config->network, height, width, 0, report);
 }
 
+/* "": it evaluates while it trains. */
+static const char *lacks_evaluations(const struct np_config *config)
+{
+    if (config->run.eval_every.epochs == 0 && config->run.eval_every.steps == 0)
+        return ": it needs evaluations, and train.eval_every is 'never'";
+    return np_node_get(config->data_node, "test") || np_node_get(config->data_node, "val") ||
+                   config->data.split > 0
+               ? ""
+               : ": it needs evaluations: data.test, data.val or data.split";
+}
+
 /* Checks that involve two sections. */
 static void check_schedule(const struct np_config *config, struct np_report *report)
 {
     const struct np_schedule_options *schedule = &config->schedule;
     const struct np_node *at = config->schedule_node;
-    const char *why = NULL;
+    const char *why = NULL, *lacks = "";
 
     if (schedule->momentum_high > 0 && !np_optim_has_momentum(&config->optim))
         why = "momentum_high: this optimizer has no momentum that a schedule could move";
-    else if (schedule->kind == NP_PLATEAU && config->run.eval_every.epochs == 0 &&
-             config->run.eval_every.steps == 0)
-        why = "plateau: it needs evaluations, and train.eval_every is 'never'";
-    else if (schedule->kind == NP_PLATEAU && !np_node_get(config->data_node, "test") &&
-             !np_node_get(config->data_node, "val") && config->data.split == 0)
-        why = "plateau: it needs evaluations: data.test, data.val or data.split";
+    else if (schedule->kind == NP_PLATEAU && *(lacks = lacks_evaluations(config)))
+        why = "plateau";
     if (config->optim.kind == NP_MUON && strncmp(config->device, "cuda", 4) == 0)
         np_report_add(report, config->optim_node->line, config->optim_node->column,
             "optimizer: muon computes on the CPU only, and device is %s", config->device);
     if (why)
-        np_report_add(report, at ? at->line : 0, at ? at->column : 0, "schedule.%s", why);
+        np_report_add(report, at ? at->line : 0, at ? at->column : 0, "schedule.%s%s", why, lacks);
+    if (config->run.stop_node && *(lacks = lacks_evaluations(config)))
+        np_report_add(report, config->run.stop_node->line, config->run.stop_node->column,
+            "train.stop%s", lacks);
 }
 
 static void parse_sections(struct np_config *config, struct np_report *report)

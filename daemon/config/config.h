@@ -7,6 +7,7 @@
 #include "loader/sets.h"
 #include "trainer/average.h"
 #include "trainer/device.h"
+#include "trainer/early.h"
 #include "trainer/graph/graph.h"
 #include "trainer/optim.h"
 #include "trainer/rules.h"
@@ -27,6 +28,8 @@ struct np_train_options {
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */
+    struct np_early_options stop;
+    const struct np_node *stop_node; /* NULL: none */
     double mixup, cutmix, mix_share;
     bool deterministic, tf32;
     bool history;       /* write history.bin: the sample indices of every step */

@@ -23,8 +23,10 @@ static struct np_node *train_node(const struct np_train_options *options)
     struct np_train_options plain = *options;
 
     plain.ema_node = options->ema_node ? np_options_node(np_average_table, &options->ema) : NULL;
+    plain.stop_node = options->stop_node ? np_options_node(np_early_table, &options->stop) : NULL;
     struct np_node *node = np_options_node(np_train_table, &plain);
     np_node_free((struct np_node *)plain.ema_node);
+    np_node_free((struct np_node *)plain.stop_node);
     return node;
 }
 

@@ -69,6 +69,7 @@ static void print_json(struct np_json *line, const struct np_found_run *run)
     np_json_node(line, "overrides", run->overrides);
     np_json_node(line, "differs", run->differs);
     np_json_text(line, "message", run->message);
+    np_json_text(line, "reason", run->reason);
     np_json_print(line, stdout);
 }
 
@@ -138,7 +139,8 @@ static int add_row(struct np_table *table, const struct np_found_run *run, struc
     np_text_clean(row->cells[NAME]);
     if (run->started && localtime_r(&run->started, &local))
         strftime(row->cells[WHEN], NP_TABLE_CELL, "%Y-%m-%d %H:%M", &local);
-    snprintf(row->cells[STATE], NP_TABLE_CELL, "%s", np_run_states[run->state]);
+    snprintf(row->cells[STATE], NP_TABLE_CELL, "%s%s", np_run_states[run->state],
+        run->reason ? " early" : "");
     if (isnan(run->progress.total_steps))
         put_number(row->cells[STEP], "%.0f", run->progress.step);
     else

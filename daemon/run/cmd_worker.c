@@ -37,6 +37,7 @@ struct worker {
     struct np_err err;
     enum np_device_trouble trouble;
     bool saved;
+    char ended[NP_EARLY_TEXT]; /* why it was done before its last step */
 };
 
 static int redirect_output(struct worker *w, struct np_err *err)
@@ -85,7 +86,7 @@ static int write_record(struct worker *w, int code)
     np_json_bool(line, "disk_full", is_full(w->err.code));
     np_json_bool(line, "no_device", w->trouble == NP_DEVICE_ABSENT);
     np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
-    np_json_text(line, "reason", w->err.code ? w->err.text : "");
+    np_json_text(line, "reason", w->err.code ? w->err.text : w->ended);
     const char *text = np_json_end(line);
     return text ? np_write_file("exit.json", text, strlen(text), 0, NULL) : -ENOMEM;
 }
@@ -186,7 +187,7 @@ static int put_config(const struct np_job *job, struct np_err *err)
 static int train(struct worker *w)
 {
     const struct np_run_follower follower = {
-        .at = at, .context = w, .err = &w->err, .trouble = &w->trouble};
+        .at = at, .context = w, .err = &w->err, .ended = w->ended, .trouble = &w->trouble};
     const struct np_overrides none = {0};
     const struct np_run_options options = {.follower = &follower,
         .into = ".",

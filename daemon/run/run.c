@@ -149,7 +149,7 @@ static void bad_in_test(void *context, const struct np_bad_sample *bad)
     struct np_run *run = context;
     struct np_bad_sample placed = *bad;
 
-    placed.step = run->nr_steps;
+    placed.step = np_run_last_step(run);
     np_run_write_bad(run, &placed);
 }
 
@@ -212,13 +212,13 @@ static int open_base(struct np_run *run, struct np_err *err)
 
 static bool is_over(const struct np_run *run)
 {
-    return run->position.step == run->nr_steps && !run->position.eval_due;
+    return run->position.step == np_run_last_step(run) && !run->position.eval_due;
 }
 
 static bool is_finished(const struct np_run *run)
 {
     return run->saved_step != UINT64_MAX && is_over(run) &&
-           np_folder_result(run->dir, NULL) >= (double)run->nr_steps;
+           np_folder_result(run->dir, NULL) >= (double)np_run_last_step(run);
 }
 
 /* In a folder without the sticky bit other users can replace the run's folder. */
@@ -297,13 +297,16 @@ static int keep_changes(struct np_run *run, struct np_err *err)
 /* Prints the stored result of a run that is already finished; writes nothing. */
 static int report_finished(struct np_run *run, struct np_err *err)
 {
-    char *path = np_format("%s/result.json", run->dir), *text = NULL;
+    char *path = np_format("%s/result.json", run->dir), *text = NULL, why[NP_EARLY_TEXT];
     uint64_t bytes = 0;
     const int code = np_read_file(path, MAX_RESULT, &text, &bytes, err);
 
+    snprintf(why, sizeof(why), "all of its %llu steps are done", (unsigned long long)run->nr_steps);
+    if (run->position.early.stopped)
+        np_run_early_text(run, why, sizeof(why));
     if (code == 0) {
-        np_ui_say(&run->ui, "%s is finished: all of its %llu steps are done; nothing was changed",
-            np_run_name(run, run->dir), (unsigned long long)run->nr_steps);
+        np_ui_say(
+            &run->ui, "%s is finished: %s; nothing was changed", np_run_name(run, run->dir), why);
         np_ui_event(&run->ui, text);
     }
     np_free(text);
@@ -462,6 +465,8 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     } else if (code < 0) {
         exit_code = report_end(run, code, &err);
     }
+    if (options->follower && code == 0 && run->position.early.stopped)
+        np_run_early_text(run, options->follower->ended, NP_EARLY_TEXT);
     if (code < 0 && options->follower)
         report_to_follower(run, options->follower, &err);
     np_track_close(run->track, code == 0        ? NP_TRACK_DONE

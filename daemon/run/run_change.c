@@ -289,7 +289,8 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
     "loader.test_augment", "train.eval_every", "train.threads", "train.best", "train.history",
     "train.sample_losses", NULL};
-/* Of these, the keys on which a plateau schedule depends, and theirs that it ignores. */
+/* Of these, the keys on which a plateau schedule and early stopping depend, and theirs that they
+ * ignore. */
 static const char *const judging_keys[] = {"data.test", "data.val", "train.eval_every", NULL};
 static const char *const place_keys[] = {"data.test.path", "data.test.labels",
     "data.test.cache_dir", "data.val.path", "data.val.labels", "data.val.cache_dir", NULL};
@@ -297,7 +298,7 @@ static const char *const place_keys[] = {"data.test.path", "data.test.labels",
 static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
 
 struct comparison {
-    bool extends, judged; /* judged: by evaluations, with plateau */
+    bool extends, judged; /* judged: by evaluations, with plateau or stop */
     char *why;
     size_t why_bytes;
     char path[512];
@@ -424,7 +425,8 @@ bool np_config_same(const struct np_node *then, const struct np_node *now, bool 
     size_t why_bytes)
 {
     struct comparison c = {.extends = extends,
-        .judged = np_node_get(np_node_get(now, "schedule"), "plateau"),
+        .judged = np_node_get(np_node_get(now, "schedule"), "plateau") ||
+                  np_node_get(np_node_get(now, "train"), "stop"),
         .why = why,
         .why_bytes = why_bytes};
 

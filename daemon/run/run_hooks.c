@@ -309,6 +309,8 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_json_real(line, "seconds", report->seconds);
     send(run);
     take_plateau(run, report->loss, accuracy);
+    if (np_run_early(run, report))
+        send(run);
     add_eval_curves(run, epoch, report->loss, accuracy);
     write_curves(run);
     if (epoch_ends(run, report->step))
@@ -400,7 +402,8 @@ static int stopped(struct np_run *run)
 static int on_boundary(void *context, uint64_t step, bool eval_due)
 {
     struct np_run *run = context;
-    const bool last = step == run->nr_steps && !eval_due, stop = !last && np_run_stopping(run);
+    const bool last = (step == run->nr_steps || run->position.early.stopped) && !eval_due;
+    const bool stop = !last && np_run_stopping(run);
     const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     int code = 0;
 
@@ -412,6 +415,13 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
         code = np_run_mark(run, &run->stop_err);
     run->stop_code = code;
     return code;
+}
+
+static bool ends(void *context)
+{
+    const struct np_run *run = context;
+
+    return run->position.early.stopped > 0;
 }
 
 /* If the mark is of this step, goes back to it: np_run_save() leaves out the batches accumulated
@@ -454,6 +464,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .stopping = np_run_stopping,
         .boundary_follows = boundary_follows,
         .boundary = on_boundary,
+        .ends = ends,
         .rescue = on_rescue,
         .context = run,
     };

@@ -28,7 +28,8 @@ enum np_device_trouble { NP_DEVICE_WELL, NP_DEVICE_ABSENT /* not opened */, NP_D
 struct np_run_follower {
     void (*at)(void *context, const struct np_run *run, const char *doing);
     void *context;
-    struct np_err *err;              /* receives the error of a failed run, which is also printed */
+    struct np_err *err; /* receives the error of a failed run, which is also printed */
+    char *ended;        /* NP_EARLY_TEXT bytes: receives why a run was done before its last step */
     enum np_device_trouble *trouble; /* receives whether the device caused it */
 };
 

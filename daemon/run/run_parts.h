@@ -1,7 +1,7 @@
 /* Private to the files of a run; other code includes run.h.
  *
  *   run.c        opens, connects, closes: calls all parts, is called by none
- *   run_best.c   the best evaluation
+ *   run_best.c   the best evaluation           run_early.c   the end before the last step
  *   run_hooks.c  work at each step             run_model.c   network, weights, checkpoints
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
@@ -231,7 +231,18 @@ void np_run_best_reload(struct np_run *run, const struct np_node *line);
 /* Hook `evaluated`: keeps the answers for the images of a batch, if train.best needs them. */
 int np_run_best_look(void *run, const struct np_batch *batch);
 
-/* --- run_hooks.c: calls run_best, run_data, run_model, run_pipeline ---------------------------------- */
+/* --- run_early.c --------------------------------------------------------------------------- */
+
+/* Judges an evaluation by train.stop. True: the run ends at the next boundary, and run->line has
+ * an event "early_stop", not ended. */
+bool np_run_early(struct np_run *run, const struct np_eval_report *report);
+/* Of a run that ended early: why, without a full stop. */
+#define NP_EARLY_TEXT 200
+void np_run_early_text(const struct np_run *run, char *text, size_t text_bytes);
+/* The step after which the run ends, as far as is known. */
+uint64_t np_run_last_step(const struct np_run *run);
+
+/* --- run_hooks.c: calls run_best, run_data, run_early, run_model, run_pipeline ---------------------------------- */
 
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */

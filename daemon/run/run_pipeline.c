@@ -113,7 +113,7 @@ static void write_event(
     progress.images_per_second = NAN; /* written with the observation */
     progress.stall_ratio = seen->stall_s / seen->seconds;
     progress.eta_seconds =
-        (double)(run->nr_steps - report->step) * seen->seconds / (double)seen->steps;
+        (double)(np_run_last_step(run) - report->step) * seen->seconds / (double)seen->steps;
     np_json_begin(line, "pipeline");
     np_progress_write(line, &progress, true);
     write_causes(line, seen);
@@ -192,7 +192,7 @@ void np_run_progress(const struct np_run *run, struct np_progress *progress)
 
     if (run->nr_train > 0) {
         progress->step = step;
-        progress->total_steps = (double)run->nr_steps;
+        progress->total_steps = (double)np_run_last_step(run);
         progress->epoch = np_run_epoch_at(run, run->position.step);
     }
     if (lately->rows > 0 && lately->seconds > 0) {

@@ -310,8 +310,11 @@ static bool fits(void *context, const char *dir)
         const struct np_node *train = np_node_get(place.resolved, "train");
         uint64_t steps = np_run_steps(
             run, np_node_number(train, "epochs", 0), (int64_t)np_node_number(train, "steps", 0));
-        if (np_folder_result(dir, NULL) >= (double)steps)
+        struct np_node *result = NULL;
+
+        if (np_folder_result(dir, &result) >= (double)steps || np_node_get(result, "reason"))
             code = np_err_set(&why, -EINVAL, "%s: finished", dir);
+        np_node_free(result);
     }
     place_fini(&place);
     if (code < 0)

@@ -149,7 +149,8 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
 {
     double seconds = (double)(np_now_ns() - run->start_ns) * 1e-9;
     struct np_json *line = &run->line;
-    char hex[65], text[32], evals[160];
+    const uint64_t steps = np_run_last_step(run);
+    char hex[65], text[32], evals[160], why[NP_EARLY_TEXT];
     int code = 0;
 
     const int arrays[] = {np_run_averages(run) ? NP_ARRAY_AVERAGE : NP_ARRAY_PARAMS,
@@ -160,9 +161,9 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
         return code;
     np_weights_sha256(run->setup.graph, run->arrays[arrays[0]], run->arrays[arrays[1]], hex);
     np_json_begin(line, "done");
-    np_json_int(line, "steps", (int64_t)run->nr_steps);
-    np_json_real(line, "epochs", np_run_epoch_at(run, run->nr_steps));
-    np_json_int(line, "images", (int64_t)run->nr_steps * run->config->loader.batch);
+    np_json_int(line, "steps", (int64_t)steps);
+    np_json_real(line, "epochs", np_run_epoch_at(run, steps));
+    np_json_int(line, "images", (int64_t)steps * run->config->loader.batch);
     np_json_real(line, "seconds", seconds);
     np_json_real(line, "train_seconds", run->position.train_seconds);
     np_json_real(line, "images_per_second",
@@ -175,11 +176,17 @@ int np_run_report_done(struct np_run *run, struct np_err *err)
     np_json_int(line, "found_pictures", (int64_t)run->pictures.found);
     np_run_put_evals(run, &run->eval, &run->test);
     put_facts(run);
+    if (run->position.early.stopped) {
+        np_run_early_text(run, why, sizeof(why));
+        np_json_text(line, "reason", why);
+    }
     np_json_text(line, "weights_sha256", hex);
     np_json_text(line, "run_dir", np_run_name(run, run->dir));
     const char *object = np_json_end(line);
     np_duration_text(seconds, text, sizeof(text));
     evals_text(run, evals, sizeof(evals));
+    if (run->position.early.stopped)
+        np_run_say(run, "%s", why);
     np_run_say(
         run, "done in %s: %sweights %.16s, %s", text, evals, hex, np_run_name(run, run->dir));
     np_ui_event(&run->ui, object);

@@ -244,6 +244,8 @@ static void take_done(struct np_found_run *run, const struct np_node *result)
     run->loss = np_node_number(result, "test_loss", np_node_number(result, "val_loss", NAN));
     if (!isnan(run->accuracy))
         take_set(run, name);
+    if (np_node_get(result, "reason"))
+        run->reason = np_strdup(np_node_text(result, "reason"));
     take_overrides(run, result);
 }
 
@@ -371,6 +373,7 @@ void np_runs_free(struct np_found_runs *runs)
     for (int i = 0; i < runs->nr_runs; i++) {
         np_free(runs->runs[i].dir);
         np_free(runs->runs[i].message);
+        np_free(runs->runs[i].reason);
         np_node_free(runs->runs[i].step);
         np_node_free(runs->runs[i].pipeline);
         np_node_free(runs->runs[i].config);

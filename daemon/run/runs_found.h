@@ -27,6 +27,7 @@ struct np_found_run {
     char set[8];                     /* the evaluated set: "val", "test"; "": no evaluation yet */
     uint64_t bytes;                  /* on the disk */
     char *message;                   /* why it failed; NULL: it did not fail. Owned */
+    char *reason;                    /* why it was done before its last step; NULL: it was not */
     struct np_node *config, *overrides; /* its config.yaml; the texts of -o. Owned; NULL: none */
     struct np_node *differs; /* key: value where it differs from other runs. Owned; NULL: none */
 };

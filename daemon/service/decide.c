@@ -109,7 +109,8 @@ void np_decide(const struct np_end *end, struct np_entry *to, int *waits)
     *waits = 0;
     if (code == NP_EXIT_DONE) {
         to->state = NP_ENTRY_DONE;
-        to->reason[0] = '\0'; /* such as "it yields to run 7" */
+        /* Replaces one such as "it yields to run 7". */
+        snprintf(to->reason, sizeof(to->reason), "%.480s", left->reason);
     } else if (to->state == NP_ENTRY_STOPPING) {
         obey(end, to, NP_ENTRY_STOPPED);
     } else if (to->state == NP_ENTRY_PAUSING) {

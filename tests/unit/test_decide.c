@@ -39,6 +39,15 @@ Test(decide, a_finished_run_stays_done_whatever_was_requested)
     }
 }
 
+Test(decide, a_run_that_ended_early_keeps_its_reason)
+{
+    fresh(NP_ENTRY_RUNNING, NP_EXIT_DONE, "ended early at step 16 of 80");
+    strcpy(run.reason, "it yields to run 7");
+    np_decide(&end, &run, &waits);
+    cr_assert_eq(run.state, NP_ENTRY_DONE);
+    cr_assert_str_eq(run.reason, "ended early at step 16 of 80");
+}
+
 Test(decide, a_requested_stop_costs_no_attempt_and_resumes_at_once)
 {
     fresh(NP_ENTRY_RUNNING, NP_EXIT_STOPPED, "stopped");

@@ -5,6 +5,7 @@
 #include "loader/base/yaml.h"
 #include "tests/test.h"
 #include "tests/unit/golden_schedule.h"
+#include "trainer/early.h"
 #include "trainer/plateau.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
@@ -83,4 +84,40 @@ Test(schedule_torch, a_metric_that_is_not_a_number_is_no_improvement)
     np_plateau_step(&options, NAN, &plateau);
     np_plateau_step(&options, NAN, &plateau);
     cr_expect(plateau.best == 2 && plateau.factor == 0.5);
+}
+
+Test(schedule_torch, early_stopping_counts_evaluations_as_plateau_does)
+{
+    for (size_t c = 0; c < COUNT(golden_plateaus); c++) {
+        struct np_schedule_options options;
+        struct np_plateau plateau = {0};
+        struct np_early early = {0};
+        uint32_t state = 11, other = 11;
+        double value = 1, copy = 1;
+        uint64_t fell = 0;
+
+        parse(golden_plateaus[c].config, &options);
+        const struct np_early_options stop = {
+            options.metric, options.patience, options.threshold, 0};
+        for (int i = 0; i < GOLDEN_EVALS; i++) {
+            const bool loss = options.metric == NP_METRIC_LOSS;
+
+            np_plateau_step(&options, metric_of(i, loss, &state, &value), &plateau);
+            np_early_step(&stop, metric_of(i, loss, &other, &copy), (uint64_t)i + 1, i, &early);
+            if (fell == 0 && plateau.factor < 1)
+                fell = (uint64_t)i + 1;
+        }
+        cr_expect(fell > 0 && early.stopped == fell, "%s: %d", golden_plateaus[c].config,
+            (int)early.stopped);
+    }
+}
+
+Test(schedule_torch, early_stopping_waits_for_min_epochs)
+{
+    const struct np_early_options stop = {NP_METRIC_ACCURACY, 1, 0, 5};
+    struct np_early early = {0};
+
+    for (int i = 1; i <= 8; i++)
+        np_early_step(&stop, 0.5, (uint64_t)i * 10, i, &early);
+    cr_expect(early.stopped == 50 && early.nr_bad == 4 && early.best == 0.5);
 }

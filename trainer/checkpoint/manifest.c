@@ -53,6 +53,10 @@ static const struct field {
     {"plateau_cooldown", RARE_COUNT, offsetof(struct np_position, plateau.cooldown)},
     {"plateau_best", RARE_REAL, offsetof(struct np_position, plateau.best)},
     {"plateau_factor", RARE_REAL, offsetof(struct np_position, plateau.factor)},
+    {"early_evals", RARE_COUNT, offsetof(struct np_position, early.nr_evals)},
+    {"early_bad", RARE_COUNT, offsetof(struct np_position, early.nr_bad)},
+    {"early_stopped", RARE_COUNT, offsetof(struct np_position, early.stopped)},
+    {"early_best", RARE_REAL, offsetof(struct np_position, early.best)},
 };
 #define NR_FIELDS (sizeof(fields) / sizeof(fields[0]))
 

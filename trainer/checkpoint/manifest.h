@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "loader/base/err.h"
+#include "trainer/early.h"
 #include "trainer/plateau.h"
 
 #define NP_MANIFEST "manifest.json"
@@ -27,6 +28,7 @@ struct np_position {
     double loss_sum;
     uint64_t loss_rows; /* of the epoch so far */
     struct np_plateau plateau;
+    struct np_early early;
 };
 
 struct np_manifest {
