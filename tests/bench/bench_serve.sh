@@ -2,17 +2,24 @@
 # `nnpipe serve` of ResNet-18 at 224 pixels: throughput and latency by batch size and delay, asked by wrk; beside it
 # `nnpipe predict` on the same pictures, the limit, and with PYTHON a server of PyTorch behind http.server
 # (torch_serve.py), which computes each picture alone, as a first server does.
-#   PHOTOS   a folder of folders of JPEGs
+#   PHOTOS   a folder of folders of JPEGs (default: $NNPIPE_DATA/imagenet-sample-500.tar, unpacked)
 #   PYTHON   a python3 that has torch and torchvision (none: no peer)
 #   SECONDS_EACH (8) BATCHES ("1 8 32") DELAYS ("0 2 10") PRECISION (f32) CLIENTS (32)
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/bench/field.sh
-seconds=${SECONDS_EACH:-8} precision=${PRECISION:-f32} clients=${CLIENTS:-32} photos=$(realpath "${PHOTOS:?}")
+seconds=${SECONDS_EACH:-8} precision=${PRECISION:-f32} clients=${CLIENTS:-32}
 out=$(mktemp -d)
 pid=
 trap 'kill $pid 2>/dev/null || :; rm -rf "$out"' EXIT
 command -v wrk >/dev/null || { echo "wrk is missing: apt install wrk" >&2; exit 1; }
+photos=${PHOTOS:-}
+if [ -z "$photos" ]; then
+    photos=$out/photos
+    tar=${NNPIPE_DATA:?give PHOTOS, or NNPIPE_DATA with imagenet-sample-500.tar}/imagenet-sample-500.tar
+    mkdir "$photos" && tar -xf "$tar" -C "$photos"
+fi
+photos=$(realpath "$photos")
 find "$photos" -type f | sort | head -n 200 >"$out/list"
 sed -e "s|\${NNPIPE_DATA:-../data}/imagenet/[a-z]*|$photos|" -e '/^  test: /d' -e 's/batch: 256/batch: 4/' \
     -e 's/train: {epochs: 90}/train: {steps: 1}/' configs/resnet18.yaml >"$out/net.yaml"

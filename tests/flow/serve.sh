@@ -23,7 +23,7 @@ t "a run to serve is there" "$NNPIPE" train net.yaml
     "$NNPIPE" data pack drawn/train-00000.tar* --out packed >/dev/null 2>&1 && mkdir shown &&
     tar -xf packed/train-00000.tar -C shown
 run=$(ls -d runs/*)
-sed -e 's/out: 8,/out: 96,/; s/resize: 20/resize: 80/; s/: 16}\]/: 64}]/; s/epochs: 2/steps: 1/; s/batch: 16/batch: 2/' \
+sed -e 's/out: 8,/out: 96,/; s/resize: 20/resize: 80/; s/: 16}\]/: 64}]/; s/epochs: 2/steps: 1/; s/: 16$/: 2/' \
     -e "s|runs$|slow|; s|relu,|relu, {conv: {out: 96, kernel: 3}}, relu,|" net.yaml >slow.yaml
 t "and a slow one" "$NNPIPE" train slow.yaml -o data.train.size=80
 slow=$(ls -d slow/*)
