@@ -11,7 +11,6 @@
 #include "loader/base/path.h"
 #include "loader/base/text.h"
 #include "loader/source/entries.h"
-#include "loader/source/split.h"
 
 /* --- data: ----------------------------------------------------------------------------------- */
 
@@ -29,10 +28,16 @@ const struct np_option np_data_option_table[] = {
         "Share of `train` that becomes the `val` set: `10%`. The run's `val.txt` and `nnpipe data "
         "ls CONFIG --split val` list its samples."},
     {"split_seed", NP_OPT_INT, AT(split_seed), "1", 0, 9e15, NULL,
-        "Chooses the samples of `split`, independently of `seed`."},
+        "Chooses the samples of `split`, or deals those of `fold`, independently of `seed`."},
     {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
         "`class`: takes the share of each class, at least one image if it has two. `random`: "
         "ignores classes, as runs did before this key existed."},
+    {"fold", NP_OPT_STRING, AT(fold), "", 0, 0, NULL,
+        "In place of `split`, for cross-validation: `2/5` makes the second of five equal parts of "
+        "`train` the `val` set, and trains on the others. With the same `split_seed` and "
+        "`split_by` "
+        "each sample is in exactly one of the parts; by class they have as many of each class, but "
+        "for one."},
     NP_OPTIONS_END,
 };
 
@@ -48,6 +53,34 @@ static void resolve_classes(const struct np_node *node, const char *dir,
         np_report_add(
             report, node ? node->line : 0, node ? node->column : 0, "classes: %s", err.text);
     report->no_memory |= err.code == -ENOMEM;
+}
+
+bool np_data_set_fold(struct np_data_options *options, const char *text)
+{
+    if (!np_fold_read(text, &options->fold_at, &options->nr_folds))
+        return false;
+    options->split = 1.0 / options->nr_folds;
+    return true;
+}
+
+static void check_fold(
+    const struct np_node *node, struct np_data_options *options, struct np_report *report)
+{
+    if (!node || !options->fold || !*options->fold)
+        return;
+    if (options->split > 0)
+        np_report_add(
+            report, node->line, node->column, "fold: there is also a 'split'; give one of the two");
+    else if (!np_data_set_fold(options, options->fold))
+        np_report_add(report, node->line, node->column,
+            "fold: '%.40s': expected a part and their number, 2 to %d, such as 1/5 ... 5/5",
+            options->fold, NP_MAX_FOLDS);
+}
+
+struct np_split_options np_data_split(const struct np_data_options *options)
+{
+    return (struct np_split_options){options->split, (uint64_t)options->split_seed,
+        (enum np_split_rule)options->split_by, options->fold_at, options->nr_folds};
 }
 
 int np_data_options_parse(const struct np_node *node, const char *dir,
@@ -74,9 +107,11 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
         np_source_parse(options->val_node, dir, &options->val, report);
     resolve_classes(np_node_get(node, "classes"), dir, options, report);
     const struct np_node *split = np_node_get(node, "split");
+    check_fold(np_node_get(node, "fold"), options, report);
+    split = options->nr_folds ? np_node_get(node, "fold") : split;
     if (options->split > 0 && options->has_val)
         np_report_add(report, split->line, split->column,
-            "split: there is also a 'val' set; give one of the two");
+            "%s: there is also a 'val' set; give one of the two", split->key);
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
 }
 
@@ -101,8 +136,11 @@ struct np_node *np_data_options_node(const struct np_data_options *options)
     if (options->classes)
         np_node_add(map, "classes", np_node_scalar(options->classes, 0, 0));
     if (options->split > 0) {
-        snprintf(text, sizeof(text), "%.17g", options->split);
-        np_node_add(map, "split", np_node_scalar(text, 0, 0));
+        if (options->nr_folds)
+            snprintf(text, sizeof(text), "%d/%d", options->fold_at + 1, options->nr_folds);
+        else
+            snprintf(text, sizeof(text), "%.17g", options->split);
+        np_node_add(map, options->nr_folds ? "fold" : "split", np_node_scalar(text, 0, 0));
         snprintf(text, sizeof(text), "%lld", (long long)options->split_seed);
         np_node_add(map, "split_seed", np_node_scalar(text, 0, 0));
         np_node_add(map, "split_by", np_node_scalar(np_split_rules[options->split_by], 0, 0));

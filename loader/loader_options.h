@@ -8,15 +8,18 @@
 #include "loader/pixels/codec.h"
 #include "loader/sampler.h"
 #include "loader/source/source.h"
+#include "loader/source/split.h"
 
 struct np_data_options {
     struct np_source_options train, test, val;
     struct np_node const *train_node, *test_node, *val_node; /* during parsing */
     bool has_test, has_val;
     char *classes; /* path of a file; NULL: the classes of train, in byte order */
-    double split;  /* share of train for validation; 0: none */
+    double split;  /* share of train for validation; 0: none. With folds, that of one */
     int64_t split_seed;
-    int split_by; /* enum np_split_rule */
+    int split_by;          /* enum np_split_rule */
+    char *fold;            /* as written, "2/5"; "": none */
+    int fold_at, nr_folds; /* np_split_options.fold and nr_folds */
 };
 extern const struct np_option np_data_option_table[];
 /* Parses `data:` (node NULL: missing, which is a mistake). Relative paths are made absolute, from
@@ -25,6 +28,10 @@ extern const struct np_option np_data_option_table[];
 int np_data_options_parse(const struct np_node *node, const char *dir,
     struct np_data_options *ret_options, struct np_report *report);
 void np_data_options_fini(struct np_data_options *options);
+/* How train is split. */
+struct np_split_options np_data_split(const struct np_data_options *options);
+/* Sets split, fold_at and nr_folds of a fold as written. False: text is no fold. */
+bool np_data_set_fold(struct np_data_options *options, const char *text);
 /* The resolved form. The caller frees it. */
 struct np_node *np_data_options_node(const struct np_data_options *options);
 

@@ -275,15 +275,27 @@ enum np_split_rule np_split_rule(const struct np_node *node)
                                                                : NP_SPLIT_RANDOM;
 }
 
+static const char *split_text(const struct np_split_options *split, char text[40])
+{
+    if (split->nr_folds)
+        snprintf(text, 40, "%d/%d", split->fold + 1, split->nr_folds);
+    else
+        snprintf(text, 40, "%g", split->share);
+    return text;
+}
+
 int np_sets_split(const struct np_set_options *options, struct np_sets *sets, struct np_err *err)
 {
+    char text[40];
+
     np_split_fini(&sets->split);
-    int code = np_split_make(sets->train, options->data->split, (uint64_t)options->data->split_seed,
-        (enum np_split_rule)options->data->split_by, &sets->split, err);
+    const struct np_split_options split = np_data_split(options->data);
+    int code = np_split_make(sets->train, &split, &sets->split, err);
 
     if (code == 0 && (sets->split.nr_train == 0 || sets->split.nr_eval == 0))
-        code = np_err_set(err, -EINVAL, "data.split: %g of %llu samples leaves one part empty",
-            options->data->split, (unsigned long long)np_index_samples(sets->train));
+        code = np_err_set(err, -EINVAL, "data.%s: %.40s of %llu samples leaves one part empty",
+            split.nr_folds ? "fold" : "split", split_text(&split, text),
+            (unsigned long long)np_index_samples(sets->train));
     return code;
 }
 

@@ -65,7 +65,7 @@ static int list_data(const void *context, int out_fd)
 /* The place of the key with which a message of np_sets_open() begins: "data.test: ...". */
 static void place_of(const struct np_config *config, const char *text, int *line, int *column)
 {
-    static const char *const sets[] = {"test", "val", "split", "classes", "train"};
+    static const char *const sets[] = {"test", "val", "split", "fold", "classes", "train"};
     const struct np_node *node = np_node_get(config->root, "data"), *below = NULL;
 
     *line = *column = 0;

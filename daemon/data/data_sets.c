@@ -153,8 +153,8 @@ static int keep_split(const struct np_config *config, struct np_index *index, st
 
     if (config->data.train.unlabelled == NP_UNLABELLED_SKIP && np_index_skip_unlabelled(index, err))
         return -ENOMEM;
-    code = np_split_make(index, config->data.split, (uint64_t)config->data.split_seed,
-        (enum np_split_rule)config->data.split_by, &split, err);
+    const struct np_split_options options = np_data_split(&config->data);
+    code = np_split_make(index, &options, &split, err);
     if (code == 0) {
         qsort(split.order, split.nr_eval, sizeof(*split.order), ascending);
         code = np_index_keep(index, split.order, split.nr_eval, err);

@@ -101,7 +101,8 @@ static int take_pixels(struct np_inference *inference, struct np_err *err)
 /* Older facts have no split: adds it from the run's own config, two folders up. */
 static void add_older_facts(const char *checkpoint, struct np_node *facts)
 {
-    static const char *const keys[] = {"split", "split_seed", "split_by"};
+    static const char *const keys[] = {
+        "split", "split_seed", "split_by"}; /* fold is newer than they */
     char *run = np_format("%s/../..", checkpoint);
     struct np_node *config = NULL;
 
@@ -135,10 +136,16 @@ static void take_split(struct np_inference *inference)
         return;
     }
     const int rule = (int)np_split_rule(np_node_get(inference->facts, "split_by"));
-    if (share != config->data.split || seed != (double)config->data.split_seed ||
-        rule != config->data.split_by)
-        note(inference, "data.split and split_seed of the run are used, not the config's");
+    const struct np_node *fold = np_node_get(inference->facts, "fold");
+    const struct np_data_options own = config->data;
+
     config->data.split = share;
+    config->data.fold_at = config->data.nr_folds = 0;
+    if (fold && fold->kind == NP_NODE_SCALAR)
+        np_data_set_fold(&config->data, fold->text);
+    if (share != own.split || seed != (double)own.split_seed || rule != own.split_by ||
+        own.fold_at != config->data.fold_at || own.nr_folds != config->data.nr_folds)
+        note(inference, "data.split and split_seed of the run are used, not the config's");
     config->data.split_by = rule;
     config->data.split_seed = (int64_t)seed;
 }

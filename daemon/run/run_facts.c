@@ -26,8 +26,11 @@ const char *np_run_facts_json(struct np_run *run)
     struct np_json *json = &run->facts;
     int size[] = {run->setup.sets.height, run->setup.sets.width, (int)run->config->loader.channels};
     struct np_device_info device;
+    char fold[32];
 
     np_device_describe(run->device->name, &device);
+    snprintf(
+        fold, sizeof(fold), "%d/%d", run->config->data.fold_at + 1, run->config->data.nr_folds);
     sum_train(run);
     np_json_begin(json, NULL);
     np_json_text(json, "name", run->config->name);
@@ -40,6 +43,8 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_real(json, "split", run->config->data.split);
     np_json_int(json, "split_seed", run->config->data.split_seed);
     np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);
+    if (run->config->data.nr_folds)
+        np_json_text(json, "fold", fold);
     np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.sets.train));
     np_json_text(json, "train_names", run->train_names);
     np_json_text(json, "train_sum", run->train_sum);

@@ -50,6 +50,10 @@ static void drop_excluded(const char *path, struct np_node *base, const struct n
         {"train", "steps", "epochs"},
         {"data", "split", "val"},
         {"data", "val", "split"},
+        {"data", "fold", "val"},
+        {"data", "val", "fold"},
+        {"data", "fold", "split"},
+        {"data", "split", "fold"},
     };
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(*pairs); i++) {

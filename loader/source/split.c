@@ -6,8 +6,22 @@
 
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
+#include "loader/base/text.h"
 
 const char *const np_split_rules[] = {"class", "random", NULL};
+
+bool np_fold_read(const char *text, int *ret_fold, int *ret_nr_folds)
+{
+    int64_t fold, nr;
+    const char *rest = np_text_int_end(text, &fold);
+
+    if (!rest || *rest != '/' || !np_text_int(rest + 1, 2, NP_MAX_FOLDS, &nr) || fold < 1 ||
+        fold > nr)
+        return false;
+    *ret_fold = (int)fold - 1;
+    *ret_nr_folds = (int)nr;
+    return true;
+}
 
 /* A class; the last one holds the samples without a label. */
 struct class
@@ -92,10 +106,16 @@ static void put_in_order(const bool *kept, uint64_t nr_samples, struct np_split 
         split->order[kept[i] ? nr_eval++ : split->nr_eval + nr_train++] = (uint32_t)i;
 }
 
-/* Chooses the first nr_kept samples of a permutation of each class. sorted: scratch,
- * (nr_samples). */
-static void draw(const struct np_index *index, uint64_t seed, struct class *classes, int nr_classes,
-    uint32_t *sorted, bool *kept)
+/* Without folds all are in it. */
+static bool in_fold(const struct np_split_options *options, uint64_t i)
+{
+    return options->nr_folds == 0 || i % (uint64_t)options->nr_folds == (uint64_t)options->fold;
+}
+
+/* Chooses of a permutation of each class the first nr_kept samples, or those of the fold. sorted:
+ * scratch, (nr_samples). */
+static void draw(const struct np_index *index, const struct np_split_options *options,
+    struct class *classes, int nr_classes, uint32_t *sorted, bool *kept)
 {
     const uint64_t nr_samples = np_index_samples(index);
     uint64_t first = 0;
@@ -110,15 +130,21 @@ static void draw(const struct np_index *index, uint64_t seed, struct class *clas
 
         sorted[class->first + class->nr_samples++] = (uint32_t)i;
     }
-    for (int c = 0; c < nr_classes; c++)
-        for (uint64_t k = 0; k < classes[c].nr_kept; k++)
-            kept[sorted[classes[c].first + np_permute(classes[c].nr_samples, seed, NP_STREAM_SPLIT,
-                                               0, (uint32_t)c + 1, k)]] = true;
+    for (int c = 0; c < nr_classes; c++) {
+        const struct class *class = &classes[c];
+        const uint64_t max = options->nr_folds ? class->nr_samples : class->nr_kept;
+
+        for (uint64_t k = 0; k < max; k++)
+            if (in_fold(options, class->first + k))
+                kept[sorted[class->first + np_permute(class->nr_samples, options->seed,
+                                               NP_STREAM_SPLIT, 0, (uint32_t)c + 1, k)]] = true;
+    }
 }
 
-static int by_class(const struct np_index *index, double share, uint64_t seed,
+static int by_class(const struct np_index *index, const struct np_split_options *options,
     struct np_split *split, struct np_err *err)
 {
+    const double share = options->share;
     const uint64_t nr_samples = np_index_samples(index);
     const int nr_classes = index->nr_classes + 1;
     struct class *classes = np_try_array((size_t)nr_classes, sizeof(*classes), err);
@@ -129,11 +155,11 @@ static int by_class(const struct np_index *index, double share, uint64_t seed,
         classes[c].number = c;
     for (uint64_t i = 0; code == 0 && i < nr_samples; i++)
         classes[class_of(index, i)].nr_samples++;
-    if (code == 0)
+    if (code == 0 && options->nr_folds == 0)
         code = share_out(
             classes, nr_classes, share, (uint64_t)llround(share * (double)nr_samples), err);
     if (code == 0) {
-        draw(index, seed, classes, nr_classes, split->order, kept);
+        draw(index, options, classes, nr_classes, split->order, kept);
         put_in_order(kept, nr_samples, split);
     }
     np_free(classes);
@@ -142,18 +168,26 @@ static int by_class(const struct np_index *index, double share, uint64_t seed,
 }
 
 static void at_random(
-    const struct np_index *index, double share, uint64_t seed, struct np_split *split)
+    const struct np_index *index, const struct np_split_options *options, struct np_split *split)
 {
     const uint64_t nr_samples = np_index_samples(index);
+    uint64_t nr_eval = 0, nr_train = 0;
 
-    split->nr_eval = (uint64_t)llround(share * (double)nr_samples);
+    split->nr_eval = (uint64_t)llround(options->share * (double)nr_samples);
+    if (options->nr_folds) /* as many as i % nr_folds == fold has */
+        split->nr_eval = (nr_samples + (uint64_t)(options->nr_folds - 1 - options->fold)) /
+                         (uint64_t)options->nr_folds;
     split->nr_train = nr_samples - split->nr_eval;
-    for (uint64_t i = 0; i < nr_samples; i++)
-        split->order[i] = (uint32_t)np_permute(nr_samples, seed, NP_STREAM_SPLIT, 0, 0, i);
+    for (uint64_t i = 0; i < nr_samples; i++) {
+        const bool eval = options->nr_folds ? in_fold(options, i) : i < split->nr_eval;
+
+        split->order[eval ? nr_eval++ : split->nr_eval + nr_train++] =
+            (uint32_t)np_permute(nr_samples, options->seed, NP_STREAM_SPLIT, 0, 0, i);
+    }
 }
 
-int np_split_make(const struct np_index *index, double share, uint64_t seed,
-    enum np_split_rule rule, struct np_split *ret_split, struct np_err *err)
+int np_split_make(const struct np_index *index, const struct np_split_options *options,
+    struct np_split *ret_split, struct np_err *err)
 {
     const uint64_t nr_samples = np_index_samples(index);
     struct np_split split = {0};
@@ -164,10 +198,10 @@ int np_split_make(const struct np_index *index, double share, uint64_t seed,
     split.order = np_try_array((size_t)nr_samples + 1, sizeof(*split.order), err);
     if (!split.order)
         code = -ENOMEM;
-    else if (rule == NP_SPLIT_RANDOM)
-        at_random(index, share, seed, &split);
+    else if (options->rule == NP_SPLIT_RANDOM)
+        at_random(index, options, &split);
     else
-        code = by_class(index, share, seed, &split, err);
+        code = by_class(index, options, &split, err);
     if (code < 0) {
         np_split_fini(&split);
         return code;

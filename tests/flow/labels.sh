@@ -156,6 +156,42 @@ said() {
 }
 t "and so does every line" said
 
+# Folds: three parts, of which each image is in one, listed, resumed and evaluated as parts of a split.
+config folds "fold: 1/3, train: {source: folder, path: set}"
+folds() {
+    for k in 1 2 3; do
+        "$NNPIPE" data ls folds.yaml -o data.fold=$k/3 --split val | cut -f1 >"fold-$k" || return 1
+        [ "$(wc -l <"fold-$k")" -eq 32 ] || return 1
+    done
+    find set -name '*.jpg' | sed 's,^set/,,' | sort >whole && sort fold-1 fold-2 fold-3 | cmp - whole
+}
+t "each image is in one of three folds" folds
+in_folds() { cut -d/ -f1 fold-2 | sort | uniq -c | awk '$1 < 2 || $1 > 3 { bad = 1 } END { exit bad || NR != 12 }'; }
+t "of which each has a third of each class" in_folds
+one_fold() {
+    "$NNPIPE" train folds.yaml --json -o runs="$TMP/runs-fold" -o data.fold=2/3 >fold.json 2>fold.err &&
+        cmp fold-2 runs-fold/*/val.txt && grep -q 'fold: 2/3' runs-fold/*/config.yaml
+}
+t "a run of one evaluates on its images" one_fold
+fold_again() { # also where the config says another fold, or a share
+    for other in data.fold=1/3 data.fold=2/3 data.split=25%; do
+        sed 's/fold: 1\/3, //' folds.yaml >other.yaml
+        "$NNPIPE" eval other.yaml --weights runs-fold/* --set val -o $other --json >again.json 2>again.err &&
+            [ "$(field loss again.json)" = "$(field val_loss "$(echo runs-fold/*/result.json)")" ] || return 1
+    done
+}
+t "eval --set val does, too" fold_again
+rm -rf runs-fold/*/result.json runs-fold/*/checkpoints/step-[6-9]
+t "another fold is another run" exits 2 "$NNPIPE" train folds.yaml --resume runs-fold/* -o data.fold=3/3
+t "a fold resumes" exits 0 "$NNPIPE" train folds.yaml --resume runs-fold/* -o data.fold=2/3
+t "a fold beyond the last is refused" says "fold: '4/3': expected a part and their number, 2 to 1000" \
+    "$NNPIPE" check folds.yaml -o data.fold=4/3
+t "as is one beside a split" says "fold: there is also a 'split'; give one of the two" \
+    "$NNPIPE" check folds.yaml -o data.split=10%
+printf 'base: folds.yaml\ndata: {split: 50%%}\n' >above.yaml
+replaced() { "$NNPIPE" show above.yaml | grep -q 'split: 0.5'; }
+t "but a split replaces a base's fold" replaced
+
 cp -r set loose
 cp flat/*/00000000.jpg loose/0.jpg
 config loose "train: {source: folder, path: loose}"

@@ -48,7 +48,9 @@ static struct np_split split_of(
     struct np_split split = {0};
     struct np_err err = {0};
 
-    cr_assert_eq(np_split_make(index, share, seed, rule, &split, &err), 0, "%s", err.text);
+    const struct np_split_options options = {.share = share, .seed = seed, .rule = rule};
+
+    cr_assert_eq(np_split_make(index, &options, &split, &err), 0, "%s", err.text);
     return split;
 }
 
@@ -143,6 +145,55 @@ Test(split, at_random_is_the_permutation_that_older_runs_had)
     np_index_free(index);
 }
 
+/* Each sample is in one fold; sizes differ by one at most, by class also within each class. */
+static void check_folds(enum np_split_rule rule, int nr_folds)
+{
+    static const int sizes[] = {23, 7, 1, 2, 30};
+    struct np_index *index = make(sizes, 5);
+    int seen[63] = {0};
+
+    for (int fold = 0; fold < nr_folds; fold++) {
+        const struct np_split_options options = {0.5, 3, rule, fold, nr_folds};
+        struct np_split split;
+        int kept[5] = {0};
+
+        cr_assert_eq(np_split_make(index, &options, &split, NULL), 0);
+        cr_expect_eq(split.nr_eval + split.nr_train, 63);
+        cr_expect(split.nr_eval == (uint64_t)(63 / nr_folds) ||
+                  split.nr_eval == (uint64_t)(63 / nr_folds + 1));
+        for (uint64_t i = 0; i < split.nr_eval; i++)
+            seen[split.order[i]]++;
+        count(index, &split, kept);
+        for (int c = 0; c < 5 && rule == NP_SPLIT_BY_CLASS; c++)
+            cr_expect(kept[c] == sizes[c] / nr_folds || kept[c] == sizes[c] / nr_folds + 1,
+                "fold %d, class %d: %d", fold, c, kept[c]);
+        np_split_fini(&split);
+    }
+    for (int i = 0; i < 63; i++)
+        cr_expect_eq(seen[i], 1, "sample %d of %d folds", i, nr_folds);
+    np_index_free(index);
+}
+
+Test(split, folds_are_equal_parts_of_which_each_sample_is_in_one)
+{
+    for (int nr_folds = 2; nr_folds < 12; nr_folds++) {
+        check_folds(NP_SPLIT_BY_CLASS, nr_folds);
+        check_folds(NP_SPLIT_RANDOM, nr_folds);
+    }
+}
+
+Test(split, a_fold_is_two_numbers)
+{
+    static const char *const wrong[] = {"", "2", "/5", "2/", "0/5", "6/5", "1/1", "1/1001", "-1/5",
+        "1/-5", "1/5/5", " 1/5", "1/5 ", "1.0/5", "99999999999999999999/5", "1/0"};
+    int fold, nr;
+
+    cr_assert(np_fold_read("2/5", &fold, &nr) && fold == 1 && nr == 5);
+    cr_assert(np_fold_read("1000/1000", &fold, &nr) && fold == 999 && nr == 1000);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+        cr_expect(!np_fold_read(wrong[i], &fold, &nr), "'%s'", wrong[i]);
+}
+
 #ifndef NP_SAN /* they have an allocator of their own */
 Test(split, every_allocation_fails_once_and_is_reported)
 {
@@ -154,8 +205,11 @@ Test(split, every_allocation_fails_once_and_is_reported)
             struct np_split split = {0};
             struct np_err err = {0};
 
+            const struct np_split_options options = {
+                .share = 0.2, .seed = 1, .rule = (enum np_split_rule)rule};
+
             made_memory_fail_libc(n);
-            const int code = np_split_make(index, 0.2, 1, (enum np_split_rule)rule, &split, &err);
+            const int code = np_split_make(index, &options, &split, &err);
 
             failed = made_memory_failed_libc();
             made_memory_fail_libc(0);
