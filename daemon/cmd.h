@@ -21,13 +21,13 @@ enum {
 /* A command: argv[0] is its name; returns the exit code. */
 typedef int np_cmd_fn(int argc, char **argv);
 np_cmd_fn np_cmd_train, np_cmd_eval, np_cmd_predict, np_cmd_serve, np_cmd_replay, np_cmd_check,
-    np_cmd_show, np_cmd_devices, np_cmd_doctor, np_cmd_selftest, np_cmd_profile, np_cmd_top,
-    np_cmd_runs, np_cmd_compare, np_cmd_prune, np_cmd_worker, np_cmd_ended, np_cmd_daemon,
-    np_cmd_submit, np_cmd_ls, np_cmd_status, np_cmd_logs, np_cmd_priority, np_cmd_wait,
-    np_cmd_token, np_cmd_change, /* stop, pause, resume, retry, rm */
-    np_cmd_hold,                 /* hold, release */
-    np_cmd_drain,                /* drain, undrain */
-    np_cmd_bench;                /* bench loader, io, feed, step */
+    np_cmd_show, np_cmd_devices, np_cmd_doctor, np_cmd_selftest, np_cmd_profile, np_cmd_lr,
+    np_cmd_top, np_cmd_runs, np_cmd_compare, np_cmd_prune, np_cmd_worker, np_cmd_ended,
+    np_cmd_daemon, np_cmd_submit, np_cmd_ls, np_cmd_status, np_cmd_logs, np_cmd_priority,
+    np_cmd_wait, np_cmd_token, np_cmd_change, /* stop, pause, resume, retry, rm */
+    np_cmd_hold,                              /* hold, release */
+    np_cmd_drain,                             /* drain, undrain */
+    np_cmd_bench;                             /* bench loader, io, feed, step */
 
 /* Pages of `nnpipe help`, printed from the option tables: docs/CONFIG.md; all keys for -o, one
  * per line ("loader.cache auto|none|..."); docs/SERVICE_CONFIG.md. */

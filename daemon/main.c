@@ -168,6 +168,16 @@ static const struct np_command commands[] = {
         "  --trace-limit N  end the trace at N MiB; default 256\n"
         "  --out DIR        folder of the profile; default: a new folder below `runs`\n" OVERRIDE
         "  --json           print one JSON object instead of the screen\n"},
+    {"lr", np_cmd_lr, "CONFIG", "find a learning rate: train a little at growing rates",
+        "  --from LR        first rate; default 1e-7\n"
+        "  --to LR          last rate; default 10\n"
+        "  --steps N        updates from the one to the other; default 100\n"
+        "  --weights FILE   begin with these weights, as `nnpipe train --weights`\n"
+        "  --html FILE      write a page: the loss over the rate\n" DEVICE OVERRIDE JSON "\n"
+        "The rate grows exponentially; the config's schedule is left out. The test ends when the\n"
+        "smoothed loss exceeds 4 times its lowest value. It prints the rate at which the loss "
+        "falls\n"
+        "fastest, and a tenth of the rate with the lowest loss. Nothing of the run is kept.\n"},
     {"top", np_cmd_top, "[ID | RUN]", "watch the running runs, and what limits each",
         "  --once           print once and exit; the default if the output is no terminal\n"
         "  --sweep NAME     only the runs of a sweep of the service\n"

@@ -102,7 +102,7 @@ static const struct np_option plateau_table[] = {
     NP_OPTIONS_END,
 };
 
-/* Indices are enum np_schedule_kind. */
+/* Indices are enum np_schedule_kind; NP_RANGE is the end. */
 const struct np_choice np_schedule_choices[] = {
     {"constant", constant_table, "The peak rate, after an optional warm-up."},
     {"multistep", multistep_table, "Falls by a factor at given epochs."},
@@ -186,6 +186,8 @@ struct np_node *np_schedule_node(const struct np_schedule_options *options)
 {
     static const char *const rare[] = {
         "warmup_epochs", "warmup_steps", "momentum_high", "momentum_low"};
+    if (options->kind == NP_RANGE)
+        return np_node_scalar("range", 0, 0);
     struct np_node *node = np_choice_node(&np_schedule_choices[options->kind], options);
 
     for (size_t i = 0; i < sizeof(rare) / sizeof(*rare); i++)
@@ -195,7 +197,8 @@ struct np_node *np_schedule_node(const struct np_schedule_options *options)
 
 void np_schedule_fini(struct np_schedule_options *options)
 {
-    np_options_fini(np_schedule_choices[options->kind].table, options);
+    if (options->kind != NP_RANGE)
+        np_options_fini(np_schedule_choices[options->kind].table, options);
 }
 
 static double anneal(int kind, double from, double to, double share)
@@ -285,6 +288,11 @@ static double polynomial(const struct np_schedule_options *options, const struct
     return options->final + (1 - options->final) * pow(left > 0 ? left : 0, options->power);
 }
 
+static double range(const struct np_schedule_options *options, const struct clock *c)
+{
+    return pow(options->growth, c->u);
+}
+
 static const struct {
     double (*factor)(const struct np_schedule_options *options, const struct clock *clock);
     bool after;   /* counts from the end of the warm-up; false: is multiplied by it */
@@ -299,6 +307,7 @@ static const struct {
     [NP_POLYNOMIAL] = {polynomial, true, false},
     [NP_RESTARTS] = {restarts, true, true},
     [NP_PLATEAU] = {constant, false, true},
+    [NP_RANGE] = {range, false, true},
 };
 
 /* Updates of the warm-up before the schedule. */

@@ -15,6 +15,7 @@ enum np_schedule_kind {
     NP_POLYNOMIAL,
     NP_RESTARTS,
     NP_PLATEAU,
+    NP_RANGE, /* of `nnpipe lr`, in no config: growth ^ update */
     NP_NR_SCHEDULES
 };
 enum np_anneal { NP_ANNEAL_COSINE, NP_ANNEAL_LINEAR };
@@ -32,7 +33,7 @@ struct np_schedule_options {
     double gamma;                /* multistep, step, exponential, plateau */
     struct np_floats milestones; /* multistep: epochs */
     double every;                /* step, restarts: epochs */
-    double growth;               /* restarts: of a cycle from the one before */
+    double growth;               /* restarts: of a cycle from the one before; range: an update */
     double power;                /* polynomial */
     int metric;                  /* plateau: enum np_metric of an evaluation, and the rest */
     int64_t patience, cooldown;

@@ -25,6 +25,8 @@ FILE_BYTES(np_page_profile_html, "daemon/ui/page/profile.html")
 FILE_BYTES(np_page_profile_css, "daemon/ui/page/profile.css")
 FILE_BYTES(np_page_evaluation_html, "daemon/ui/page/evaluation.html")
 FILE_BYTES(np_page_evaluation, "daemon/ui/page/evaluation.js")
+FILE_BYTES(np_page_lr_html, "daemon/ui/page/lr.html")
+FILE_BYTES(np_page_lr, "daemon/ui/page/lr.js")
 FILE_BYTES(np_page_words, "daemon/ui/page/words.js")
 FILE_BYTES(np_page_ask, "daemon/ui/page/ask.js")
 FILE_BYTES(np_page_profile, "daemon/ui/page/profile.js")
@@ -60,6 +62,8 @@ static const struct file files[] = {
     FILE_AT("/assets/profile.css", CSS, np_page_profile_css),
     FILE_AT("/assets/evaluation.html", HTML, np_page_evaluation_html),
     FILE_AT("/assets/evaluation.js", JS, np_page_evaluation),
+    FILE_AT("/assets/lr.html", HTML, np_page_lr_html),
+    FILE_AT("/assets/lr.js", JS, np_page_lr),
     FILE_AT("/assets/words.js", JS, np_page_words),
     FILE_AT("/assets/ask.js", JS, np_page_ask),
     FILE_AT("/assets/profile.js", JS, np_page_profile),
