@@ -4,12 +4,11 @@ weights must be those of the torch here, at most 3 times as far from it as its f
 write: torch's losses into GOLDEN. Prints one line a check; exit 1 if one is not ok."""
 import copy
 import json
-import os
 import random
-import struct
-import subprocess
 import sys
-import zlib
+
+import torch_steps as steps
+from torch_steps import check
 
 mode, nnpipe, tmp, golden = sys.argv[1:5]
 SIDE, CLASSES, IMAGES, STEPS, LR = 16, 4, 8, 50, 0.05
@@ -56,32 +55,6 @@ CASES = [
     ("layer_decay, with AdamW", "optimizer: {adamw: {lr: 0.01, weight_decay: 0.1, layer_decay: 0.5}}", [], 0, True,
      {n: (0.5 ** (4 - i), 1) for i, n in enumerate(NAMES)}, "adamw", 0),
 ]
-failed = False
-
-
-def check(good, what, why=""):
-    global failed
-    failed = failed or not good
-    print(f"ok - {what}" if good else f"not ok - {what}: {why}", flush=True)
-
-
-def picture(i):
-    rng = random.Random(i)
-    base = [rng.randrange(256) for _ in range(12)]
-    return bytes((base[3 * (y // 8 * 2 + x // 8) + c] * 3 + rng.randrange(256)) // 4
-                 for y in range(SIDE) for x in range(SIDE) for c in range(3))
-
-
-def write_set():
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-    for i in range(IMAGES):
-        folder = f"{tmp}/set/c{i % CLASSES}"
-        os.makedirs(folder, exist_ok=True)
-        rows = b"".join(b"\0" + picture(i)[3 * SIDE * y:3 * SIDE * (y + 1)] for y in range(SIDE))
-        with open(f"{folder}/{i}.png", "wb") as out:
-            out.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)) +
-                      chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def initial():
@@ -100,41 +73,13 @@ def initial():
     return state
 
 
-def save_safetensors(path, state):
-    header, blob = {}, b""
-    for name, (shape, values) in state.items():
-        raw = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(blob), len(blob) + len(raw)]}
-        blob += raw
-    text = json.dumps(header).encode()
-    with open(path, "wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text + blob)
-
-
-def load_safetensors(path):
-    with open(path, "rb") as file:
-        raw = file.read()
-    at, state = 8 + struct.unpack("<Q", raw[:8])[0], {}
-    for name, t in json.loads(raw[8:at]).items():
-        if name != "__metadata__" and t["dtype"] == "F32":
-            begin, end = t["data_offsets"]
-            state[name] = struct.unpack(f"<{(end - begin) // 4}f", raw[at + begin:at + end])
-    return state
-
-
 def run_nnpipe(number, lines, clip):
     """Returns the losses of the steps, and the weights."""
-    config, runs = f"{tmp}/case{number}.yaml", f"{tmp}/runs{number}"
+    config = f"{tmp}/case{number}.yaml"
     with open(config, "w", encoding="utf-8") as out:
-        out.write(MODEL + lines + f"\nruns: {runs}\n")
-    done = subprocess.run([nnpipe, "train", config, "--weights", f"{tmp}/start.safetensors",
-                           "-o", f"train.clip_norm={clip}"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stdout[-300:] + done.stderr[-300:])
-    folder = f"{runs}/{os.listdir(runs)[0]}"
-    with open(f"{folder}/metrics.jsonl", encoding="utf-8") as file:
-        losses = [e["loss"] for e in map(json.loads, file) if e.get("event") == "step"]
-    return losses, load_safetensors(f"{folder}/checkpoints/step-{STEPS}/weights.safetensors")
+        out.write(MODEL + lines)
+    return steps.train(nnpipe, f"{tmp}/runs{number}", config, "--weights", f"{tmp}/start.safetensors",
+                       "-o", f"train.clip_norm={clip}")[:2]
 
 
 def run_torch(case, kind):
@@ -151,9 +96,7 @@ def run_torch(case, kind):
     state = {k: torch.tensor(v).float().reshape(s) for k, (s, v) in initial().items()}
     net.load_state_dict(state, strict=False)
     net = net.to(kind)
-    images = torch.tensor([list(picture(i)) for i in range(IMAGES)], dtype=kind).reshape(-1, SIDE, SIDE, 3)
-    images = ((images / 255 - 0.5) / 0.25).permute(0, 3, 1, 2)
-    labels = torch.tensor([i % CLASSES for i in range(IMAGES)])
+    images, labels = steps.read_set(IMAGES, CLASSES, SIDE, kind)
     wd = {"sgd": 1e-3, "adam": 0, "adamw": 0.1}[optimizer]
     lr = LR if optimizer == "sgd" else 0.01
     groups = []
@@ -188,7 +131,7 @@ def compare_weights(case, got, single, double):
     import torch
     worst, where = 0.0, ""
     for name, exact in double.items():
-        mine = torch.tensor(got[name], dtype=torch.float64).reshape(exact.shape)
+        mine = torch.frombuffer(bytearray(got[name]), dtype=torch.float32).double().reshape(exact.shape)
         bound = 3 * (single[name] - exact).norm().item() + 3e-4 * exact.norm().item()
         share = (mine - single[name]).norm().item() / bound
         if share > worst:
@@ -201,8 +144,8 @@ def main():
     if mode != "golden":
         import torch
         torch.set_num_threads(1)
-    write_set()
-    save_safetensors(f"{tmp}/start.safetensors", initial())
+    steps.write_set(f"{tmp}/set", IMAGES, CLASSES, SIDE)
+    steps.save_safetensors(f"{tmp}/start.safetensors", initial())
     stored = {}
     if mode != "write":
         with open(golden, encoding="utf-8") as file:
@@ -226,9 +169,8 @@ def main():
             check(len(got) == STEPS and all(abs(a - b) < 1e-3 * max(0.1, b) for a, b in pairs),
                   f"{case[0]}: losses of {STEPS} steps are torch's", f"{got[9::10]}, not {stored[case[0]]}")
     if mode == "write":
-        with open(golden, "w", encoding="utf-8") as out:
-            out.write("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in stored.items()) + "\n}\n")
-    sys.exit(1 if failed else 0)
+        steps.write_stored(golden, stored)
+    sys.exit(1 if steps.failed else 0)
 
 
 main()
