@@ -40,28 +40,33 @@ function request()
     return pictures[next_one]
 end
 function done(summary, latency)
-    io.write(string.format("%.1f %.1f %.1f %d\n", summary.requests * 1e6 / summary.duration,
+    io.write(string.format("%.1f %.1f %.1f %d %d\n", summary.requests * 1e6 / summary.duration,
         latency:percentile(50) / 1000, latency:percentile(99) / 1000,
-        summary.errors.status + summary.errors.read + summary.errors.timeout))
+        summary.errors.status + summary.errors.read + summary.errors.timeout, summary.requests))
 end
 L
-# ask PORT CLIENTS: requests a second, p50 and p99 in ms, failures
+# ask PORT CLIENTS: requests a second, p50 and p99 in ms, failures, requests
 ask() {
     wrk -t 1 -c "$2" -d "${seconds}s" --timeout 30s -s "$out/post.lua" "http://127.0.0.1:$1" -- "$out/list" | tail -n 1
 }
+cpu_ms() { awk -v hz="$(getconf CLK_TCK)" '{ print ($14 + $15) * 1000 / hz }' "/proc/$pid/stat"; }
+# row NAME PORT CLIENTS: of the server $pid
 row() {
-    echo "$1 $(ask "$2" "$3")" | awk -F '\t' '{
-        split($3, f, " ")
-        print "| " $1 " | " $2 " | " f[1] " | " f[2] " | " f[3] " | " f[4] " |"
+    before=$(cpu_ms)
+    said=$(ask "$2" "$3")
+    echo "$said $before $(cpu_ms)" | awk -v name="$1" -v clients="$3" '{
+        printf "| %s | %s | %s | %s | %s | %s | %.1f |\n", name, clients, $1, $2, $3, $4, $5 ? ($7 - $6) / $5 : 0
     }'
 }
-tab=$(printf '\t')
-echo "| server | clients | pictures/s | p50 ms | p99 ms | failed |"
-echo "|---|---|---|---|---|---|"
+echo "| server | clients | pictures/s | p50 ms | p99 ms | failed | CPU ms a picture |"
+echo "|---|---|---|---|---|---|---|"
 start=$(date +%s.%N)
+children_ms() { awk -v hz="$(getconf CLK_TCK)" '{ print ($16 + $17) * 1000 / hz }' "/proc/$$/stat"; }
+before=$(children_ms)
 ./nnpipe predict --weights "$run" --list "$out/list" --format csv --out "$out/predicted.csv" 2>/dev/null
+used=$(echo "$before $(children_ms) $(wc -l <"$out/list")" | awk '{ printf "%.1f", ($2 - $1) / $3 }')
 rate=$(echo "$(wc -l <"$out/list") $start $(date +%s.%N)" | awk '{ printf "%.1f", $1 / ($3 - $2) }')
-echo "| nnpipe predict, 200 files, with its start | | $rate | | | |"
+echo "| nnpipe predict, 200 files, with its start | | $rate | | | | $used |"
 for batch in ${BATCHES:-1 8 32}; do
     for delay in ${DELAYS:-0 2 10}; do
         ./nnpipe serve "$run" --listen 127.0.0.1:0 --max-batch "$batch" --max-delay "$delay" 2>"$out/serve.log" &
@@ -69,7 +74,7 @@ for batch in ${BATCHES:-1 8 32}; do
         until grep -q answers "$out/serve.log"; do sleep 0.1; done
         port=$(sed -n 's|.*http://127.0.0.1:\([0-9]*\)/.*|\1|p' "$out/serve.log")
         for n in 1 $clients; do
-            row "nnpipe serve, batch $batch, delay $delay ms$tab$n$tab" "$port" "$n"
+            row "nnpipe serve, batch $batch, delay $delay ms" "$port" "$n"
         done
         kill "$pid"
         wait "$pid" || :
@@ -79,4 +84,4 @@ done
 "$PYTHON" tests/bench/torch_serve.py >"$out/torch.log" 2>/dev/null &
 pid=$!
 until [ -s "$out/torch.log" ]; do sleep 0.1; done
-for n in 1 $clients; do row "PyTorch behind http.server, f32$tab$n$tab" "$(cat "$out/torch.log")" "$n"; done
+for n in 1 $clients; do row "PyTorch behind http.server, f32" "$(cat "$out/torch.log")" "$n"; done
