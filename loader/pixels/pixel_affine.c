@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/pixels/affine.h"
+#include "loader/pixels/pixel_loops.h"
 
 #define FIXED_LIMIT 32768.0 /* pixels: the whole part of a 16.16 number */
 
@@ -59,6 +60,7 @@ static void copy_pixel(const uint8_t *in, int channels, uint8_t *out)
 static void copy_line(const struct map *map, const struct line *line, int y)
 {
     const int channels = map->canvas->channels;
+    const int stride = map->canvas->width * channels;
     int lo = 0, hi = map->canvas->width;
     uint32_t from_x, from_y;
     uint8_t *out;
@@ -71,9 +73,9 @@ static void copy_line(const struct map *map, const struct line *line, int y)
     from_y = line->y + (uint32_t)lo * line->step_y;
     out = pixel_at(map->canvas, lo, y);
     for (int x = lo; x < hi; x++) {
-        const uint8_t *in = source_at(map, whole(from_x), whole(from_y));
+        const uint8_t *in = map->before + (ptrdiff_t)whole(from_y) * stride;
 
-        copy_pixel(in, channels, out);
+        copy_pixel(in + (ptrdiff_t)whole(from_x) * channels, channels, out);
         out += channels;
         from_x += line->step_x;
         from_y += line->step_y;
@@ -151,45 +153,40 @@ static void nearest(const struct map *map)
         nearest_float(map);
 }
 
-static int clamp(int at, int n)
+static bool shows_point(const struct np_mix *mix, int x)
 {
-    return at < 0 ? 0 : at < n ? at : n - 1;
+    const double at_x = mix->step_x * (x + 0.5) + mix->part_x + mix->plus_x;
+    const double at_y = mix->step_y * (x + 0.5) + mix->part_y + mix->plus_y;
+
+    return at_x >= 0 && at_x < mix->width && at_y >= 0 && at_y < mix->height;
 }
 
-static double between(double a, double b, double share)
-{
-    return a + (b - a) * share;
-}
-
-/* One pixel from the four around the point at_x, at_y, which is inside. */
-static void mix(const struct map *map, double at_x, double at_y, uint8_t *out)
-{
-    const int w = map->canvas->width, h = map->canvas->height;
-    const int x = (int)floor(at_x - 0.5), y = (int)floor(at_y - 0.5);
-    const double share_x = at_x - 0.5 - x, share_y = at_y - 0.5 - y;
-    const int left = clamp(x, w), right = clamp(x + 1, w);
-    const int upper = clamp(y, h), lower = clamp(y + 1, h);
-    const uint8_t *a = source_at(map, left, upper), *b = source_at(map, right, upper);
-    const uint8_t *c = source_at(map, left, lower), *d = source_at(map, right, lower);
-
-    for (int i = 0; i < map->canvas->channels; i++)
-        out[i] =
-            (uint8_t)between(between(a[i], b[i], share_x), between(c[i], d[i], share_x), share_y);
-}
-
+/* Points go one way along a line, so that those of the picture are neighbours, here, too. */
 static void bilinear(const struct map *map)
 {
-    const int w = map->canvas->width, h = map->canvas->height;
+    const struct np_canvas *canvas = map->canvas;
     const double *m = map->m;
+    struct np_mix mix = {.before = map->before,
+        .width = canvas->width,
+        .height = canvas->height,
+        .channels = canvas->channels,
+        .step_x = m[0],
+        .step_y = m[3],
+        .plus_x = m[2],
+        .plus_y = m[5]};
 
-    for (int y = 0; y < h; y++)
-        for (int x = 0; x < w; x++) {
-            const double at_x = m[0] * (x + 0.5) + m[1] * (y + 0.5) + m[2];
-            const double at_y = m[3] * (x + 0.5) + m[4] * (y + 0.5) + m[5];
+    for (int y = 0; y < canvas->height; y++) {
+        int lo = 0, hi = canvas->width;
 
-            if (at_x >= 0 && at_x < w && at_y >= 0 && at_y < h)
-                mix(map, at_x, at_y, pixel_at(map->canvas, x, y));
-        }
+        mix.part_x = m[1] * (y + 0.5);
+        mix.part_y = m[4] * (y + 0.5);
+        while (lo < hi && !shows_point(&mix, lo))
+            lo++;
+        while (hi > lo && !shows_point(&mix, hi - 1))
+            hi--;
+        mix.x = lo;
+        np_pixel_loops()->mix(&mix, (size_t)(hi - lo), pixel_at(canvas, lo, y));
+    }
 }
 
 static void fill(struct np_canvas *canvas, int colour)

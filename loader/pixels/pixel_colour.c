@@ -5,13 +5,10 @@
 static void grayscale(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
-    const size_t bytes = np_canvas_bytes(picture);
-    uint8_t *pixels = picture->pixels;
-
     (void)values;
     (void)scratch;
-    for (size_t i = 0; picture->channels == 3 && i < bytes; i += 3)
-        pixels[i] = pixels[i + 1] = pixels[i + 2] = np_luma(&pixels[i]);
+    if (picture->channels == 3)
+        np_pixel_loops()->grey(picture->pixels, np_canvas_bytes(picture) / 3);
 }
 const struct np_pixel_op np_pixel_grayscale = {grayscale, false};
 

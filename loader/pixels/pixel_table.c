@@ -5,26 +5,6 @@
 
 #include "loader/pixels/pixel_loops.h"
 
-struct tables {
-    uint8_t of[3][256]; /* by channel */
-};
-
-static void look_up(const struct tables *tables, struct np_canvas *picture)
-{
-    const size_t bytes = np_canvas_bytes(picture);
-    uint8_t *pixels = picture->pixels;
-
-    if (picture->channels == 1)
-        for (size_t i = 0; i < bytes; i++)
-            pixels[i] = tables->of[0][pixels[i]];
-    else
-        for (size_t i = 0; i < bytes; i += 3) {
-            pixels[i] = tables->of[0][pixels[i]];
-            pixels[i + 1] = tables->of[1][pixels[i + 1]];
-            pixels[i + 2] = tables->of[2][pixels[i + 2]];
-        }
-}
-
 /* --- one function of all values ------------------------------------------------------------ */
 
 /* ImageEnhance.Brightness: blended with black. */
@@ -73,41 +53,20 @@ static void contrast(
     int mean;
 
     (void)scratch;
-    for (size_t i = 0; i < bytes; i += step)
-        sum += step == 1 ? picture->pixels[i] : np_luma(&picture->pixels[i]);
+    if (step == 3)
+        sum = np_pixel_loops()->sum_luma(picture->pixels, bytes / 3);
+    for (size_t i = 0; step == 1 && i < bytes; i++)
+        sum += picture->pixels[i];
     mean = (int)((double)sum / (double)(bytes / step) + 0.5);
     np_pixel_loops()->blend(picture->pixels, bytes, (float)values[0], mean);
 }
 const struct np_pixel_op np_pixel_contrast = {contrast, false};
 
-struct histogram {
-    uint32_t of[3][256]; /* by channel */
-};
-
-static void count(const struct np_canvas *picture, struct histogram *ret_histogram)
-{
-    const size_t bytes = np_canvas_bytes(picture);
-    const int channels = picture->channels;
-    const uint8_t *pixels = picture->pixels;
-
-    memset(ret_histogram, 0, sizeof(*ret_histogram));
-    for (size_t i = 0; i < bytes; i += (size_t)channels)
-        for (int c = 0; c < channels; c++)
-            ret_histogram->of[c][pixels[i + (size_t)c]]++;
-}
-
 /* ImageOps.autocontrast() without a cutoff. */
-static void stretch(const uint32_t histogram[256], uint8_t ret_table[256])
+static void stretch(int lo, int hi, uint8_t ret_table[256])
 {
-    int lo = 0, hi = 255;
-    double scale, offset;
+    const double scale = hi > lo ? 255.0 / (hi - lo) : 1, offset = hi > lo ? -lo * scale : 0;
 
-    while (lo < 255 && !histogram[lo])
-        lo++;
-    while (hi > 0 && !histogram[hi])
-        hi--;
-    scale = hi > lo ? 255.0 / (hi - lo) : 1;
-    offset = hi > lo ? -lo * scale : 0;
     for (int v = 0; v < 256; v++) {
         const int value = (int)(v * scale + offset);
 
@@ -115,14 +74,60 @@ static void stretch(const uint32_t histogram[256], uint8_t ret_table[256])
     }
 }
 
+static void autocontrast(
+    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
+{
+    const size_t bytes = np_canvas_bytes(picture);
+    uint8_t lo[3], hi[3];
+    uint8_t tables[3][256];
+
+    (void)values;
+    (void)scratch;
+    np_pixel_loops()->range(picture->pixels, picture->channels, bytes, lo, hi);
+    for (int c = 0; c < picture->channels; c++)
+        stretch(lo[c], hi[c], tables[c]);
+    np_pixel_loops()->look_up(tables, picture->channels, picture->pixels, bytes);
+}
+const struct np_pixel_op np_pixel_autocontrast = {autocontrast, false};
+
+/* Neighbours are often equal: they count in turns, so that no count waits for the one before. */
+#define TURNS 4
+
+struct histogram {
+    uint32_t of[3][TURNS][256]; /* by channel */
+};
+
+static void count(const struct np_canvas *picture, struct histogram *ret_histogram)
+{
+    const size_t step = (size_t)picture->channels, n = np_canvas_bytes(picture) / step;
+
+    memset(ret_histogram, 0, sizeof(*ret_histogram));
+    for (size_t c = 0; c < step; c++) {
+        uint32_t(*const of)[256] = ret_histogram->of[c];
+        const uint8_t *const values = picture->pixels + c;
+        size_t i = 0;
+
+        for (; i + TURNS <= n; i += TURNS) {
+            of[0][values[i * step]]++;
+            of[1][values[(i + 1) * step]]++;
+            of[2][values[(i + 2) * step]]++;
+            of[3][values[(i + 3) * step]]++;
+        }
+        for (; i < n; i++)
+            of[0][values[i * step]]++;
+    }
+}
+
 /* ImageOps.equalize(). */
-static void flatten(const uint32_t histogram[256], uint8_t ret_table[256])
+static void flatten(uint32_t counts[TURNS][256], uint8_t ret_table[256])
 {
     uint64_t sum = 0, last = 0, step, n;
 
     for (int v = 0; v < 256; v++) {
-        sum += histogram[v];
-        last = histogram[v] ? histogram[v] : last;
+        for (int i = 1; i < TURNS; i++)
+            counts[0][v] += counts[i][v];
+        sum += counts[0][v];
+        last = counts[0][v] ? counts[0][v] : last;
     }
     step = (sum - last) / 255;
     n = step / 2;
@@ -130,36 +135,21 @@ static void flatten(const uint32_t histogram[256], uint8_t ret_table[256])
         const uint64_t value = step ? n / step : (uint64_t)v;
 
         ret_table[v] = (uint8_t)(value > 255 ? 255 : value);
-        n += histogram[v];
+        n += counts[0][v];
     }
 }
-
-static void look_up_histogram(
-    struct np_canvas *picture, void (*make)(const uint32_t histogram[256], uint8_t ret_table[256]))
-{
-    struct histogram histogram;
-    struct tables tables = {0};
-
-    count(picture, &histogram);
-    for (int c = 0; c < picture->channels; c++)
-        make(histogram.of[c], tables.of[c]);
-    look_up(&tables, picture);
-}
-
-static void autocontrast(
-    const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
-{
-    (void)values;
-    (void)scratch;
-    look_up_histogram(picture, stretch);
-}
-const struct np_pixel_op np_pixel_autocontrast = {autocontrast, false};
 
 static void equalize(
     const double *values, const struct np_scratch *scratch, struct np_canvas *picture)
 {
+    struct histogram histogram;
+    uint8_t tables[3][256];
+
     (void)values;
     (void)scratch;
-    look_up_histogram(picture, flatten);
+    count(picture, &histogram);
+    for (int c = 0; c < picture->channels; c++)
+        flatten(histogram.of[c], tables[c]);
+    np_pixel_loops()->look_up(tables, picture->channels, picture->pixels, np_canvas_bytes(picture));
 }
 const struct np_pixel_op np_pixel_equalize = {equalize, false};

@@ -134,7 +134,9 @@ def drawn(chains, count):
     for i in range(count):
         text, version, transform = chains[i % len(chains)]
         seed = rng.randint(0, 10**6)
-        shape = "smooth", rng.randint(0, 9999), rng.randint(25, 60), rng.randint(25, 60), 3
+        largest = 200 if i // len(chains) % 4 == 1 else 60
+        grey = i // len(chains) % 4 == 2 and "fill" not in text and "erasing" not in text
+        shape = "smooth", rng.randint(0, 9999), rng.randint(25, largest), rng.randint(25, largest), 1 if grey else 3
         im = picture(*shape)
         torch.manual_seed(seed)
         crc = zlib.crc32(transform(im).tobytes())
