@@ -297,7 +297,7 @@ static const struct {
     double (*factor)(const struct np_schedule_options *options, const struct clock *clock);
     bool after;   /* counts from the end of the warm-up; false: is multiplied by it */
     bool extends; /* no part of it is a share of the run */
-} kinds[NP_NR_SCHEDULES] = {
+} kinds[NP_NR_SCHEDULES + 1] = {
     [NP_CONSTANT] = {constant, false, true},
     [NP_MULTISTEP] = {multistep, false, true},
     [NP_COSINE] = {cosine, true, false},

@@ -15,8 +15,8 @@ enum np_schedule_kind {
     NP_POLYNOMIAL,
     NP_RESTARTS,
     NP_PLATEAU,
-    NP_RANGE, /* of `nnpipe lr`, in no config: growth ^ update */
-    NP_NR_SCHEDULES
+    NP_NR_SCHEDULES,
+    NP_RANGE = NP_NR_SCHEDULES /* of `nnpipe lr`, in no config: growth ^ update */
 };
 enum np_anneal { NP_ANNEAL_COSINE, NP_ANNEAL_LINEAR };
 enum np_metric { NP_METRIC_LOSS, NP_METRIC_ACCURACY };

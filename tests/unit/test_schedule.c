@@ -172,3 +172,12 @@ Test(schedule, milestones_must_rise)
     np_node_free(node);
     np_report_fini(&report);
 }
+
+Test(schedule, a_range_grows_by_its_factor_at_each_update)
+{
+    struct np_schedule_options options = {.kind = NP_RANGE, .growth = pow(1e8, 1 / 99.0)};
+
+    cr_expect(np_schedule_factor(&options, 0, 1000000, 7) == 1);
+    cr_expect(fabs(np_schedule_factor(&options, 99, 1000000, 7) / 1e8 - 1) < 1e-12);
+    np_schedule_fini(&options);
+}
