@@ -64,7 +64,8 @@ Y
 go() { out=$1; shift; "$NNPIPE" train "$@" --json >"$out" 2>"$out.err" || { cat "$out.err"; return 1; }; }
 # same A B: the last checkpoints of the runs in these folders
 same() {
-    a=$(ls -d "$1"/*/checkpoints/step-* | sort -V | tail -n 1) b=$(ls -d "$2"/*/checkpoints/step-* | sort -V | tail -n 1)
+    a=$(ls -d "$1"/*/checkpoints/step-* | sort -V | tail -n 1)
+    b=$(ls -d "$2"/*/checkpoints/step-* | sort -V | tail -n 1)
     [ "${a##*/}" = "${b##*/}" ] && cmp "$a/weights.safetensors" "$b/weights.safetensors" &&
         cmp "$a/optimizer.safetensors" "$b/optimizer.safetensors"
 }
