@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "loader/base/mem.h"
+
 void np_setup_fini(struct np_setup *setup)
 {
     np_graph_free(setup->graph);
@@ -17,6 +19,25 @@ static uint64_t nr_train(const struct np_config *config, const struct np_sets *s
     return sets->train ? np_index_samples(sets->train) : 0; /* none: evaluation only */
 }
 
+/* The training samples of each class: of the part that is trained on. np_free. -ENOMEM. */
+static int count_classes(const struct np_sets *sets, uint64_t **ret_samples)
+{
+    const struct np_split *split = &sets->split;
+    const uint64_t n = split->order ? split->nr_train : np_index_samples(sets->train);
+    uint64_t *samples = np_try_array((size_t)sets->classes->nr_items, sizeof(*samples), NULL);
+
+    for (uint64_t i = 0; samples && i < n; i++) {
+        const struct np_record *record =
+            np_index_record(sets->train, split->order ? split->order[split->nr_eval + i] : i);
+        const int class = (int)record->label;
+
+        if (!record->no_label)
+            samples[sets->train_labels ? sets->train_labels[class] : class]++;
+    }
+    *ret_samples = samples;
+    return samples ? 0 : -ENOMEM;
+}
+
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report)
 {
@@ -26,9 +47,17 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         (double)nr_train(config, &setup->sets) / (double)config->loader.batch,
         (uint64_t)config->run.accumulate};
 
+    uint64_t *samples = NULL;
+
+    if (setup->sets.train && count_classes(&setup->sets, &samples) < 0) {
+        np_report_no_memory(report);
+        return -EINVAL;
+    }
     np_network_input(&config->network, setup->sets.height, setup->sets.width,
         setup->sets.classes->nr_items, precision, &input);
+    input.class_samples = samples;
     setup->graph = np_network_build(&config->network, &input, report);
+    np_free(samples);
     if (!setup->graph)
         return -EINVAL;
     for (int i = 0; config->optim.decay_all && i < setup->graph->nr_tensors; i++)

@@ -208,8 +208,15 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
     struct np_report *report)
 {
     struct np_floats *floats = field(option, object);
+    const int word =
+        option->words && node->kind == NP_NODE_SCALAR ? word_index(option->words, node->text) : -1;
     double *values;
 
+    if (word >= 0) {
+        np_free(floats->values);
+        *floats = (struct np_floats){NULL, -1 - word};
+        return;
+    }
     if (node->kind != NP_NODE_LIST) {
         mistake(report, node, option, type_names[NP_OPT_FLOATS]);
         return;
@@ -419,8 +426,11 @@ static struct np_node *value_node(const struct np_option *option, const void *ob
     case NP_OPT_WORD: word_at(option->words, *(const int *)at, text); break;
     case NP_OPT_FLOATS: {
         const struct np_floats *floats = at;
-        struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+        struct np_node *list;
 
+        if (floats->nr_values < 0)
+            return value_of_int(option, floats->nr_values);
+        list = np_node_new(NP_NODE_LIST, 0, 0);
         for (int i = 0; i < floats->nr_values; i++) {
             np_text_of_real(floats->values[i], text);
             np_node_add(list, NULL, np_node_scalar(text, 0, 0));

@@ -18,14 +18,14 @@ enum np_option_type {
     NP_OPT_SHARE,  /* double in 0..1; `10%` or `0.1` */
     NP_OPT_STRING, /* char *, owned by the struct */
     NP_OPT_WORD,   /* int: index of the word in `words` */
-    NP_OPT_FLOATS, /* struct np_floats, owned */
+    NP_OPT_FLOATS, /* struct np_floats, owned; or a word of `words` */
     NP_OPT_PAIR,   /* int64_t[2]: `3` for both, or `[1, 7]`, height first; words as in INT */
     NP_OPT_NODE,   /* const struct np_node *, borrowed; the module parses it */
 };
 
 struct np_floats {
     double *values; /* owned */
-    int nr_values;
+    int nr_values;  /* -1, -2, ...: the first, second ... word of the option, and no values */
 };
 
 struct np_option {
@@ -36,7 +36,7 @@ struct np_option {
      * missing key gives NULL. */
     const char *fallback;
     double min, max;   /* numbers; both 0: any */
-    const char *words; /* WORD: "uring|pread"; INT, PAIR, FLOAT, SHARE: words for -1, -2, ... */
+    const char *words; /* WORD: "uring|pread"; INT, PAIR, FLOAT(S), SHARE: words for -1, -2, ... */
     const char *help;  /* one sentence for docs/CONFIG.md */
 };
 

@@ -192,6 +192,46 @@ printf 'base: folds.yaml\ndata: {split: 50%%}\n' >above.yaml
 replaced() { "$NNPIPE" show above.yaml | grep -q 'split: 0.5'; }
 t "but a split replaces a base's fold" replaced
 
+# Balanced weights: those of the samples that are trained on, and of a class without any 0.
+mkdir uneven && cp -r set/1 set/2 set/3 uneven && rm uneven/2/batch*/*[0-4].jpg uneven/3/batch1/*
+config even "train: {source: folder, path: uneven}"
+weighted() { # NAME WEIGHTS [KEY=VALUE]: a run of its own
+    name=$1
+    sed "s/^name:.*/&\nloss: {cross_entropy: {class_weights: $2}}/" even.yaml >"$name.yaml"
+    shift 2
+    "$NNPIPE" train "$name.yaml" --json -o runs="$TMP/runs-$name" "$@" >"$name.json" 2>"$name.err" || {
+        tail -n 2 "$name.err"
+        return 1
+    }
+}
+# weights_of FILE: of the classes of the paths in it, by hand
+weights_of() {
+    cut -d/ -f1 "$1" | awk '{ n[$1]++ } END { for (c in n) k++; for (c = 1; c <= 3; c++)
+        printf "%s%.17g", (c > 1 ? ", " : "["), n[c] ? NR / (k * n[c]) : 0; print "]" }'
+}
+balanced() {
+    find uneven -name '*.jpg' | sed 's,^uneven/,,' >all && weighted balanced balanced &&
+        weighted by-list "$(weights_of all)" && weighted all-one "[]" && same_weights balanced by-list &&
+        ! same_weights balanced all-one
+}
+t "balanced class weights are those of the samples" balanced
+balanced_part() {
+    "$NNPIPE" data ls even.yaml -o data.fold=1/3 --split val | cut -f1 | sort >left &&
+        sort all | comm -23 - left >trained && weighted part balanced -o data.fold=1/3 &&
+        weighted by-hand "$(weights_of trained)" -o data.fold=1/3 && same_weights part by-hand &&
+        [ "$(weights_of all)" != "$(weights_of trained)" ]
+}
+too_few() { ! weighted few "[1, 2]"; }
+t "weights of two classes are too few for three" says \
+    "few.yaml:2:39: class_weights: 2 weights are given, but there are 3 classes" too_few
+t "of a fold, of those that are trained on" balanced_part
+rm -rf runs-part/*/result.json runs-part/*/checkpoints/step-[2-9]
+part_resumes() {
+    "$NNPIPE" train part.yaml --resume runs-part/* -o data.fold=1/3 --json >again.json && same_weights part again
+}
+t "a run that resumes has the same" part_resumes
+t "eval needs none" exits 0 "$NNPIPE" eval part.yaml --weights runs-part/* -o data.fold=1/3 --set val
+
 cp -r set loose
 cp flat/*/00000000.jpg loose/0.jpg
 config loose "train: {source: folder, path: loose}"

@@ -197,6 +197,9 @@ struct np_graph_input {
     enum np_dtype precision;
     uint64_t seed;
     struct np_mix mix; /* mixup, cutmix and share; the rest is set here */
+    /* (classes) training samples of each class, for `class_weights: balanced`; borrowed. NULL: not
+     * known: the weights are 1, as those of a network that is not trained. */
+    const uint64_t *class_samples;
 };
 
 /* Builds the forward graph from `model:` and `blocks:`, with the loss from `loss:`. Every

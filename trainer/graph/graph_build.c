@@ -76,7 +76,7 @@ struct np_graph *np_graph_build(const struct np_node *model, const struct np_nod
     output = np_blocks_expand(graph, model, blocks, input, report);
     if (output >= 0 && report->nr_errs + report->nr_dropped == before)
         check_output(graph, output, input->classes_guessed, model, report);
-    np_loss_add(graph, output, loss, report);
+    np_loss_add(graph, output, loss, input, report);
     graph->nr_forward = graph->nr_nodes;
     if (report->nr_errs + report->nr_dropped > before) {
         np_graph_free(graph);

@@ -14,8 +14,8 @@ extern const struct np_choice np_loss_choices[]; /* ends with a NULL name */
 
 const struct np_layer *np_layer_find(const char *name); /* or NULL */
 /* Appends the loss and its three outputs after the logits. losses.c */
-int np_loss_add(
-    struct np_graph *graph, int logits, const struct np_node *loss, struct np_report *report);
+int np_loss_add(struct np_graph *graph, int logits, const struct np_node *loss,
+    const struct np_graph_input *input, struct np_report *report);
 
 /* Appends the layers of `model` after graph->input, with the lists of `blocks`. Returns the last
  * layer's tensor, or -1 with every mistake in report. blocks.c */

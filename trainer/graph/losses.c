@@ -13,10 +13,12 @@ struct loss {
 
 #define CLASS_WEIGHTS                                                                              \
     {                                                                                              \
-        "class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6, NULL,  \
+        "class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6,        \
+            "balanced",                                                                            \
             "A weight for each class, in the order of the classes; `[]`: all classes count the "   \
-            "same. A batch's loss is the mean weighted by its labels, as in torch. Evaluation "    \
-            "does not use them: its loss is that of the set as it is."                             \
+            "same; `balanced`: samples / (classes * samples of the class), in the training set. "  \
+            "A batch's loss is the mean weighted by its labels, as in torch. Evaluation does not " \
+            "use them: its loss is that of the set as it is."                                      \
     }
 
 static const struct np_option cross_entropy_options[] = {
@@ -47,10 +49,10 @@ static const struct np_option bce_options[] = {
     {"reduce", NP_OPT_WORD, offsetof(struct loss, reduce), "mean", 0, 0, "mean|sum",
         "A sample's loss is the mean over its classes (torch, Keras, and timm by default) or their "
         "sum (timm's `bce_sum`)."},
-    {"class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6, NULL,
-        "A factor on the loss of each class, in the order of the classes; `[]`: 1 for all. They "
-        "are "
-        "not divided by their sum, as in torch's `weight`. Evaluation does not use them."},
+    {"class_weights", NP_OPT_FLOATS, offsetof(struct loss, class_weights), "[]", 0, 1e6, "balanced",
+        "A factor on the loss of each class, in the order of the classes; `[]`: 1 for all; "
+        "`balanced`: samples / (classes * samples of the class), in the training set. They are not "
+        "divided by their sum, as in torch's `weight`. Evaluation does not use them."},
     NP_OPTIONS_END,
 };
 
@@ -67,23 +69,46 @@ const struct np_choice np_loss_choices[] = {
     {NULL, NULL, NULL},
 };
 
+/* Samples over classes times the samples of the class, as scikit-learn's "balanced". A class without
+ * samples counts neither as a class nor otherwise. */
+static void balance(struct np_graph *graph, const uint64_t *class_samples)
+{
+    double samples = 0, classes = 0;
+
+    if (!class_samples)
+        return;
+    for (int i = 0; i < graph->classes; i++) {
+        samples += (double)class_samples[i];
+        classes += class_samples[i] > 0;
+    }
+    graph->class_weights = np_alloc_array((size_t)graph->classes, sizeof(float));
+    for (int i = 0; i < graph->classes; i++)
+        graph->class_weights[i] =
+            class_samples[i] ? (float)(samples / (classes * (double)class_samples[i])) : 0;
+}
+
 /* A weight for each class, of which one is positive. */
 static int set_weights(struct np_graph *graph, const struct np_floats *weights,
-    const struct np_node *node, struct np_report *report)
+    const struct np_graph_input *input, const struct np_node *node, struct np_report *report)
 {
     double largest = 0;
 
     if (weights->nr_values == 0)
         return 0;
-    if (weights->nr_values != graph->classes) {
+    if (weights->nr_values < 0) {
+        balance(graph, input->class_samples);
+        return 0;
+    }
+    if (weights->nr_values != graph->classes && !input->classes_guessed) {
         np_report_add(report, node->line, node->column,
             "class_weights: %d weights are given, but there are %d classes", weights->nr_values,
             graph->classes);
         return -1;
     }
     graph->class_weights = np_alloc_array((size_t)graph->classes, sizeof(float));
-    for (int i = 0; i < graph->classes; i++) {
-        graph->class_weights[i] = (float)weights->values[i];
+    for (int i = 0; i < weights->nr_values; i++) {
+        if (i < graph->classes)
+            graph->class_weights[i] = (float)weights->values[i];
         largest = weights->values[i] > largest ? weights->values[i] : largest;
     }
     if (largest > 0)
@@ -113,8 +138,8 @@ static void add_node(
     }
 }
 
-int np_loss_add(
-    struct np_graph *graph, int logits, const struct np_node *node, struct np_report *report)
+int np_loss_add(struct np_graph *graph, int logits, const struct np_node *node,
+    const struct np_graph_input *input, struct np_report *report)
 {
     const struct np_node *args = NULL;
     struct loss loss = {0};
@@ -126,8 +151,8 @@ int np_loss_add(
     int code = np_options_parse(choice->table, args, choice->name, NULL, &loss, report);
 
     if (code == 0 && logits >= 0)
-        code = set_weights(
-            graph, &loss.class_weights, args ? np_node_get(args, "class_weights") : NULL, report);
+        code = set_weights(graph, &loss.class_weights, input,
+            args ? np_node_get(args, "class_weights") : NULL, report);
     if (code == 0 && logits >= 0)
         add_node(graph, logits, choice->table == bce_options ? NP_OP_BCE : NP_OP_CROSS_ENTROPY,
             &loss, node ? node->line : 0);
