@@ -290,7 +290,7 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
     making->about->source_h = height;
     if (!ticket->dealt)
         np_augment_draw_row(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
-            ticket->position, width, height, &drawn);
+            ticket->position, ticket->sample, width, height, &drawn);
     else if (take_dealt(ticket->dealt, width, height, &drawn, err) < 0)
         return -EBADMSG;
     making->about->geometry = drawn.geometry;
@@ -504,7 +504,7 @@ static void draw_steps(
         *drawn = ticket->dealt->drawn;
     else if (np_chain_touches(chain))
         np_augment_draw_row(chain, maker->options.seed, ticket->epoch, ticket->position,
-            about->source_w, about->source_h, drawn);
+            ticket->sample, about->source_w, about->source_h, drawn);
     drawn->geometry = about->geometry;
 }
 

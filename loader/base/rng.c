@@ -49,6 +49,7 @@ void np_draws_init(struct np_draws *draws, uint64_t seed, enum np_stream stream,
     draws->counter[2] = op;
     draws->counter[3] = 0;
     draws->nr_left = 0;
+    draws->sample = 0;
 }
 
 uint32_t np_draw_u32(struct np_draws *draws)

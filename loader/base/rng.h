@@ -25,7 +25,8 @@ struct np_draws {
     uint32_t key[2];     /* mixed from (seed, stream) */
     uint32_t counter[4]; /* epoch, position, op, draw */
     uint32_t words[4];
-    int nr_left; /* of words */
+    int nr_left;     /* of words */
+    uint64_t sample; /* its number in the set, for what must not depend on the epoch's order */
 };
 
 void np_draws_init(struct np_draws *draws, uint64_t seed, enum np_stream stream, uint32_t epoch,

@@ -407,6 +407,10 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
         return code;
     loader->chain = loader->options.set == NP_SET_TRAIN ? loader->loader_options.augment
                                                         : loader->loader_options.test_augment;
+    if (loader->options.dealt && np_chain_needs_epoch(loader->chain))
+        return np_err_set(err, -EINVAL,
+            "order=dealt: torchvision has no operation like '%s' of loader.augment; use flip",
+            np_chain_needs_epoch(loader->chain));
     loader->shape = (struct np_batch_shape){(int)loader->loader_options.batch, loader->sets.height,
         loader->sets.width, (int)loader->loader_options.channels, loader->options.format};
     if (loader->options.gpu != NP_LIB_CPU && (code = np_lib_find_gpu(loader, err)) < 0)

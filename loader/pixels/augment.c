@@ -11,12 +11,12 @@
 #define MAX_OPS 32
 
 extern const struct np_augment np_augment_random_crop, np_augment_center_crop, np_augment_resize,
-    np_augment_random_resized_crop, np_augment_flip, np_augment_vertical_flip,
-    np_augment_color_jitter, np_augment_grayscale, np_augment_solarize, np_augment_posterize,
-    np_augment_equalize, np_augment_autocontrast, np_augment_sharpness, np_augment_invert,
-    np_augment_rotation, np_augment_affine, np_augment_rand_augment, np_augment_trivial_augment,
-    np_augment_auto_augment, np_augment_gaussian_blur, np_augment_three_augment,
-    np_augment_random_erasing, np_augment_cutout;
+    np_augment_random_resized_crop, np_augment_flip, np_augment_alternating_flip,
+    np_augment_vertical_flip, np_augment_color_jitter, np_augment_grayscale, np_augment_solarize,
+    np_augment_posterize, np_augment_equalize, np_augment_autocontrast, np_augment_sharpness,
+    np_augment_invert, np_augment_rotation, np_augment_affine, np_augment_rand_augment,
+    np_augment_trivial_augment, np_augment_auto_augment, np_augment_gaussian_blur,
+    np_augment_three_augment, np_augment_random_erasing, np_augment_cutout;
 
 const struct np_augment *const np_augments[] = {
     &np_augment_random_crop,
@@ -24,6 +24,7 @@ const struct np_augment *const np_augments[] = {
     &np_augment_resize,
     &np_augment_random_resized_crop,
     &np_augment_flip,
+    &np_augment_alternating_flip,
     &np_augment_vertical_flip,
     &np_augment_color_jitter,
     &np_augment_grayscale,
@@ -108,7 +109,7 @@ static struct np_node *normal_args(const struct np_augment *augment, const struc
 
     if (!args)
         return NULL;
-    if (args->kind == NP_NODE_MAP) {
+    if (args->kind == NP_NODE_MAP || !augment->options[0].key) {
         map = np_node_copy(args);
     } else {
         map = np_node_new(NP_NODE_MAP, args->line, args->column);
@@ -346,6 +347,17 @@ bool np_chain_touches(const struct np_chain *chain)
     return chain->max_steps > 0;
 }
 
+const char *np_chain_needs_epoch(const struct np_chain *chain)
+{
+    for (int i = 0; i < chain->nr_ops; i++) {
+        const struct np_augment *augment = chain->ops[i].augment;
+
+        if (augment->random && augment->draw && !augment->draw_torch)
+            return augment->name;
+    }
+    return NULL;
+}
+
 int np_chain_max_steps(const struct np_chain *chain)
 {
     return chain->max_steps;
@@ -378,12 +390,13 @@ static void touch(
 }
 
 void np_augment_draw_row(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
-    uint32_t position, int source_w, int source_h, struct np_drawn *drawn)
+    uint32_t position, uint64_t sample, int source_w, int source_h, struct np_drawn *drawn)
 {
     struct np_draws first;
     struct np_fold fold;
 
     np_draws_init(&first, seed, NP_STREAM_AUGMENT, epoch, position, 0);
+    first.sample = sample;
     begin(chain, source_w, source_h, &fold, drawn);
     for (int i = 0; i < chain->nr_ops; i++) {
         const struct np_augment *augment = chain->ops[i].augment;
@@ -424,6 +437,6 @@ void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch
 {
     struct np_drawn drawn = {0};
 
-    np_augment_draw_row(chain, seed, epoch, position, source_w, source_h, &drawn);
+    np_augment_draw_row(chain, seed, epoch, position, position, source_w, source_h, &drawn);
     *ret_geometry = drawn.geometry;
 }

@@ -47,7 +47,7 @@ struct np_augment {
     void (*check)(const void *object, const struct np_node *node, struct np_report *report);
     /* Required of geometry. Pure, any thread. */
     void (*draw)(const void *object, struct np_draws *draws, struct np_fold *fold);
-    /* Required of random geometry. The same with the draws that torchvision's operation of this
+    /* Required of random geometry; NULL means that it needs the epoch. The same with the draws that torchvision's operation of this
      * name makes, in its order. False: that operation refuses the picture's size. */
     bool (*draw_torch)(
         const void *object, const struct np_torch_draws *draws, struct np_fold *fold);
@@ -78,6 +78,9 @@ void np_chain_size(const struct np_chain *chain, int *ret_w, int *ret_h);
 /* Does it work on pixels? Else its rows are geometry alone. */
 bool np_chain_touches(const struct np_chain *chain);
 int np_chain_max_steps(const struct np_chain *chain); /* of a sample; 0 for geometry alone */
+/* The first operation that np_augment_draw_torch() must not meet, because it needs the epoch; NULL:
+ * none. */
+const char *np_chain_needs_epoch(const struct np_chain *chain);
 
 /* What a chain does with one sample. */
 struct np_drawn {
@@ -86,13 +89,14 @@ struct np_drawn {
     struct np_step *steps;       /* (np_chain_max_steps()), borrowed; NULL: they are not wanted */
     int nr_steps;
 };
-/* Draws the chain for one sample; the caller has set drawn->steps. Pure; any thread. */
+/* Draws the chain for one sample; the caller has set drawn->steps. position: in the epoch; sample:
+ * its number in the set. Pure; any thread. */
 void np_augment_draw_row(const struct np_chain *chain, uint64_t seed, uint32_t epoch,
-    uint32_t position, int source_w, int source_h, struct np_drawn *drawn);
+    uint32_t position, uint64_t sample, int source_w, int source_h, struct np_drawn *drawn);
 /* The same, with the draws of torchvision's transforms. False: one of them refuses this size. */
 bool np_augment_draw_torch(const struct np_chain *chain, const struct np_torch_draws *draws,
     int source_w, int source_h, struct np_drawn *drawn);
-/* The geometry alone. */
+/* The geometry alone; the sample's number is its position. */
 void np_augment_draw(const struct np_chain *chain, uint64_t seed, uint32_t epoch, uint32_t position,
     int source_w, int source_h, struct np_geometry *ret_geometry);
 

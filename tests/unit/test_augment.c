@@ -277,6 +277,33 @@ Test(augment, random_resized_crop_falls_back_to_the_middle)
     np_chain_free(chain);
 }
 
+static int side_of(const struct np_chain *chain, uint32_t epoch, uint32_t position, uint64_t sample)
+{
+    struct np_drawn drawn = {0};
+
+    np_augment_draw_row(chain, 1, epoch, position, sample, 8, 8, &drawn);
+    return drawn.geometry.flip;
+}
+
+Test(augment, alternating_flip_shows_each_side_once_in_two_epochs)
+{
+    char text[512];
+    struct np_chain *chain = CHAIN("alternating_flip");
+    int flips = 0;
+
+    for (uint32_t i = 0; i < 10000; i++) {
+        const uint64_t sample = i % 2 == 0 ? i : i + (1ull << 32);
+        const int side = side_of(chain, 0, i, sample);
+
+        cr_assert_eq(side_of(chain, 1, 10000 - i, sample), !side);
+        cr_assert_eq(side_of(chain, 6, 3 * i, sample), side);
+        flips += side;
+    }
+    cr_assert(flips > 4800 && flips < 5200, "%d", flips);
+    cr_assert_str_eq(np_chain_needs_epoch(chain), "alternating_flip");
+    np_chain_free(chain);
+}
+
 Test(augment, flip_happens_as_often_as_asked)
 {
     char text[512];

@@ -52,7 +52,7 @@ static struct np_drawn draw(const struct np_chain *chain, uint32_t position)
     struct np_drawn drawn = {.steps = steps};
 
     cr_assert(np_chain_max_steps(chain) <= MAX_STEPS);
-    np_augment_draw_row(chain, 7, 0, position, SIDE, SIDE, &drawn);
+    np_augment_draw_row(chain, 7, 0, position, position, SIDE, SIDE, &drawn);
     cr_assert(drawn.nr_steps <= np_chain_max_steps(chain));
     return drawn;
 }
@@ -224,7 +224,7 @@ Test(painter, a_blur_wider_than_the_picture_leaves_one_colour_as_it_is)
         struct np_drawn drawn = {.steps = steps};
 
         memset(picture, 77, sizeof(picture));
-        np_augment_draw_row(chain, 7, 0, 0, w, SIDE, &drawn);
+        np_augment_draw_row(chain, 7, 0, 0, 0, w, SIDE, &drawn);
         cr_assert_eq(
             np_painter_row(painter,
                 &(struct np_pixels){
@@ -282,6 +282,8 @@ Test(painter, mistakes_are_named)
         "brightness must be one number from 0, or [minimum, maximum]");
     refused("[{color_jitter: {hue: -0.1}}]", "hue must be one number");
     refused("[{posterize: {}}]", "bits");
+    refused("[{alternating_flip: 0.5}]", "alternating_flip");
+    refused("[{alternating_flip: {p: 1}}]", "p");
     refused("[{resize: 8}, {resize: 9}, invert]", "second operation that resizes");
 }
 
