@@ -130,10 +130,13 @@ static bool resample_is_right(
 
 Test(kernels_cuda, other_sizes_are_the_reference)
 {
-    static const int sides[][4] = {{9, 7, 3, 4}, {2, 3, 5, 7}, {3, 5, 6, 15}, {1, 4, 4, 4}};
+    static const int sides[][4] = {
+        {9, 7, 3, 4}, {2, 3, 5, 7}, {3, 5, 6, 15}, {1, 4, 4, 4}, {5, 6, 5, 6}, {5, 6, 3, 3}};
 
-    for (int mode = NP_RESAMPLE_MEAN; mode <= NP_RESAMPLE_BILINEAR; mode++)
-        for (int s = mode == NP_RESAMPLE_MEAN ? 0 : 2; s < 4; s++)
+    static const int first[] = {0, 2, 2, 4}, end[] = {4, 4, 4, 6};
+
+    for (int mode = NP_RESAMPLE_MEAN; mode <= NP_RESAMPLE_BLUR; mode++)
+        for (int s = first[mode]; s < end[mode]; s++)
             for (int variant = 0; variant < 4; variant++)
                 cr_expect(resample_is_right((enum np_resample)mode, variant & 1,
                               variant & 2 ? NP_BF16 : NP_F32, sides[s]),

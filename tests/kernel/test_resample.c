@@ -14,7 +14,9 @@ struct shape {
 static const struct shape shapes[] = {{NP_RESAMPLE_MEAN, 9, 7, 5, 3, 7},
     {NP_RESAMPLE_MEAN, 13, 6, 16, 7, 4}, {NP_RESAMPLE_MEAN, 2, 3, 9, 5, 7},
     {NP_RESAMPLE_NEAREST, 3, 5, 8, 6, 15}, {NP_RESAMPLE_NEAREST, 1, 1, 3, 4, 2},
-    {NP_RESAMPLE_BILINEAR, 3, 5, 11, 6, 15}, {NP_RESAMPLE_BILINEAR, 1, 4, 16, 3, 16}};
+    {NP_RESAMPLE_BILINEAR, 3, 5, 11, 6, 15}, {NP_RESAMPLE_BILINEAR, 1, 4, 16, 3, 16},
+    {NP_RESAMPLE_BLUR, 6, 5, 17, 6, 5}, {NP_RESAMPLE_BLUR, 7, 8, 5, 4, 4},
+    {NP_RESAMPLE_BLUR, 1, 2, 8, 1, 1}};
 #define NR_SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 
 static void make(

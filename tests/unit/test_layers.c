@@ -198,7 +198,8 @@ static const struct {
         "2:5: no layer 'transformer'; there are: conv, linear, batchnorm, relu, maxpool, avgpool, "
         "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
         "tanh, silu, hardswish, gelu, layernorm, groupnorm, scale, class_token, position, "
-        "attention, first_token, mul, stochastic_depth, adaptive_avgpool, upsample, block\n"},
+        "attention, first_token, mul, stochastic_depth, adaptive_avgpool, upsample, "
+        "blur, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},

@@ -1,4 +1,4 @@
-/* Adaptive average pool and upsampling (resample.h), forward and backward: a row is summed in f32,
+/* Adaptive average pool, upsampling and blur (resample.h), forward and backward: a row is summed in f32,
  * all channels of a pixel at a time. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_cpu.h"
 #include "trainer/cpu/simd.h"
@@ -34,11 +34,9 @@ static void add_row(const struct np_cpu *cpu, float *sums, void *from)
             const size_t out = ((size_t)oy * (size_t)y.w + (size_t)ox) * c;
 
             for (int i = 0; i < down.count * along.count; i++) {
-                const int ky = i / along.count, kx = i % along.count;
-                const float weight =
-                    (ky ? down.rest : down.weight) * (kx ? along.rest : along.weight);
-                const size_t in =
-                    ((size_t)(down.first + ky) * (size_t)x.w + (size_t)(along.first + kx)) * c;
+                const int ix = along.first + i % along.count, iy = down.first + i / along.count;
+                const float weight = np_blend_weight(down, iy) * np_blend_weight(along, ix);
+                const size_t in = ((size_t)iy * (size_t)x.w + (size_t)ix) * c;
 
                 add_weighted(cpu->half, sums + (back ? in : out),
                     np_cpu_at(cpu, from, back ? out : in), c, weight);

@@ -1,4 +1,4 @@
-/* Reference adaptive average pool and upsampling, forward and backward: sums over the inputs of each
+/* Reference adaptive average pool, upsampling and blur, forward and backward: sums over the inputs of each
  * output's blend (resample.h). */
 #include "trainer/cpu/kernels_ref.h"
 
@@ -14,13 +14,11 @@ static void each_term(const struct np_ref *ref, struct np_nhwc x, struct np_nhwc
             const struct np_blend along = np_resample_blend(mode, ox, x.w, y.w);
 
             for (int i = 0; i < down.count * along.count; i++) {
-                const int ky = i / along.count, kx = i % along.count;
-                const float weight =
-                    (ky ? down.rest : down.weight) * (kx ? along.rest : along.weight);
+                const int ix = along.first + i % along.count, iy = down.first + i / along.count;
+                const float weight = np_blend_weight(down, iy) * np_blend_weight(along, ix);
 
                 for (int c = 0; c < x.c; c++)
-                    visit(context, np_ref_at(x, 0, down.first + ky, along.first + kx, c),
-                        np_ref_at(y, 0, oy, ox, c), weight);
+                    visit(context, np_ref_at(x, 0, iy, ix, c), np_ref_at(y, 0, oy, ox, c), weight);
             }
         }
 }

@@ -208,7 +208,7 @@ struct np_cuda_pool {
     int n, h, w, c, out_h, out_w; /* of x; of y */
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
-/* Adaptive average pool and upsampling; mode: an enum np_resample. */
+/* Adaptive average pool, upsampling and blur; mode: an enum np_resample. */
 struct np_cuda_resample {
     int n, h, w, c, out_h, out_w, mode; /* of x; of y */
 };

@@ -1,12 +1,7 @@
-/* Adaptive average pool and upsampling. One thread per element that is written, channels across
+/* Adaptive average pool, upsampling and blur. One thread per element that is written, channels across
  * threads: a warp's reads are adjacent, and sums have one order. Twin: kernels_ref_resample.c. */
 #include "trainer/cuda/kernels_half.cuh"
 #include "trainer/graph/resample.h"
-
-static __device__ inline float weight_of(np_blend span, int at)
-{
-    return at == span.first ? span.weight : span.rest;
-}
 
 template <typename T>
 static __global__ void resample(np_cuda_resample p, const T *x, T *y, uint64_t n)
@@ -21,7 +16,7 @@ static __global__ void resample(np_cuda_resample p, const T *x, T *y, uint64_t n
 
         for (int iy = down.first; iy < down.first + down.count; iy++)
             for (int ix = along.first; ix < along.first + along.count; ix++)
-                sum += weight_of(down, iy) * weight_of(along, ix) *
+                sum += np_blend_weight(down, iy) * np_blend_weight(along, ix) *
                        np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
         np_put(&y[i], sum);
     }
@@ -58,7 +53,7 @@ static __global__ void resample_dgrad(np_cuda_resample p, const T *dy, T *dx, ui
                 np_blend along = np_resample_blend(p.mode, ox, p.w, p.out_w);
 
                 if (ix >= along.first && ix < along.first + along.count)
-                    sum += weight_of(down, iy) * weight_of(along, ix) *
+                    sum += np_blend_weight(down, iy) * np_blend_weight(along, ix) *
                            np_get(dy[((picture * p.out_h + oy) * p.out_w + ox) * p.c + c]);
             }
         }

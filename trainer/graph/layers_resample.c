@@ -1,5 +1,5 @@
-/* Layers that give a picture another size: adaptive average pool and upsampling, as torch's. Config
- * time, one thread. */
+/* Layers that give a picture another size: adaptive average pool and upsampling, as torch's; and
+ * blur. Config time, one thread. */
 #include <stddef.h>
 
 #include "trainer/graph/layer_site.h"
@@ -10,7 +10,7 @@ static int add_resample(
     const struct np_shape x = np_site_shape(site, site->ins[0]);
     int node;
 
-    if (height == x.h && width == x.w)
+    if (resample != NP_RESAMPLE_BLUR && height == x.h && width == x.w)
         return site->ins[0];
     node = np_site_simple(site, NP_OP_RESAMPLE, (struct np_shape){height, width, x.c});
     if (node >= 0)
@@ -58,6 +58,27 @@ static int add_upsample(const struct np_layer_site *site, const void *object)
         x.h * (int)up->scale[0], x.w * (int)up->scale[1]);
 }
 
+struct blur {
+    int64_t stride;
+};
+static const struct np_option blur_options[] = {
+    {"stride", NP_OPT_INT, offsetof(struct blur, stride), "1", 1, 2, NULL, "Step of the window."},
+    NP_OPTIONS_END,
+};
+
+static int add_blur(const struct np_layer_site *site, const void *object)
+{
+    const struct blur *blur = object;
+    const struct np_shape x = np_site_shape(site, site->ins[0]);
+    const int stride = (int)blur->stride;
+
+    return add_resample(
+        site, NP_RESAMPLE_BLUR, (x.h + stride - 1) / stride, (x.w + stride - 1) / stride);
+}
+
+const struct np_layer np_layer_blur = {"blur", blur_options, sizeof(struct blur), 1, add_blur,
+    "Each channel's convolution with [1, 2, 1] / 4 along both sides, and zeros around it. Before a "
+    "layer of stride 2 it prevents aliasing (arXiv:1904.11486)."};
 const struct np_layer np_layer_adaptive_avgpool = {"adaptive_avgpool", adaptive_avgpool_options,
     sizeof(struct adaptive_avgpool), 1, add_adaptive_avgpool,
     "Means of bins, which overlap where sizes do not divide (torch.nn.AdaptiveAvgPool2d)."};
