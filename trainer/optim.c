@@ -273,8 +273,8 @@ static void nadam_steps(
 void np_optim_scalars(
     const struct np_hyper *hyper, const struct np_rule *rule, struct np_scalars *ret_scalars)
 {
-    const bool frozen = hyper->update < rule->thaw;
-    const double t = frozen ? 1 : (double)(hyper->update - rule->thaw) + 1;
+    const bool frozen = np_rule_freezes(rule, hyper->update);
+    const double t = hyper->update < rule->thaw ? 1 : (double)(hyper->update - rule->thaw) + 1;
     const double lr = hyper->lr * rule->lr, decay = hyper->weight_decay * rule->decay;
     const double bias1 = 1 - pow(hyper->beta1, t), bias2 = 1 - pow(hyper->beta2, t);
     const bool shrinks = decoupled(hyper->kind);

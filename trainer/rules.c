@@ -20,6 +20,9 @@ const struct np_option np_freeze_table[] = {
     {"until", NP_OPT_NODE, AT(until_node), NULL, 0, 0, NULL,
         "When they thaw: `{epoch: 3}` or `{step: 500}`; default: never. Their first update is the "
         "first one that begins at or after it."},
+    {"from", NP_OPT_NODE, AT(from_node), NULL, 0, 0, NULL,
+        "Instead of `until`: they learn at first, and are frozen in updates that begin at or after "
+        "it. Their batchnorms go on as before."},
     {"batchnorm", NP_OPT_BOOL, AT(batchnorm), "true", 0, 0, NULL,
         "A batchnorm whose weight and bias are frozen normalises by its running statistics and "
         "leaves them as they are, as after torch's `eval()` or with Keras' `trainable = False`; "
@@ -79,13 +82,16 @@ static void parse_freeze(
             return;
     }
     check_names(freeze->names, node, "freeze", report);
-    if (!freeze->until_node)
-        return;
-    if (np_options_parse(np_until_table, freeze->until_node, "until", NULL, freeze, report) < 0)
-        return;
-    if ((freeze->epoch > 0) == (freeze->step > 0))
-        np_report_add(report, freeze->until_node->line, freeze->until_node->column,
-            "freeze.until: expected {epoch: 3} or {step: 500}");
+    const struct np_node *time = freeze->until_node ? freeze->until_node : freeze->from_node;
+    const char *key = freeze->until_node ? "until" : "from";
+
+    if (freeze->until_node && freeze->from_node)
+        np_report_add(report, freeze->from_node->line, freeze->from_node->column,
+            "freeze.from: there is `until`, too; make two entries of it, for different names");
+    else if (time && np_options_parse(np_until_table, time, key, NULL, freeze, report) == 0 &&
+             (freeze->epoch > 0) == (freeze->step > 0))
+        np_report_add(
+            report, time->line, time->column, "freeze.%s: expected {epoch: 3} or {step: 500}", key);
 }
 
 static bool has_maps(const struct np_node *list)
@@ -196,10 +202,12 @@ struct np_node *np_freeze_node(const struct np_rules *rules)
         struct np_freeze freeze = rules->freezes[i];
         struct np_node *entry;
 
-        freeze.until_node = NULL;
+        freeze.until_node = freeze.from_node = NULL;
         entry = entry_node(freeze.names, np_freeze_table, &freeze);
         if (rules->freezes[i].until_node)
             np_node_add(entry, "until", until_node(&freeze));
+        if (rules->freezes[i].from_node)
+            np_node_add(entry, "from", until_node(&freeze));
         np_node_add(list, NULL, entry);
     }
     return list;
@@ -321,12 +329,12 @@ static void apply_own(
     np_free(first);
 }
 
-/* Returns the first update that begins at or after `until`. */
-static uint64_t thaw_of(const struct np_freeze *freeze, const struct np_rules_time *time)
+/* Returns the first update that begins at or after `until` or `from`. */
+static uint64_t update_of(const struct np_freeze *freeze, const struct np_rules_time *time)
 {
     uint64_t step = (uint64_t)freeze->step;
 
-    if (!freeze->until_node)
+    if (!freeze->until_node && !freeze->from_node)
         return NP_NEVER;
     if (freeze->epoch > 0)
         step = (uint64_t)ceil(freeze->epoch * time->steps_per_epoch);
@@ -364,8 +372,11 @@ static void apply_freezes(const struct np_rules *rules, const struct np_rules_ti
         find_hits(graph, freeze->names, hit, report);
         for (int t = 0; t < graph->nr_tensors; t++)
             if (hit[t]) {
-                graph->tensors[t].rule.thaw = thaw_of(freeze, time);
-                statistics[t] = freeze->batchnorm ? graph->tensors[t].rule.thaw : 0;
+                struct np_rule *rule = &graph->tensors[t].rule;
+
+                rule->thaw = freeze->from_node ? 0 : update_of(freeze, time);
+                rule->stop = freeze->from_node ? update_of(freeze, time) : 0;
+                statistics[t] = freeze->batchnorm ? rule->thaw : 0;
             }
     }
     keep_statistics(statistics, time, graph);
@@ -405,6 +416,7 @@ void np_rules_count(const struct np_graph *graph, struct np_rules_count *ret_cou
         count.frozen += thaw == NP_NEVER;
         count.frozen_elements += thaw == NP_NEVER ? elements : 0;
         count.later += thaw > 0 && thaw != NP_NEVER;
+        count.stopped += tensor->rule.stop > 0;
         if (thaw != NP_NEVER && thaw > count.thaw)
             count.thaw = thaw;
     }

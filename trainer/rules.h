@@ -8,9 +8,9 @@
 #include "trainer/graph/graph.h"
 
 struct np_freeze {
-    const struct np_node *names, *until_node;
+    const struct np_node *names, *until_node, *from_node; /* one of the two at most */
     bool batchnorm; /* a batchnorm with frozen parameters keeps its running statistics */
-    double epoch;   /* frozen before it; 0: not given */
+    double epoch;   /* frozen before it, or from it on; 0: not given */
     int64_t step;   /* the same; both 0: for good */
 };
 struct np_own_rule {
@@ -49,6 +49,7 @@ int np_rules_apply(const struct np_rules *rules, const struct np_rules_time *tim
 /* Counts parameters and their elements. */
 struct np_rules_count {
     int params, frozen, later /* frozen until an update */, batchnorms /* that keep statistics */;
+    int stopped; /* frozen from an update on */
     uint64_t elements, frozen_elements;
     uint64_t thaw; /* the first update in which all but the frozen ones move */
 };

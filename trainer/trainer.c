@@ -123,10 +123,11 @@ static int average(const struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     const struct np_plan_ops *ops = config->device->plan_ops;
-    const float weight = config->average && ops->average ? np_average_weight(config->average,
-                                                               updates_of(config, loop->step) + 1)
-                                                         : 0;
+    float weight = 0;
 
+    if (config->average && ops->average)
+        weight = np_average_weight(config->average, updates_of(config, loop->step) + 1,
+            updates_of(config, config->nr_steps));
     return weight > 0 ? ops->average(config->plan, weight, config->average->lookahead, err) : 0;
 }
 

@@ -319,7 +319,10 @@ static int open_weights(struct np_run *run, struct np_err *err)
         return load_checkpoint(run, err);
     np_graph_init(run->setup.graph, (uint64_t)run->config->seed, run->arrays[NP_ARRAY_PARAMS],
         run->arrays[NP_ARRAY_BUFFERS]);
-    code = run->options->weights ? np_run_load_weights(run, err) : 0;
+    if (!run->options->probe) /* it measures time only */
+        code = np_run_whiten(run, err);
+    if (code == 0 && run->options->weights)
+        code = np_run_load_weights(run, err);
     if (code == 0)
         begin_averages(run);
     return code;
@@ -329,19 +332,21 @@ static int open_weights(struct np_run *run, struct np_err *err)
 static void say_frozen(struct np_run *run)
 {
     struct np_rules_count count;
-    char later[96] = "", norms[64] = "";
+    char later[96] = "", norms[64] = "", stopped[64] = "";
 
     np_rules_count(run->setup.graph, &count);
-    if (count.frozen + count.later == 0)
+    if (count.frozen + count.later + count.stopped == 0)
         return;
     if (count.later > 0)
         snprintf(later, sizeof(later), "; %d more until step %llu", count.later,
             (unsigned long long)count.thaw * (unsigned long long)run->config->run.accumulate);
+    if (count.stopped > 0)
+        snprintf(stopped, sizeof(stopped), "; %d stop learning later", count.stopped);
     if (count.batchnorms > 0)
         snprintf(norms, sizeof(norms), "; %d batchnorms keep their statistics", count.batchnorms);
-    np_run_say(run, "frozen: %d of %d parameters, with %llu of %llu values%s%s", count.frozen,
+    np_run_say(run, "frozen: %d of %d parameters, with %llu of %llu values%s%s%s", count.frozen,
         count.params, (unsigned long long)count.frozen_elements, (unsigned long long)count.elements,
-        later, norms);
+        later, stopped, norms);
 }
 
 int np_run_open_model(struct np_run *run, struct np_err *err)

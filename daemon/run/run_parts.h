@@ -186,6 +186,8 @@ int np_run_take_own(
 /* --weights: loads the tensors that fit by name over the initial ones; prints the table of what was
  * loaded, as an event "weights", too. */
 int np_run_load_weights(struct np_run *run, struct np_err *err);
+/* Fills the weights that have NP_INIT_WHITENING. Errors: those of reading the training set. */
+int np_run_whiten(struct np_run *run, struct np_err *err);
 
 /* --- run_model.c --------------------------------------------------------------------------- */
 

@@ -18,7 +18,7 @@ model:
   - relu
   - global_avgpool
   - linear: {name: fc, out: classes}
-freeze: [{names: bn1}, {names: [bn2, conv2], until: {step: 12}}]
+freeze: [{names: bn1}, {names: [bn2, conv2], until: {step: 12}}, {names: fc.bias, from: {step: 10}}]
 params: [{names: ["fc.*"], lr: 3, decay: 0}]
 optimizer: {sgd: {lr: 0.05, weight_decay: 1e-3, layer_decay: 0.9}}
 train: {steps: 24, threads: 2, clip_norm: 1, eval_every: never}

@@ -12,7 +12,7 @@ enum { N = 5 * NP_CUDA_CHUNK };
 
 static const uint32_t starts[] = {0, 2, 3, 5}; /* tensors, in chunks */
 /* The last tensor is frozen in updates before number 6. */
-static const struct np_rule rules[] = {{1, 1, 0}, {3, 0, 0}, {0.5, 2, 6}};
+static const struct np_rule rules[] = {{1, 1, 0, 0}, {3, 0, 0, 0}, {0.5, 2, 6, 0}};
 static const uint8_t rule_of[N / NP_CUDA_CHUNK] = {0, 0, 1, 2, 2};
 
 struct arrays {

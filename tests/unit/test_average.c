@@ -14,12 +14,17 @@ Test(average, is_due_every_so_many_updates_and_may_warm_up)
     const struct np_average_options none = {0}, plain = {.decay = 0.9, .every = 3},
                                     warm = {.decay = 0.9, .every = 3, .warmup = true};
 
-    cr_expect(np_average_weight(&none, 3) == 0);
-    cr_expect(np_average_weight(&plain, 2) == 0);
-    cr_expect(fabs(np_average_weight(&plain, 3) - 0.1) < 1e-7);
-    cr_expect(fabs(np_average_weight(&warm, 3) - 0.9) < 1e-7);      /* 1 - 1 / 10 */
-    cr_expect(fabs(np_average_weight(&warm, 6) - 9.0 / 11) < 1e-7); /* 1 - 2 / 11 */
-    cr_expect(fabs(np_average_weight(&warm, 300000) - 0.1) < 1e-7);
+    const struct np_average_options rising = {.decay = 0.9, .every = 3, .rise = 2};
+
+    cr_expect(fabs(np_average_weight(&rising, 3, 30) - (1 - 0.9 * 0.01)) < 1e-7);
+    cr_expect(fabs(np_average_weight(&rising, 30, 30) - 0.1) < 1e-7);
+    cr_expect(np_average_weight(&rising, 31, 30) == 0);
+    cr_expect(np_average_weight(&none, 3, 1000000) == 0);
+    cr_expect(np_average_weight(&plain, 2, 1000000) == 0);
+    cr_expect(fabs(np_average_weight(&plain, 3, 1000000) - 0.1) < 1e-7);
+    cr_expect(fabs(np_average_weight(&warm, 3, 1000000) - 0.9) < 1e-7);      /* 1 - 1 / 10 */
+    cr_expect(fabs(np_average_weight(&warm, 6, 1000000) - 9.0 / 11) < 1e-7); /* 1 - 2 / 11 */
+    cr_expect(fabs(np_average_weight(&warm, 300000, 1000000) - 0.1) < 1e-7);
 }
 
 static const char model[] =

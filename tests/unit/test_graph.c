@@ -111,9 +111,10 @@ Test(graph, small_configs_have_the_parameters_they_should)
         int size, channels;
         uint64_t params;
     } nets[] = {{"configs/mnist.yaml", 28, 1, 61706}, {"configs/resnet20.yaml", 32, 3, 272474},
-        {"configs/cnn.yaml", 32, 3, 94762}, {"configs/cifar10.yaml", 32, 3, 539178}};
+        {"configs/cnn.yaml", 32, 3, 94762}, {"configs/cifar10.yaml", 32, 3, 539178},
+        {"configs/airbench94.yaml", 32, 3, 1972802}};
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         struct made made = {4, nets[i].size, nets[i].size, nets[i].channels, 10, NP_F32};
         struct np_graph *graph = config_graph(nets[i].path, made);
 

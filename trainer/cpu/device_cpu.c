@@ -314,7 +314,7 @@ static void clear_frozen(struct np_plan *plan)
     for (int t = 0; t < graph->nr_tensors; t++) {
         const struct np_tensor *tensor = &graph->tensors[t];
 
-        if (tensor->role == NP_ROLE_PARAM && plan->hyper->update < tensor->rule.thaw)
+        if (tensor->role == NP_ROLE_PARAM && np_rule_freezes(&tensor->rule, plan->hyper->update))
             memset(grads_of(plan) + tensor->offset, 0, np_tensor_elements(tensor) * sizeof(float));
     }
 }

@@ -70,7 +70,8 @@ static int number_of(struct np_cuda_layout *layout, const struct np_rule *rule)
     for (int r = 0; r < layout->nr_rules; r++) {
         const struct np_rule *known = &layout->rules[r];
 
-        if (known->lr == rule->lr && known->decay == rule->decay && known->thaw == rule->thaw)
+        if (known->lr == rule->lr && known->decay == rule->decay && known->thaw == rule->thaw &&
+            known->stop == rule->stop)
             return r;
     }
     if (layout->nr_rules < NP_CUDA_MAX_RULES)

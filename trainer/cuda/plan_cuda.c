@@ -226,7 +226,7 @@ static void set_hyper(struct np_plan *plan, const struct np_hyper *hyper)
 static bool freezes(const struct np_cuda_layout *layout)
 {
     for (int r = 0; r < layout->nr_rules; r++)
-        if (layout->rules[r].thaw > 0)
+        if (layout->rules[r].thaw > 0 || layout->rules[r].stop > 0)
             return true;
     return false;
 }

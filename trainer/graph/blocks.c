@@ -354,9 +354,9 @@ static void check_blocks(struct np_builder *b, const struct np_node *model)
 /* `model: resnet18`: names the shipped config with that network. */
 static void no_list(const struct np_node *model, struct np_report *report)
 {
-    static const char *const shipped[] = {"alexnet", "cnn", "convnext_tiny", "efficientnet_b0",
-        "mobilenet_v2", "resnet18", "resnet20", "resnet50", "squeezenet", "vgg16", "vit_tiny",
-        NULL};
+    static const char *const shipped[] = {"airbench94", "alexnet", "cnn", "convnext_tiny",
+        "efficientnet_b0", "mobilenet_v2", "resnet18", "resnet20", "resnet50", "squeezenet",
+        "vgg16", "vit_tiny", NULL};
     const char *name = model->kind == NP_NODE_SCALAR ? model->text : "";
     bool known = false;
 

@@ -184,6 +184,21 @@ uint64_t np_graph_hash(uint64_t seed, const char *name)
 /* Kaiming: arXiv:1502.01852, with fan_out for normal, and as torch.nn.init.kaiming_uniform_()
  * does it, fan_in and relu's gain, for uniform. 1/sqrt(fan_in) is the default of torch's layers.
  * Xavier: Glorot and Bengio 2010. */
+/* As torch.nn.init.dirac_() on the first filters: filter i is 1 at channel i's middle. */
+static void pass_on(const struct np_tensor *tensor, float *values)
+{
+    const int out = tensor->dims[0], in = tensor->dims[1];
+    const int h = tensor->nr_dims == 4 ? tensor->dims[2] : 1;
+    const int w = tensor->nr_dims == 4 ? tensor->dims[3] : 1;
+
+    for (int i = 0; i < out && i < in; i++) {
+        float *filter = values + (size_t)i * (size_t)in * (size_t)h * (size_t)w;
+
+        memset(filter, 0, (size_t)in * (size_t)h * (size_t)w * sizeof(*filter));
+        filter[((size_t)i * (size_t)h + (size_t)(h / 2)) * (size_t)w + (size_t)(w / 2)] = 1;
+    }
+}
+
 static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *values)
 {
     uint64_t n = np_tensor_elements(tensor);
@@ -212,6 +227,8 @@ static void init_tensor(const struct np_tensor *tensor, uint64_t seed, float *va
         default: values[i] = (float)(scale * (2 * np_draw_uniform(&draws) - 1)); break;
         }
     }
+    if (tensor->init == NP_INIT_DIRAC)
+        pass_on(tensor, values);
 }
 
 void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, float *buffers)

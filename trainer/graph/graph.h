@@ -140,7 +140,11 @@ enum np_init {
     NP_INIT_NORMAL /* std 0.01 */,
     NP_INIT_FAN_IN_UNIFORM /* 1/sqrt(fan_in): torch's default for weights and biases */,
     NP_INIT_NORMAL_002 /* std 0.02 */,
-    NP_INIT_VALUE /* init_value */
+    NP_INIT_VALUE /* init_value */,
+    NP_INIT_DIRAC /* (out, in, kh, kw): the first filters pass on their input channel, others as
+                     FAN_IN_UNIFORM */
+    ,
+    NP_INIT_WHITENING /* np_whiten_init(); without pictures FAN_IN_UNIFORM */
 };
 
 /* How updates treat a parameter. */
@@ -148,7 +152,12 @@ enum np_init {
 struct np_rule {
     double lr, decay; /* factors on the optimizer's rate and weight decay */
     uint64_t thaw;    /* frozen in updates before this one, which count from 0; NP_NEVER: in all */
+    uint64_t stop;    /* frozen in this update and later ones; 0: in none */
 };
+static inline bool np_rule_freezes(const struct np_rule *rule, uint64_t update)
+{
+    return update < rule->thaw || (rule->stop > 0 && update >= rule->stop);
+}
 
 struct np_tensor {
     char *name; /* params and buffers: torch's ("layer1.0.conv1.weight"); else for messages */
@@ -165,6 +174,7 @@ struct np_tensor {
 };
 
 #define NP_MAX_OPERANDS 16
+#define NP_MAX_WHITENED 108 /* values of a kernel with whitening: 3 x 6 x 6 */
 struct np_op_node {
     enum np_op op;
     char *name; /* of the layer; owned */

@@ -25,15 +25,20 @@ static int add_weights(const struct np_layer_site *site, int node, struct np_sit
 /* --- conv ---------------------------------------------------------------------------------- */
 
 /* The words of `init:` and their meaning; a bias keeps torch's default, but for trunc_normal's. */
-#define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one|trunc_normal"
+#define INITS                                                                                      \
+    "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one|trunc_normal|dirac"
 static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NORMAL,
     NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE,
-    NP_INIT_NORMAL_002};
+    NP_INIT_NORMAL_002, NP_INIT_DIRAC, NP_INIT_WHITENING};
 #define INIT_HELP                                                                                  \
     "Initial weights: `default` is torch's of a new layer (uniform, 1/sqrt(fan_in)), "             \
     "kaiming_uniform is torch.nn.init's (uniform, sqrt(6/fan_in)), kaiming_normal is by fan_out, " \
     "normal has a deviation of 0.01; trunc_normal, of transformers and ConvNeXt, has 0.02, and "   \
-    "biases of 0."
+    "biases of 0; dirac: output i begins as input i, where there is one, the rest as `default`."
+#define WHITENING                                                                                  \
+    " whitening, for the first conv: the principal axes of the kernel's windows in 5,000 "         \
+    "training "                                                                                    \
+    "pictures, each scaled to a variance of 1, then the same with the other sign."
 
 struct conv {
     int64_t out, kernel[2], stride[2], pad[2], dilation[2], groups;
@@ -52,9 +57,34 @@ static const struct np_option conv_options[] = {
     {"groups", NP_OPT_INT, AT(groups), "1", 1, 1048576, NULL,
         "Number of groups that channels are divided into, each with its own weights."},
     {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each channel."},
-    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS, INIT_HELP},
+    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS "|whitening", INIT_HELP WHITENING},
     NP_OPTIONS_END,
 };
+
+static int check_init(
+    const struct np_layer_site *site, const struct conv *conv, int out, const struct np_window *w)
+{
+    const int c = np_site_shape(site, site->ins[0]).c, size = c * w->kernel_h * w->kernel_w;
+    const enum np_init init = inits[conv->init];
+
+    if (init == NP_INIT_DIRAC && w->groups > 1)
+        return np_layer_mistake(site, "init: dirac needs groups: 1");
+    if (init != NP_INIT_WHITENING)
+        return 0;
+    if (site->ins[0] != site->graph->input || w->groups > 1)
+        return np_layer_mistake(
+            site, "init: whitening is for the first layer, which reads the pictures, in one group");
+    if (w->dilation_h > 1 || w->dilation_w > 1 || size > NP_MAX_WHITENED)
+        return np_layer_mistake(site,
+            "init: whitening needs dilation: 1 and a kernel of at most %d values, not %d",
+            NP_MAX_WHITENED, size);
+    if (out % 2 != 0 || out > 2 * size)
+        return np_layer_mistake(site,
+            "init: whitening makes an even number of outputs, up to twice the kernel's %d values, "
+            "not %d",
+            size, out);
+    return 0;
+}
 
 static int check_conv(const struct np_layer_site *site, const struct conv *conv, int out,
     struct np_window *ret_window)
@@ -99,6 +129,8 @@ static int add_conv(const struct np_layer_site *site, const void *object)
         (node = np_site_simple(site, NP_OP_CONV, y)) < 0)
         return -1;
     site->graph->nodes[node].attrs.window = w;
+    if (check_init(site, conv, y.c, &w) < 0)
+        return -1;
     int in = c / w.groups;
     double area = (double)w.kernel_h * w.kernel_w;
     if (area * in >= (double)NP_MAX_ELEMENTS || area * y.c >= (double)NP_MAX_ELEMENTS)

@@ -355,7 +355,7 @@ static void clear_frozen(const struct np_graph *graph, const struct np_hyper *hy
     for (int t = 0; t < graph->nr_tensors; t++) {
         const struct np_tensor *tensor = &graph->tensors[t];
 
-        if (tensor->role == NP_ROLE_PARAM && hyper->update < tensor->rule.thaw)
+        if (tensor->role == NP_ROLE_PARAM && np_rule_freezes(&tensor->rule, hyper->update))
             memset(grads + tensor->offset, 0, np_tensor_elements(tensor) * sizeof(float));
     }
 }
