@@ -82,7 +82,7 @@ static void unknown_op(
     const struct np_node *item, const char *name, const char *what, struct np_report *report)
 {
     const char *names[sizeof(np_augments) / sizeof(*np_augments)];
-    char suggestion[300];
+    char suggestion[400];
     int i;
 
     for (i = 0; np_augments[i]; i++)

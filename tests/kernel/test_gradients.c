@@ -285,6 +285,7 @@ Test(gradients, of_other_sizes)
 {
     cr_assert(smooth("  - adaptive_avgpool: {size: [4, 5]}\n", ""));
     cr_assert(smooth("  - upsample\n", ""));
+    cr_assert(smooth("  - blur\n  - blur: {stride: 2}\n", ""));
     cr_assert(
         smooth("  - avgpool: {kernel: 3}\n  - upsample: {scale: [2, 3], mode: bilinear}\n", ""));
 }

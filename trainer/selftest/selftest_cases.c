@@ -199,6 +199,7 @@ const struct np_selftest_case np_selftest_cases[] = {
     {"adaptive_avgpool", AROUND(11, "adaptive_avgpool: {size: [4, 5]}"), 5, 9, 7, 3, 10},
     {"upsample nearest", AROUND(11, "upsample: {scale: [2, 3]}"), 5, 4, 3, 3, 10},
     {"upsample bilinear", AROUND(11, "upsample: {mode: bilinear}"), 5, 5, 4, 3, 10},
+    {"blur", AROUND(11, "blur: {stride: 2}"), 5, 5, 4, 3, 10},
     {"mul",
         AROUND(13, "conv: {name: a, out: 13, kernel: 1}, conv: {name: b, out: 13, kernel: 3, pad: "
                    "1}, mul: [a, b]"),
