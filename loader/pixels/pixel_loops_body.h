@@ -114,22 +114,32 @@ static inline void put_16(const uint8_t *r, const uint8_t *g, const uint8_t *b, 
 /* All BLOCK pixels are defined, whatever n is. */
 static inline void take(const uint8_t *pixels, size_t n, struct block *block)
 {
-    uint8_t rest[3 * BLOCK] = {0};
+    uint8_t all[3 * BLOCK];
 
-    if (n < BLOCK)
-        pixels = memcpy(rest, pixels, 3 * n);
+    if (n < BLOCK) {
+        memset(all, 0, sizeof(all));
+        pixels = memcpy(all, pixels, 3 * n);
+    }
     for (size_t i = 0; i < BLOCK; i += 16)
         take_16(pixels + 3 * i, block->r + i, block->g + i, block->b + i);
 }
 
+static inline void put_all(const struct block *block, uint8_t *pixels)
+{
+    for (size_t i = 0; i < BLOCK; i += 16)
+        put_16(block->r + i, block->g + i, block->b + i, pixels + 3 * i);
+}
+
 static inline void put(const struct block *block, size_t n, uint8_t *pixels)
 {
-    uint8_t rest[3 * BLOCK], *out = n < BLOCK ? rest : pixels;
+    if (n < BLOCK) {
+        uint8_t all[3 * BLOCK] = {0};
 
-    for (size_t i = 0; i < BLOCK; i += 16)
-        put_16(block->r + i, block->g + i, block->b + i, out + 3 * i);
-    if (n < BLOCK)
-        memcpy(pixels, rest, 3 * n);
+        put_all(block, all);
+        memcpy(pixels, all, 3 * n);
+    } else {
+        put_all(block, pixels);
+    }
 }
 
 static inline void to_luma(const struct block *block, uint8_t *luma)

@@ -18,8 +18,8 @@ PHOTOS = os.environ["NNPIPE_PHOTOS"]
 BILINEAR = InterpolationMode.BILINEAR
 # Name, chain of a config, torchvision's transform: each changes every picture.
 ROWS = [
-    ("color jitter 0.4, 0.4, 0.4, hue 0.1", "{color_jitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}",
-     v2.ColorJitter(0.4, 0.4, 0.4, 0.1)),
+    ("color jitter 0.4, 0.4, 0.4, hue 0.1",
+     "{color_jitter: {brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1}}", v2.ColorJitter(0.4, 0.4, 0.4, 0.1)),
     ("brightness", "{color_jitter: {brightness: 0.4}}", v2.ColorJitter(brightness=0.4)),
     ("contrast", "{color_jitter: {contrast: 0.4}}", v2.ColorJitter(contrast=0.4)),
     ("saturation", "{color_jitter: {saturation: 0.4}}", v2.ColorJitter(saturation=0.4)),
@@ -73,7 +73,8 @@ def on_pillow(transform):
 
 def table(title, unit, found, names, better):
     """found: (name, column) -> the rounds' figures; better(ours, theirs): how many times ours is."""
-    print(f"\n| {title} | nnpipe, {unit} | on Pillow | on tensors | of Pillow's | of tensors' |\n|---|---|---|---|---|---|")
+    print(f"\n| {title} | nnpipe, {unit} | on Pillow | on tensors | of Pillow's | of tensors' |")
+    print("|---|---|---|---|---|---|")
     for name in names:
         ours, pillow, tensor = (found[name, column] for column in ("nnpipe", "pillow", "tensor"))
         times = [statistics.median(better(a, b) for a, b in zip(ours, other)) for other in (pillow, tensor)]
