@@ -299,6 +299,7 @@ static const char *const growing_keys[] = {"train.epochs", "train.steps", NULL};
 
 struct comparison {
     bool extends, judged; /* judged: by evaluations, with plateau or stop */
+    bool rises;           /* the averages' decay depends on the run's length */
     char *why;
     size_t why_bytes;
     char path[512];
@@ -345,6 +346,8 @@ static bool compare_growing(
         return differ(c, then, now, ": a run can be made longer, not shorter");
     if (!c->extends)
         return differ(c, then, now, ": this schedule depends on the length of the run");
+    if (c->rises)
+        return differ(c, then, now, ": train.ema.rise depends on the length of the run");
     return true;
 }
 
@@ -427,6 +430,7 @@ bool np_config_same(const struct np_node *then, const struct np_node *now, bool 
     struct comparison c = {.extends = extends,
         .judged = np_node_get(np_node_get(now, "schedule"), "plateau") ||
                   np_node_get(np_node_get(now, "train"), "stop"),
+        .rises = np_node_get(np_node_get(np_node_get(now, "train"), "ema"), "rise"),
         .why = why,
         .why_bytes = why_bytes};
 

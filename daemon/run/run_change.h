@@ -52,7 +52,7 @@ int np_changes_take(const struct np_node *resolved, struct np_config *config, st
 /* Do two resolved configs give the same weights? Ignores keys that may change from one start of
  * a run to the next (readers, I/O, evaluation, checkpoints ...). If false, why has a sentence:
  * the first key that differs, with both values. `extends`: the schedule allows now's
- * train.epochs (or steps) to be larger. */
+ * train.epochs (or steps) to be larger; train.ema.rise does not. */
 bool np_config_same(const struct np_node *then, const struct np_node *now, bool extends, char *why,
     size_t why_bytes);
 

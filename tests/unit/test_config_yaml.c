@@ -314,4 +314,7 @@ Test(run_same, allows_a_longer_run_if_the_schedule_extends)
         "train.epochs was 2 and is 3: this schedule depends on the length of the run"));
     cr_assert(same("train: {epochs: 3}\n", "train: {epochs: 2}\n", true,
         "train.epochs was 3 and is 2: a run can be made longer, not shorter"));
+    cr_assert(same("train: {ema: {decay: 0.9, rise: 3}, epochs: 2}\n",
+        "train: {ema: {decay: 0.9, rise: 3}, epochs: 3}\n", true,
+        "train.epochs was 2 and is 3: train.ema.rise depends on the length of the run"));
 }

@@ -1,6 +1,7 @@
 /* Layers with parameters: conv, linear, batchnorm. Defaults and initial values are torch.nn's.
  * Config time, one thread. */
 #include <stddef.h>
+#include <string.h>
 
 #include "trainer/graph/layer_site.h"
 
@@ -83,6 +84,10 @@ static int check_init(
             "init: whitening makes an even number of outputs, up to twice the kernel's %d values, "
             "not %d",
             size, out);
+    for (int t = 0; t < site->graph->nr_tensors; t++)
+        if (site->graph->tensors[t].init == NP_INIT_WHITENING)
+            return np_layer_mistake(site, "init: whitening is for one layer, and '%.*s' has it",
+                (int)strcspn(site->graph->tensors[t].name, "."), site->graph->tensors[t].name);
     return 0;
 }
 
