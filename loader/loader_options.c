@@ -66,7 +66,7 @@ bool np_data_set_fold(struct np_data_options *options, const char *text)
 static void check_fold(
     const struct np_node *node, struct np_data_options *options, struct np_report *report)
 {
-    if (!node || !options->fold || !*options->fold)
+    if (!node || !options->fold)
         return;
     if (options->split > 0)
         np_report_add(

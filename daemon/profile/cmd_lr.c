@@ -57,14 +57,14 @@ static int remove_one(const char *path, const struct stat *stat_, int kind, stru
 /* Everything that is not training, or another schedule, is left out of the run. */
 static void change_config(struct np_config *config, const struct request *ask, const char *dir)
 {
-    const double share = ask->from / config->optim.lr;
+    const double lr = config->optim.lr, rest = config->optim.rest_lr;
 
     np_free(config->runs);
     config->runs = np_strdup(dir);
     np_schedule_fini(&config->schedule);
     config->schedule = (struct np_schedule_options){
         .kind = NP_RANGE, .growth = pow(ask->to / ask->from, 1.0 / (ask->steps - 1))};
-    config->optim.rest_lr *= share;
+    config->optim.rest_lr = lr > 0 ? ask->from * (rest / lr) : ask->from;
     config->optim.lr = ask->from;
     config->checkpoint.every = (struct np_period){0};
     config->track = 0;

@@ -116,7 +116,7 @@ int np_write_file(
     const char *path, const void *data, uint64_t bytes, int flags, struct np_err *err);
 
 /* Writes a file that a command line names. A regular file, or one that is new, is replaced as by
- * np_write_file(); a link to it stays, and its target is replaced. Anything else is written into and
+ * np_write_file(); a link stays, and its target is replaced or made. Anything else is written into and
  * stays: a device, a pipe, and the descriptors of this process (/dev/stdout, /dev/stderr,
  * /dev/fd/N), which are never truncated. Blocks until a FIFO has a reader. A reader that has gone:
  * -EPIPE if SIGPIPE is ignored. A bound socket: -ENXIO. */

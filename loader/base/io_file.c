@@ -272,14 +272,15 @@ static int own_descriptor(const char *path)
     return -1;
 }
 
-static int write_into(const char *path, int own, const void *data, uint64_t bytes)
+/* own: a descriptor of this process, or -1; is_new: path is a link to no file, which is made. */
+static int write_into(const char *path, int own, bool is_new, const void *data, uint64_t bytes)
 {
+    const int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | (is_new ? O_CREAT : 0);
     int fd, status;
 
     if (own >= 0)
         fflush(NULL); /* what was printed before comes before */
-    while ((fd = own >= 0 ? dup(own) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)) < 0 &&
-           errno == EINTR)
+    while ((fd = own >= 0 ? dup(own) : open(path, flags, 0666)) < 0 && errno == EINTR)
         ;
     status = fd < 0 ? -errno : posix_append(NULL, fd, data, bytes);
     if (fd >= 0 && close(fd) < 0 && status == 0)
@@ -287,15 +288,23 @@ static int write_into(const char *path, int own, const void *data, uint64_t byte
     return status;
 }
 
+static bool is_link(const char *path)
+{
+    struct stat info;
+
+    return lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 int np_write_output(const char *path, const void *data, uint64_t bytes, struct np_err *err)
 {
     const int own = own_descriptor(path);
     char target[PATH_MAX];
     struct stat info;
+    const bool exists = own >= 0 || stat(path, &info) == 0;
 
-    if (own < 0 && (stat(path, &info) < 0 || S_ISREG(info.st_mode)))
+    if (own < 0 && (exists ? S_ISREG(info.st_mode) : !is_link(path)))
         return np_write_file(realpath(path, target) ? target : path, data, bytes, 0, err);
-    const int status = write_into(path, own, data, bytes);
+    const int status = write_into(path, own, !exists, data, bytes);
     return status ? np_err_set(err, status, "cannot write %s: %s", path, strerror(-status)) : 0;
 }
 

@@ -211,6 +211,7 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
     const int word =
         option->words && node->kind == NP_NODE_SCALAR ? word_index(option->words, node->text) : -1;
     double *values;
+    char wanted[128];
 
     if (word >= 0) {
         np_free(floats->values);
@@ -218,7 +219,9 @@ static void parse_floats(const struct np_option *option, const struct np_node *n
         return;
     }
     if (node->kind != NP_NODE_LIST) {
-        mistake(report, node, option, type_names[NP_OPT_FLOATS]);
+        snprintf(wanted, sizeof(wanted), "%s%s%s", type_names[NP_OPT_FLOATS],
+            option->words ? " or " : "", option->words ? option->words : "");
+        mistake(report, node, option, wanted);
         return;
     }
     values = np_try_array((size_t)node->nr_items, sizeof(*values), NULL);

@@ -54,6 +54,11 @@ accumulated() {
         [ "$(grep -c '"rate"' range.json)" = 12 ]
 }
 t "an accumulated update is one point" accumulated
+muon() { # its other rate cannot keep its proportion to 0
+    "$NNPIPE" lr net.yaml --from 1e-4 --to 1e-3 --steps 10 -o 'optimizer={muon: {lr: 0}}' --json |
+        grep -q '"steps": 10, "diverged": false'
+}
+t "muon with a rate of 0" muon
 diverges() {
     "$NNPIPE" lr net.yaml --from 1e-3 --to 1e6 --steps 60 --html page.html >text.txt &&
         "$NNPIPE" lr net.yaml --from 1e-3 --to 1e6 --steps 60 --json | grep -q '"diverged": true' &&

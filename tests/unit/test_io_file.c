@@ -141,6 +141,12 @@ Test(io_file, an_output_replaces_a_file_and_the_target_of_a_link)
     cr_assert(holds(path, "2nd") && is_kind(link, S_IFLNK) && is_kind(path, S_IFREG));
     cr_assert(stat(path, &after) == 0 && after.st_ino != before.st_ino);
     cr_assert_neq(access(beside, F_OK), 0);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(np_write_output(link, "3rd", 3, &err), 0, "%s", err.text);
+    cr_assert(holds(path, "3rd") && is_kind(link, S_IFLNK));
+    cr_assert(unlink(link) == 0 && symlink(link, link) == 0);
+    cr_assert_eq(np_write_output(link, "4th", 3, &err), -ELOOP);
+    cr_assert(is_kind(link, S_IFLNK));
     close(old);
     np_free(path);
     np_free(link);
