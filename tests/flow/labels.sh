@@ -192,8 +192,8 @@ printf 'base: folds.yaml\ndata: {split: 50%%}\n' >above.yaml
 replaced() { "$NNPIPE" show above.yaml | grep -q 'split: 0.5'; }
 t "but a split replaces a base's fold" replaced
 
-# Balanced weights: those of the samples that are trained on, and of a class without any 0.
-mkdir uneven && cp -r set/1 set/2 set/3 uneven && rm uneven/2/batch*/*[0-4].jpg uneven/3/batch1/*
+# Balanced weights: those of the samples that are trained on; 0 for a class without any.
+mkdir uneven && cp -r set/1 set/2 set/3 uneven && rm uneven/2/batch*/*[0-4].jpg
 config even "train: {source: folder, path: uneven}"
 weighted() { # NAME WEIGHTS [KEY=VALUE]: a run of its own
     name=$1
@@ -215,6 +215,12 @@ balanced() {
         ! same_weights balanced all-one
 }
 t "balanced class weights are those of the samples" balanced
+empty() { # with smoothing the weight of a class without samples counts
+    printf '1\n2\n3\nnone\n' >four && w=$(weights_of all) && s=', label_smoothing: 0.1' &&
+        weighted empty "balanced$s" -o data.classes=four && weighted zero "${w%]}, 0]$s" -o data.classes=four &&
+        weighted one "${w%]}, 1]$s" -o data.classes=four && same_weights empty zero && ! same_weights empty one
+}
+t "a class without samples has the weight 0" empty
 balanced_part() {
     "$NNPIPE" data ls even.yaml -o data.fold=1/3 --split val | cut -f1 | sort >left &&
         sort all | comm -23 - left >trained && weighted part balanced -o data.fold=1/3 &&
