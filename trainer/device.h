@@ -71,7 +71,8 @@ struct np_hyper { /* of one update */
     double momentum_decay; /* nadam */
     float rest_lr;         /* muon: the rate of all but its matrices */
     int iterations;        /* muon */
-    bool nesterov;
+    bool nesterov, sam_adaptive;
+    float sam_rho;   /* sam.h; 0: off. Only for step_update(). */
     uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };
 
@@ -97,7 +98,8 @@ struct np_plan_ops {
     /* Updates the weights from the gradients; optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
     /* Optional: NULL means step(), then update(). Queues both as one, for a batch without
-     * accumulation. */
+     * accumulation. With hyper->sam_rho the batch is computed twice (sam.h); its numbers and the
+     * buffers are those of the first pass, gradients and logits those of the second one. */
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
     /* Optional, both or neither: NULL means that the device computes no weights. Blends weights and

@@ -221,6 +221,8 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         .clip_norm = (float)options->clip_norm,
         .momentum_decay = options->momentum_decay,
         .nesterov = options->nesterov,
+        .sam_rho = (float)options->sam_rho,
+        .sam_adaptive = options->sam_adaptive,
         .rest_lr = (float)(options->rest_lr * factor),
         .iterations = (int)options->iterations,
         .update = update,

@@ -16,7 +16,8 @@ struct np_optim_options {
     double layer_decay;    /* of struct np_rules */
     double rest_lr;        /* muon, and its iterations */
     int64_t iterations;
-    bool nesterov;
+    double sam_rho; /* 0: off; it and sam_adaptive are keys of `train.sam` */
+    bool nesterov, sam_adaptive;
     bool decay_all; /* decay biases and batchnorm too, as torch does; false: weights only */
 };
 extern const struct np_choice np_optim_choices[];

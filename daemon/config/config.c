@@ -99,6 +99,12 @@ const struct np_option np_train_table[] = {
         "evaluated, and it is what checkpoints hold as the weights; `optimizer.safetensors` has "
         "the "
         "weights that training continues from, as `raw.NAME`."},
+    {"sam", NP_OPT_NODE, AT(sam_node), NULL, 0, 0, NULL,
+        "`{}`, or `{rho: 0.05}`: sharpness-aware minimization (SAM, arXiv:2010.01412) with any "
+        "optimizer. Each batch is computed twice, the second time at weights a little uphill, "
+        "whose gradient updates the weights: a step takes twice as long, and memory for a second "
+        "copy of weights and running statistics. These statistics, and the loss that is shown, are "
+        "the first pass's. Needs `accumulate: 1`."},
     {"stop", NP_OPT_NODE, AT(stop_node), NULL, 0, 0, NULL,
         "`{}`, or `{metric: accuracy, patience: 5}`: ends the run when its evaluations no longer "
         "improve; the exit code is 0, and the last lines say why it ended. `checkpoints/best` has "
@@ -322,6 +328,21 @@ static void check_period(const struct np_node *map, const char *key, const char 
             "%s: expected '1 epoch', '0.5 epochs', '500 steps' or 'never', not '%.80s'", key, text);
 }
 
+/* The way uphill would need the gradient of all batches of an update, and then all of them again. */
+static void parse_sam(struct np_config *config, struct np_report *report)
+{
+    struct np_train_options *run = &config->run;
+
+    np_options_parse(np_sam_table, run->sam_node, "sam", NULL, &run->sam, report);
+    if (run->accumulate > 1)
+        np_report_add(report, run->sam_node->line, run->sam_node->column,
+            "train.sam computes each batch twice and cannot accumulate %lld batches; leave out "
+            "train.accumulate, or take a larger loader.batch",
+            (long long)run->accumulate);
+    config->optim.sam_rho = run->sam.rho;
+    config->optim.sam_adaptive = run->sam.adaptive;
+}
+
 static void parse_train(struct np_config *config, struct np_report *report)
 {
     struct np_train_options *run = &config->run;
@@ -331,6 +352,8 @@ static void parse_train(struct np_config *config, struct np_report *report)
     np_options_parse(np_train_table, node, "train", NULL, run, report);
     if (run->ema_node)
         np_options_parse(np_average_table, run->ema_node, "ema", NULL, &run->ema, report);
+    if (run->sam_node)
+        parse_sam(config, report);
     if (run->stop_node)
         np_options_parse(np_early_table, run->stop_node, "stop", NULL, &run->stop, report);
     check_period(node, "eval_every", run->eval_every_text, &run->eval_every, report);

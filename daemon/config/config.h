@@ -11,6 +11,7 @@
 #include "trainer/graph/graph.h"
 #include "trainer/optim.h"
 #include "trainer/rules.h"
+#include "trainer/sam.h"
 #include "trainer/schedule.h"
 
 /* A period: "1 epoch", "2 epochs", "500 steps", "never". */
@@ -28,6 +29,8 @@ struct np_train_options {
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */
+    struct np_sam_options sam;
+    const struct np_node *sam_node; /* NULL: none */
     struct np_early_options stop;
     const struct np_node *stop_node; /* NULL: none */
     double mixup, cutmix, mix_share;

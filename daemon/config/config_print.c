@@ -23,11 +23,13 @@ static struct np_node *train_node(const struct np_train_options *options)
     struct np_train_options plain = *options;
 
     plain.ema_node = options->ema_node ? np_options_node(np_average_table, &options->ema) : NULL;
+    plain.sam_node = options->sam_node ? np_options_node(np_sam_table, &options->sam) : NULL;
     plain.stop_node = options->stop_node ? np_options_node(np_early_table, &options->stop) : NULL;
     if (plain.ema_node) /* runs older than it is have it in no config */
         np_node_drop_zero((struct np_node *)plain.ema_node, "rise");
     struct np_node *node = np_options_node(np_train_table, &plain);
     np_node_free((struct np_node *)plain.ema_node);
+    np_node_free((struct np_node *)plain.sam_node);
     np_node_free((struct np_node *)plain.stop_node);
     return node;
 }

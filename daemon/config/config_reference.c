@@ -150,6 +150,8 @@ void np_config_reference(FILE *out)
     np_reference_table(out, np_train_table);
     fputs("\n### ema\n", out);
     np_reference_table(out, np_average_table);
+    fputs("\n### sam\n", out);
+    np_reference_table(out, np_sam_table);
     fputs("\n### stop\n", out);
     np_reference_table(out, np_early_table);
     fputs("\n## checkpoint\n", out);
@@ -240,6 +242,7 @@ void np_config_keys(FILE *out)
     print_choice_keys(out, "schedule", np_schedule_choices);
     print_keys(out, "train.", np_train_table);
     print_keys(out, "train.ema.", np_average_table);
+    print_keys(out, "train.sam.", np_sam_table);
     print_keys(out, "train.stop.", np_early_table);
     print_keys(out, "checkpoint.", np_checkpoint_table);
     fputs("track tensorboard|mlflow|wandb\n", out);

@@ -27,7 +27,8 @@ Y
 weights() { sed -n 's/.* weights \([0-9a-f]*\).*/\1/p' "$1" | tail -n 1; }
 
 resumed() {
-    "$NNPIPE" train net.yaml -o runs=whole >whole.txt || return 1
+    rm -rf whole again*
+    "$NNPIPE" train net.yaml -o runs=whole "$@" >whole.txt || return 1
     for step in 8 12 16; do
         cp -r whole "again$step"
         find "again$step" -name 'step-*' -type d | while read -r folder; do
@@ -41,10 +42,11 @@ resumed() {
 }
 t "a run resumed before, at and after the step that thaws parameters ends with the same weights" resumed
 
+# the losses of the last resumed() again, with the same arguments
 emulated() (
     EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
     export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
-    "$EMU/nnpipe" train net.yaml --device cuda:0 -o runs=gpu >gpu.txt 2>&1 || exit 1
+    "$EMU/nnpipe" train net.yaml --device cuda:0 -o runs=gpu "$@" >gpu.txt 2>&1 || exit 1
     python3 - <<'P'
 import glob, json
 losses = {}
@@ -56,11 +58,32 @@ off = max(abs(a - b) for a, b in zip(losses["whole"], losses["gpu"]))
 assert off < 2e-4, off
 P
 )
-if [ -e "${NNPIPE_BUILD:-$ROOT/build}/tests/emu/libnnpipe-cuda.so" ]; then
-    t "losses on the emulated GPU are those of the CPU" emulated
-else
-    skip "losses on the emulated GPU are those of the CPU" "this build has no headers of CUDA and cuDNN"
-fi
+as_cpu() {
+    what=$1
+    shift
+    if [ -e "${NNPIPE_BUILD:-$ROOT/build}/tests/emu/libnnpipe-cuda.so" ]; then
+        t "losses on the emulated GPU are those of the CPU$what" emulated "$@"
+    else
+        skip "losses on the emulated GPU are those of the CPU$what" "this build has no headers of CUDA and cuDNN"
+    fi
+}
+as_cpu ""
+
+t "so does one with SAM" resumed -o train.sam.rho=0.3
+as_cpu ", with SAM, too" -o "train.sam.rho=0.3"
+same_bits() {
+    python3 - whole/net-*/checkpoints/step-24/weights.safetensors <<'P'
+import json, struct, sys
+with open(sys.argv[1], "rb") as file:
+    raw = file.read()
+size = struct.unpack("<Q", raw[:8])[0]
+header = json.loads(raw[8:8 + size])
+for name, start in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
+    a, b = header["bn1." + name]["data_offsets"]
+    assert raw[8 + size + a:8 + size + b] == struct.pack("<8f", *[start] * 8), name
+P
+}
+t "which keeps the bits of what is frozen" same_bits
 
 t "a pattern without a parameter has its line and a suggestion" \
     says "net.yaml:15:18: 'bm1' matches no parameter; did you mean 'bn1'?" \

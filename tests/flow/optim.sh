@@ -41,7 +41,11 @@ optimizer={muon: {lr: 0.01}}
 schedule={one_cycle: {momentum_high: 0.95, momentum_low: 0.8}}
 train.ema={decay: 0.9, warmup: true}
 train.ema={decay: 0.5, every: 5, lookahead: true}
+train.sam={rho: 1, adaptive: true}
 LIST
+t "resumed, the same weights: sam with bf16, dropout, mixup, clipping and an average" resumes -o train.sam={} \
+    -o precision=bf16 -o train.mixup=0.4 -o train.clip_norm=0.5 -o train.ema={} \
+    -o 'model=[{conv: {out: 4, kernel: 3}}, batchnorm, relu, {dropout: {rate: 0.2}}, flatten, {linear: {out: classes}}]'
 t "resumed, the same weights: an average of accumulated updates" resumes -o train.ema={} -o train.accumulate=4
 
 rates() { grep '"event": "step"' "$1" | sed 's/.*"lr": \([^,]*\),.*/\1/' | uniq | tr '\n' ' '; }
@@ -83,6 +87,10 @@ refused() {
 t "plateau without evaluations is refused" refused 'needs evaluations' -o schedule=plateau -o train.eval_every=never
 t "muon on a GPU is refused" refused 'muon computes on the CPU only' -o optimizer=muon -o device=cuda:0
 t "two warm-ups are refused" refused 'give one of' -o 'schedule={cosine: {warmup: 5%, warmup_steps: 3}}'
+t "sam over accumulated batches is refused, with its line" refused 'train.sam computes each batch twice' \
+    -o train.sam={} -o train.accumulate=2
+t "a misspelt key of sam is refused" refused "did you mean 'rho'" -o 'train.sam={roh: 0.1}'
+t "sam with a rho of 0 is refused" refused 'rho' -o 'train.sam={rho: 0}'
 t "a misspelt key of ema is refused" refused "did you mean 'decay'" -o 'train.ema={decoy: 0.9}'
 # The GPU's kernels on the emulated runtime, in the same runs.
 EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
@@ -95,11 +103,15 @@ if [ -e "$EMU/libnnpipe-cuda.so" ]; then
             'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }'
     }
     while read -r change; do
-        t "on a GPU as on the CPU, and resumed: $change" as_cpu -o "$change" -o train.ema={}
+        t "on a GPU as on the CPU, and resumed: $change" as_cpu -o train.ema={} -o "$change"
     done <<LIST
 optimizer={lamb: {lr: 0.01}}
 optimizer={rmsprop: {lr: 1e-3, momentum: 0.9}}
+train.sam={rho: 0.1}
+train.sam={rho: 1, adaptive: true}
 LIST
+    f16() { NNPIPE=$EMU/nnpipe resumes -o device=cuda:0 -o precision=f16 -o 'train.sam={rho: 0.1}'; }
+    t "resumed on a GPU in f16, whose loss scale skips steps: sam" f16
 else
     skip "optimizers on the emulated GPU" "this build has no headers of CUDA and cuDNN"
 fi

@@ -35,7 +35,7 @@ SHAPES = {"conv1.weight": (8, 3, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 
           "fc.bias": (4,)}
 SGD = f"sgd: {{lr: {LR}, momentum: 0.9, weight_decay: 1e-3"
 # name, lines of the config, and for torch: frozen prefixes, the step until which they are, do their
-# batchnorms keep their statistics, (lr, decay) factors of prefixes, optimizer, clip_norm
+# batchnorms keep their statistics, (lr, decay) factors of prefixes, optimizer, clip_norm; train.sam's rho, adaptive
 CASES = [
     ("nothing frozen", f"optimizer: {{{SGD}}}}}", [], 0, True, {}, "sgd", 0),
     ("the lower layers", f"optimizer: {{{SGD}}}}}\nfreeze: [conv1, bn1]", ["conv1", "bn1"], STEPS, True, {}, "sgd", 0),
@@ -54,6 +54,10 @@ CASES = [
      "{names: fc, lr: 3, decay: 0}]", [], 0, True, {"conv": (1, 4), "fc": (3, 0)}, "sgd", 0),
     ("layer_decay, with AdamW", "optimizer: {adamw: {lr: 0.01, weight_decay: 0.1, layer_decay: 0.5}}", [], 0, True,
      {n: (0.5 ** (4 - i), 1) for i, n in enumerate(NAMES)}, "adamw", 0),
+    ("SAM", f"optimizer: {{{SGD}}}}}", [], 0, True, {}, "sgd", 0, 0.1, False),
+    ("ASAM until a step, clipped, with AdamW",
+     "optimizer: {adamw: {lr: 0.01, weight_decay: 0.1}}\nfreeze: {names: [\"conv1*\", bn1], until: {step: 20}}",
+     ["conv1", "bn1"], 20, True, {}, "adamw", 0.5, 0.5, True),
 ]
 
 
@@ -73,20 +77,37 @@ def initial():
     return state
 
 
-def run_nnpipe(number, lines, clip):
+def run_nnpipe(number, lines, clip, rho=0, adaptive=False):
     """Returns the losses of the steps, and the weights."""
     config = f"{tmp}/case{number}.yaml"
     with open(config, "w", encoding="utf-8") as out:
         out.write(MODEL + lines)
     return steps.train(nnpipe, f"{tmp}/runs{number}", config, "--weights", f"{tmp}/start.safetensors",
-                       "-o", f"train.clip_norm={clip}")[:2]
+                       "-o", f"train.clip_norm={clip}",
+                       *(["-o", f"train.sam={{rho: {rho}, adaptive: {str(adaptive).lower()}}}"] if rho else []))[:2]
+
+
+def second_pass(net, images, labels, rho, adaptive):
+    """SAM (arXiv:2010.01412), ASAM (arXiv:2102.11600): the gradient uphill. Statistics stay."""
+    import torch
+    ps = [p for p in net.parameters() if p.grad is not None]
+    kept, buffers = [p.detach().clone() for p in ps], [b.clone() for b in net.buffers()]
+    with torch.no_grad():
+        norm = sum(((p * p.grad if adaptive else p.grad) ** 2).sum() for p in ps).sqrt()
+        for p in ps:
+            p += rho / (norm + 1e-12) * (p ** 2 * p.grad if adaptive else p.grad)
+    net.zero_grad()
+    torch.nn.functional.cross_entropy(net(images), labels).backward()
+    with torch.no_grad():
+        for now, then in zip(ps + list(net.buffers()), kept + buffers):
+            now.copy_(then)
 
 
 def run_torch(case, kind):
     import torch
     import torch.nn as nn
 
-    _, _, frozen, until, keeps, factors, optimizer, clip = case
+    _, _, frozen, until, keeps, factors, optimizer, clip, *sam = case
     net = nn.Sequential()
     for name, layer in (("conv1", nn.Conv2d(3, 8, 3, padding=1)), ("bn1", nn.BatchNorm2d(8)), ("r1", nn.ReLU()),
                         ("pool", nn.MaxPool2d(2)), ("conv2", nn.Conv2d(8, 8, 3, padding=1, bias=False)),
@@ -118,6 +139,8 @@ def run_torch(case, kind):
         opt.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(net(images), labels)
         loss.backward()
+        if sam:
+            second_pass(net, images, labels, *sam)
         if clip:
             nn.utils.clip_grad_norm_([p for p in net.parameters() if p.grad is not None], clip)
         opt.step()
@@ -158,7 +181,7 @@ def main():
                 continue
             check(all(abs(a - b) < 1e-4 * max(1, b) for a, b in zip(losses[9::10], stored[case[0]])),
                   f"{case[0]}: the stored losses are those of the torch here", f"{losses[9::10]}")
-        got, weights = run_nnpipe(number, case[1], case[-1])
+        got, weights = run_nnpipe(number, case[1], *case[7:])
         if mode == "live":
             check(len(got) == STEPS and all(abs(a - b) < 1e-4 * max(1, b) for a, b in zip(got, losses)),
                   f"{case[0]}: losses of {STEPS} steps are torch's",

@@ -1,12 +1,14 @@
 /* The CUDA device's update, casts and sums against the CPU's, on a grid that the CPU emulates. */
 #ifdef NP_EMULATED_CUDA
 #include <math.h>
+#include <string.h>
 
 #include "tests/test.h"
 #include "trainer/average.h"
 #include "trainer/cuda/program_cuda.h"
 #include "trainer/cpu/kernels.h"
 #include "trainer/optim.h"
+#include "trainer/sam.h"
 
 enum { N = 5 * NP_CUDA_CHUNK };
 
@@ -258,5 +260,64 @@ Test(kernels_cuda, averages_equal_those_of_the_cpu)
     np_cuda_average(NULL, average[1], x, 0.5f, true, NP_CUDA_BF16, half, N);
     for (int i = 0; i < N; i++)
         cr_assert(x[i] == average[1][i]);
+}
+
+/* The last tensor is frozen; gradients are multiplied by f16's loss scale. */
+static void climbs_agree(bool adaptive)
+{
+    static struct arrays a;
+    static const struct np_rule *const at[] = {
+        &rules[0], &rules[0], &rules[1], &rules[2], &rules[2]};
+    const struct np_hyper hyper = {.kind = NP_SGD, .lr = 0.1f, .update = 3};
+    struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
+    struct np_cuda_scaler scaler = {.scale = 64, .good = 7};
+    struct np_cuda_step step = {.slot = 17};
+    struct np_scalars scalars[3];
+    double scratch[N];
+    float want[N], kept[N], start[N], back;
+    uint16_t half[N];
+    const struct np_cuda_climb climb = {.params = a.params,
+        .kept = kept,
+        .grads = a.grads,
+        .rules = {rule_of, scalars, true},
+        .half = half,
+        .dtype = NP_CUDA_BF16,
+        .n = N,
+        .rho = 0.5f,
+        .adaptive = adaptive};
+    double squares = 0;
+
+    fill(&a, NP_SGD);
+    memcpy(start, a.params, sizeof(start));
+    memcpy(want, a.params, sizeof(want));
+    np_bf16_from_f32(half, a.params, N);
+    for (int i = 0; i < N; i++)
+        if (hyper.update < at[i / NP_CUDA_CHUNK]->thaw)
+            a.grads[i] = 0;
+    squares = np_sam_squares(want, a.grads, N, adaptive);
+    np_sam_climb(want, a.grads, N, np_sam_scale(sqrt(squares), 0.5), adaptive);
+    for (int i = 0; i < N; i++) /* the kernel has to leave out those of frozen parameters */
+        a.grads[i] = hyper.update < at[i / NP_CUDA_CHUNK]->thaw ? 1e3f : a.grads[i] * 64;
+    np_optim_scalars(&hyper, &rules[0], &step.update);
+    np_optim_scalars(&hyper, &rules[1], &scalars[1]);
+    np_optim_scalars(&hyper, &rules[2], &scalars[2]);
+    np_cuda_climb(NULL, &step, &scaler, &climb, numbers, scratch);
+    cr_assert_float_eq(scaler.norm, sqrt(squares), 1e-6 * sqrt(squares));
+    cr_assert(scaler.scale == 64 && scaler.good == 7 && !scaler.skip);
+    for (int i = 0; i < N; i++) {
+        np_f32_from_bf16(&back, &half[i], 1);
+        cr_assert(kept[i] == start[i] && fabsf(a.params[i] - want[i]) < 1e-6f, "%d", i);
+        cr_assert(fabsf(back - want[i]) < 5e-3f);
+        cr_assert(hyper.update >= at[i / NP_CUDA_CHUNK]->thaw || a.params[i] == start[i]);
+    }
+    a.grads[3] = INFINITY;
+    np_cuda_climb(NULL, &step, &scaler, &climb, numbers, scratch);
+    cr_assert(isnan(a.params[0]) && a.params[N - 1] == start[N - 1]);
+}
+
+Test(kernels_cuda, sam_climbs_as_on_the_cpu)
+{
+    climbs_agree(false);
+    climbs_agree(true);
 }
 #endif

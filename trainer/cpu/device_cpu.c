@@ -12,6 +12,7 @@
 #include "trainer/optim.h"
 #include "trainer/cpu/program.h"
 #include "trainer/cpu/simd.h"
+#include "trainer/sam.h"
 
 static int cpu_open(
     struct np_device *device, const struct np_device_options *options, struct np_err *err)
@@ -89,6 +90,8 @@ struct np_plan {
     float grad_scale;
     float *scratch; /* muon: (threads, scratch_each); NULL: none yet */
     uint64_t scratch_each;
+    float *kept[2];       /* params and buffers before sam's second pass; NULL: none yet */
+    float climb_scale;    /* of the current np_sam_climb() */
     float average_weight; /* of the current average; back: params become it */
     bool average_back;
 };
@@ -171,6 +174,8 @@ static void plan_free(struct np_plan *plan)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
     np_free(plan->scratch);
+    np_free(plan->kept[0]);
+    np_free(plan->kept[1]);
     np_free(plan->block_sums);
     np_free(plan->losses[0]);
     np_free(plan->losses[1]);
@@ -389,6 +394,84 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     return 0;
 }
 
+/* --- sam ----------------------------------------------------------------------------------- */
+
+static uint64_t block_size(const struct np_plan *plan, int item)
+{
+    const uint64_t n = plan->elements[NP_ARRAY_PARAMS] - (uint64_t)item * NP_NORM_BLOCK;
+
+    return n < NP_NORM_BLOCK ? n : NP_NORM_BLOCK;
+}
+
+static void sam_square_block(void *context, int item, int thread)
+{
+    struct np_plan *plan = context;
+    const uint64_t first = (uint64_t)item * NP_NORM_BLOCK;
+
+    plan->block_sums[item] = np_sam_squares(plan->arrays[NP_ARRAY_PARAMS] + first,
+        plan->arrays[NP_ARRAY_GRADS] + first, block_size(plan, item), plan->hyper->sam_adaptive);
+}
+
+static void climb_block(void *context, int item, int thread)
+{
+    struct np_plan *plan = context;
+    const uint64_t first = (uint64_t)item * NP_NORM_BLOCK;
+
+    np_sam_climb(plan->arrays[NP_ARRAY_PARAMS] + first, plan->arrays[NP_ARRAY_GRADS] + first,
+        block_size(plan, item), plan->climb_scale, plan->hyper->sam_adaptive);
+}
+
+/* Copies params and buffers into plan->kept, or back: their bits return. */
+static void keep(struct np_plan *plan, bool back)
+{
+    for (int i = NP_ARRAY_PARAMS; i <= NP_ARRAY_BUFFERS; i++)
+        memcpy(back ? plan->arrays[i] : plan->kept[i], back ? plan->kept[i] : plan->arrays[i],
+            plan->elements[i] * sizeof(float));
+}
+
+static int take_kept(struct np_plan *plan, struct np_err *err)
+{
+    for (int i = NP_ARRAY_PARAMS; i <= NP_ARRAY_BUFFERS; i++)
+        if (!plan->kept[i] &&
+            !(plan->kept[i] = np_try_array(plan->elements[i] + 1, sizeof(float), err)))
+            return np_err_context(err, "train.sam's copy of the weights");
+    return 0;
+}
+
+/* Moves the weights uphill of the gradients of the pass before. */
+static void climb(struct np_plan *plan, const struct np_hyper *hyper)
+{
+    double sum = 0;
+
+    plan->hyper = hyper;
+    clear_frozen(plan);
+    np_pool_run(plan->pool, plan->nr_blocks, sam_square_block, plan);
+    for (int i = 0; i < plan->nr_blocks; i++)
+        sum += plan->block_sums[i];
+    plan->climb_scale = np_sam_scale(sqrt(sum), hyper->sam_rho);
+    np_pool_run(plan->pool, plan->nr_blocks, climb_block, plan);
+    weights_changed(plan);
+}
+
+static int plan_step_update(struct np_plan *plan, const void *images, const void *labels,
+    uint64_t step, float loss_scale, const struct np_hyper *hyper, struct np_err *err)
+{
+    const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
+    int code = hyper->sam_rho > 0 ? take_kept(plan, err) : 0;
+
+    if (code == 0)
+        code = plan_step(plan, images, labels, step, loss_scale, false, err);
+    if (code == 0 && hyper->sam_rho > 0) {
+        keep(plan, false);
+        climb(plan, hyper);
+        np_program_run(plan->sides[TRAIN].program, images, labels, &info);
+        keep(plan, true);
+    }
+    return code == 0 ? plan_update(plan, hyper, err) : code;
+}
+
+/* --- averages ------------------------------------------------------------------------------ */
+
 /* One block of the params; the last item: the buffers. */
 static void average_block(void *context, int item, int thread)
 {
@@ -538,6 +621,7 @@ const struct np_plan_ops np_plan_cpu = {
     .free = plan_free,
     .step = plan_step,
     .update = plan_update,
+    .step_update = plan_step_update,
     .average = plan_average,
     .swap = plan_swap,
     .eval = plan_eval,

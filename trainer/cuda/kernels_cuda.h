@@ -313,6 +313,22 @@ struct np_cuda_optimizer {
 void np_cuda_update(void *stream, const struct np_cuda_step *step,
     const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
 
+/* After np_cuda_norm()'s array `grads` is complete: kept = params, then moves params, but not frozen
+ * ones, and their copy `half` (of dtype; may be NULL) uphill; sam.h has the formulas. A norm that is
+ * not finite makes them NaN. scaler->norm becomes the norm. Twin: np_sam_climb(). */
+struct np_cuda_climb {
+    float *params, *kept;
+    const float *grads;
+    struct np_cuda_rules rules;
+    void *half;
+    enum np_cuda_dtype dtype;
+    uint64_t n;
+    float rho;
+    bool adaptive;
+};
+void np_cuda_climb(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const struct np_cuda_climb *climb, struct np_cuda_numbers *numbers, void *scratch);
+
 /* average += weight * (x - average); back: x = average, and its copy `half` of dtype, if any. Twin:
  * np_average_blend(). */
 void np_cuda_average(void *stream, float *average, float *x, float weight, bool back,

@@ -311,6 +311,63 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
         NP_LAUNCH(lamb_apply<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }
 
+/* --- sam ------------------------------------------------------------------------------------- */
+
+/* Of |w| g. */
+static __global__ void __launch_bounds__(NP_THREADS)
+    adaptive_sums(const np_cuda_step *step, struct np_cuda_climb to, double *partial)
+{
+    double sum = 0;
+
+    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
+        float value = to.params[i] * to.grads[i];
+
+        if (!to.rules.freezes || !scalars_at(step, to.rules, i)->frozen)
+            sum += (double)value * value;
+    }
+    sum = sum_block(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
+
+/* The gradients are multiplied by scaler->scale, the norm is not. */
+template <typename T>
+static __global__ void __launch_bounds__(NP_THREADS)
+    climb(const np_cuda_step *step, const np_cuda_scaler *scaler, struct np_cuda_climb to)
+{
+    float norm = scaler->norm;
+    float scale = norm - norm == 0 ? to.rho / (norm + 1e-12f) : norm - norm;
+
+    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
+        float w = to.params[i], way = scale * (to.grads[i] / scaler->scale);
+
+        to.kept[i] = w;
+        if (to.rules.freezes && scalars_at(step, to.rules, i)->frozen)
+            continue;
+        w += to.adaptive ? w * w * way : way;
+        to.params[i] = w;
+        if (to.half)
+            np_put(&((T *)to.half)[i], w);
+    }
+}
+
+/* The loss scale changes after the second pass only. */
+extern "C" void np_cuda_climb(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
+    const struct np_cuda_climb *to, struct np_cuda_numbers *numbers, void *scratch)
+{
+    int nr = norm_blocks(to->n);
+
+    if (to->adaptive)
+        NP_LAUNCH(adaptive_sums, nr, NP_THREADS, 0, stream, step, *to, (double *)scratch);
+    else
+        NP_LAUNCH(square_sums, nr, NP_THREADS, 0, stream, step, to->rules, to->grads, to->n,
+            (double *)scratch);
+    NP_LAUNCH(
+        judge, 1, NP_THREADS, 0, stream, step, scaler, (const double *)scratch, nr, false, numbers);
+    NP_FOR_DTYPE(to->dtype, T,
+        NP_LAUNCH(climb<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
+}
+
 /* --- averages --------------------------------------------------------------------------------- */
 
 template <typename T>

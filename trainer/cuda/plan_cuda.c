@@ -231,12 +231,16 @@ static bool freezes(const struct np_cuda_layout *layout)
     return false;
 }
 
+static struct np_cuda_rules rules_of(const struct np_plan *plan)
+{
+    return (struct np_cuda_rules){plan->rule_of, plan->scalars, freezes(plan->layout)};
+}
+
 static void queue_update(struct np_plan *plan, const float *grads)
 {
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
-
-    const struct np_cuda_rules rules = {plan->rule_of, plan->scalars, freezes(plan->layout)};
+    const struct np_cuda_rules rules = rules_of(plan);
 
     np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16, a->numbers,
         plan->norm_scratch);
@@ -371,6 +375,70 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     return finish(plan, err);
 }
 
+/* Keeps params and buffers, and moves the params uphill. */
+static int queue_climb(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
+{
+    const struct np_cuda_arrays *a = &plan->arrays;
+    const struct np_cuda_climb climb = {
+        .params = a->params,
+        .kept = plan->kept[0],
+        .grads = a->grads,
+        .rules = rules_of(plan),
+        .half = a->half,
+        .dtype = plan->train->dtype,
+        .n = plan->layout->nr_params,
+        .rho = hyper->sam_rho,
+        .adaptive = hyper->sam_adaptive,
+    };
+    const cudaError_t status = cudaMemcpyAsync(plan->kept[1], a->buffers,
+        plan->nr_buffers * sizeof(float), cudaMemcpyDeviceToDevice, np_cuda_stream(plan));
+
+    np_cuda_climb(np_cuda_stream(plan), a->step, a->scaler, &climb, a->numbers, plan->norm_scratch);
+    return np_cuda_plan_check(
+        plan, status != cudaSuccess ? status : cudaPeekAtLastError(), "sam's way uphill", err);
+}
+
+/* Exchanges params, with their halves, and buffers with the copies: their bits return. */
+static int queue_return(struct np_plan *plan, struct np_err *err)
+{
+    const struct np_cuda_arrays *a = &plan->arrays;
+    void *stream = np_cuda_stream(plan);
+
+    np_cuda_swap(
+        stream, a->params, plan->kept[0], plan->train->dtype, a->half, plan->layout->nr_params);
+    np_cuda_swap(stream, a->buffers, plan->kept[1], NP_CUDA_F32, NULL, plan->nr_buffers);
+    return np_cuda_plan_check(plan, cudaPeekAtLastError(), "sam's way back", err);
+}
+
+/* The numbers of the second pass go to the next batch's slot, which that batch overwrites. */
+static int plan_sam(struct np_plan *plan, const void *images, const void *labels,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    int code = np_cuda_take_kept(plan, err);
+
+    if (code == 0)
+        code = announce(plan, images, labels, err);
+    if (code == 0)
+        code = queue(plan, NP_CUDA_STEP, err);
+    if (code == 0)
+        code = queue_climb(plan, hyper, err);
+    plan->nr_batches++;
+    if (code == 0)
+        code = announce(plan, images, labels, err);
+    plan->nr_batches--;
+    if (code == 0)
+        code = queue(plan, NP_CUDA_STEP, err);
+    if (code == 0)
+        code = queue_return(plan, err);
+    if (code < 0)
+        return code;
+    plan->now.slot = plan->nr_batches;
+    np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
+    queue_update(plan, plan->arrays.grads);
+    code = np_cuda_plan_check(plan, cudaPeekAtLastError(), "an update", err);
+    return code == 0 ? finish(plan, err) : code;
+}
+
 /* Both at once, as one graph. */
 static int plan_step_update(struct np_plan *plan, const void *images, const void *labels,
     uint64_t step, float loss_scale, const struct np_hyper *hyper, struct np_err *err)
@@ -382,6 +450,8 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     np_mix_draw(&plan->mix, step, &plan->now.mixed);
     set_hyper(plan, hyper);
     plan->summing = false;
+    if (code == 0 && hyper->sam_rho > 0)
+        return plan_sam(plan, images, labels, hyper, err);
     if (code == 0)
         code = announce(plan, images, labels, err);
     if (code == 0)

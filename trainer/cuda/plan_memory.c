@@ -312,15 +312,28 @@ int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, s
     return np_hyper_states(hyper) > 1 ? np_cuda_second_state(plan, err) : 0;
 }
 
-int np_cuda_take_averages(struct np_plan *plan, struct np_err *err)
+/* Takes copies of params and buffers. */
+static int take_copies(struct np_plan *plan, float *copies[2], struct np_err *err)
 {
     const uint64_t sizes[] = {plan->layout->nr_params, plan->nr_buffers};
     int code = 0;
 
     for (int i = 0; i < 2 && code == 0; i++)
-        if (!plan->average[i])
-            code = np_cuda_take(plan, sizes[i] * sizeof(float), &plan->average[i], err);
+        if (!copies[i])
+            code = np_cuda_take(plan, sizes[i] * sizeof(float), &copies[i], err);
     return code;
+}
+
+int np_cuda_take_averages(struct np_plan *plan, struct np_err *err)
+{
+    return take_copies(plan, plan->average, err);
+}
+
+int np_cuda_take_kept(struct np_plan *plan, struct np_err *err)
+{
+    return take_copies(plan, plan->kept, err) < 0
+               ? np_err_context(err, "train.sam's copy of the weights")
+               : 0;
 }
 
 void np_cuda_release_memory(struct np_plan *plan)
@@ -329,7 +342,8 @@ void np_cuda_release_memory(struct np_plan *plan)
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
         plan->state[0], plan->state[1], plan->sum, plan->rule_of, plan->scalars, plan->arena,
         plan->workspace, plan->norm_scratch, plan->lamb.starts, plan->lamb.squares,
-        plan->lamb.ratios, plan->average[0], plan->average[1], plan->arrays.class_weights};
+        plan->lamb.ratios, plan->average[0], plan->average[1], plan->kept[0], plan->kept[1],
+        plan->arrays.class_weights};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])

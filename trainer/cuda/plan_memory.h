@@ -22,6 +22,7 @@ struct np_plan {
     struct np_cuda_program *train, *eval; /* train NULL: evaluation only */
     struct np_cuda_arrays arrays;
     float *state[2], *sum; /* of the optimizer; of gradients over an accumulation */
+    float *kept[2];        /* params and buffers before sam's second pass; NULL: none yet */
     float *average[2];     /* of params and buffers; NULL: none yet */
     void *arena, *workspace, *norm_scratch;
     uint64_t workspace_bytes;
@@ -89,6 +90,8 @@ int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, s
 
 /* Takes the averages of params and buffers, unless they exist. */
 int np_cuda_take_averages(struct np_plan *plan, struct np_err *err);
+/* Takes the copies of params and buffers for sam, unless they exist. */
+int np_cuda_take_kept(struct np_plan *plan, struct np_err *err);
 
 /* Of np_cuda_plan_ops. */
 int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err);
