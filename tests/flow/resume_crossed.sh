@@ -1,7 +1,8 @@
 #!/bin/sh
-# A transformer, and a run with most of what keeps a state (an average of the weights, plateau, mixing, parameters that
-# thaw, accumulated gradients, weights of classes): killed or cut off at several steps and resumed, they end with the
-# same weights and the same state of the optimizer, byte for byte; on the emulated GPU, too.
+# A transformer, a run with most of what keeps a state (an average of the weights, plateau, mixing, parameters that
+# thaw, accumulated gradients, weights of classes), and airbench94's parts (whitening, alternating_flip, a bias that
+# stops, Lookahead that rises): killed or cut off at several steps and resumed, they end with the same weights and the
+# same state of the optimizer, byte for byte; on the emulated GPU, too.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
@@ -60,6 +61,26 @@ train: {epochs: 0, steps: 48, threads: 1, eval_every: 5 steps, accumulate: 3, cl
         mixup: 0.4, cutmix: 1, mix_share: 80%, ema: {decay: 0.9, warmup: true}}
 checkpoint: {every: 1 steps, keep: 100}
 Y
+cat >air.yaml <<Y
+name: air
+device: cpu
+precision: f32
+data: {train: {source: synth, samples: 96, size: 12}}
+loader: {batch: 8, readers: 1, augment: [alternating_flip]}
+model:
+  - conv: {name: whiten, out: 24, kernel: 2, init: whitening}
+  - gelu
+  - conv: {name: conv, out: 24, kernel: 3, bias: false, init: dirac}
+  - batchnorm: {name: norm}
+  - gelu
+  - global_avgpool
+  - linear: {name: fc, out: classes}
+freeze: [{names: [whiten.weight, norm.weight], batchnorm: false}, {names: whiten.bias, from: {epoch: 2}}]
+optimizer: {sgd: {lr: 0.05, momentum: 0.85, nesterov: true}}
+schedule: {one_cycle: {anneal: linear}}
+train: {epochs: 0, steps: 48, threads: 1, eval_every: never, ema: {decay: 0.8, every: 5, rise: 3, lookahead: true}}
+checkpoint: {every: 1 steps, keep: 100}
+Y
 
 go() { out=$1; shift; "$NNPIPE" train "$@" --json >"$out" 2>"$out.err" || { cat "$out.err"; return 1; }; }
 # same A B: the last checkpoints of the runs in these folders
@@ -92,27 +113,31 @@ transformer() {
 t "a transformer that is killed three times and resumed has the same weights and state" transformer f32
 t "in bf16, too" transformer bf16
 
-# cut_off RUNS DEVICE STEP...: each time as a kill behind the checkpoint of the step leaves it
+# cut_off CONFIG RUNS DEVICE STEP...: each time as a kill behind the checkpoint of the step leaves it
 cut_off() {
-    runs=$1 device=$2
-    shift 2
-    go "$runs.json" crossed.yaml -o "runs=$TMP/$runs" -o "device=$device" || return 1
+    config=$1 runs=$2 device=$3
+    shift 3
+    go "$runs.json" "$config" -o "runs=$TMP/$runs" -o "device=$device" || return 1
     for step in "$@"; do
         rm -rf again && cp -r "$runs" again && rm -f again/*/result.json || return 1
         for c in again/*/checkpoints/step-*; do [ "${c##*-}" -le "$step" ] || rm -r "$c"; done
-        go again.json crossed.yaml --resume -o "runs=$TMP/again" -o "device=$device" || return 1
+        go again.json "$config" --resume -o "runs=$TMP/again" -o "device=$device" || return 1
         same "$runs" again || { echo "resumed at step $step"; return 1; }
     done
 }
 rates() { grep '"event": "step"' "$1" | sed 's/.*"lr": \([^,]*\),.*/\1/' | sort -u | wc -l; }
 # in the first epoch, at the step that thaws parameters and beside it, between two updates, behind a lower rate
 t "a run with many states that is cut off and resumed has the same weights and state" \
-    cut_off crossed cpu 3 10 23 24 25 41
+    cut_off crossed.yaml crossed cpu 3 10 23 24 25 41
 t "its rate has fallen" test "$(rates crossed.json)" -gt 2
+
+# within the second epoch, at the step that stops the bias and beside it, behind it between two averages
+t "airbench94's parts, cut off and resumed, have the same weights and state" cut_off air.yaml air cpu 15 23 24 25 37
 if [ -e "$EMU/libnnpipe-cuda.so" ]; then
     NNPIPE=$EMU/nnpipe
     export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
-    t "it has on the emulated GPU, too" cut_off gpu cuda:0 25
+    t "it has on the emulated GPU, too" cut_off crossed.yaml gpu cuda:0 25
+    t "so have airbench94's parts" cut_off air.yaml air_gpu cuda:0 25
 else
     skip "it has on the emulated GPU, too" "this build has no headers of CUDA and cuDNN"
 fi

@@ -42,6 +42,8 @@ total() { "$NNPIPE" show "$1" --json 2>/dev/null | tail -n 1 | grep -qF "{\"even
 t "ResNet-18 has torchvision's 11689512 parameters" total "$ROOT/configs/resnet18.yaml" 11689512
 t "ResNet-50 has torchvision's 25557032 parameters" total "$ROOT/configs/resnet50.yaml" 25557032
 t "AlexNet has torchvision's 61100840 parameters" total "$ROOT/configs/alexnet.yaml" 61100840
+t "airbench94 has its 1972802 parameters" total "$ROOT/configs/airbench94.yaml" 1972802
+t "a blur adds nothing to ResNet-18's parameters" total "$ROOT/configs/resnet18_imagenet16.yaml" 11689512
 short() { [ "$(grep -cvE '^ *(#|$)' "$1")" -le 40 ]; }
 t "resnet18.yaml has at most 40 lines" short "$ROOT/configs/resnet18.yaml"
 t "resnet50.yaml has at most 40 lines" short "$ROOT/configs/resnet50.yaml"

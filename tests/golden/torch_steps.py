@@ -1,5 +1,5 @@
-"""What torch_freeze.py, torch_layers.py and torch_finetune.py share: pictures, files of weights, nnpipe's steps, and
-how far its weights may be from torch's. Needs neither torch nor NumPy, but for the distances."""
+"""What torch_air.py, torch_freeze.py, torch_layers.py and torch_finetune.py share: pictures, files of weights, nnpipe's
+steps, and how far its weights may be from torch's. Needs neither torch nor NumPy, but for the distances."""
 import json
 import os
 import random
