@@ -77,9 +77,9 @@ def run_torch(state, images, labels, kind):
         many = BIASES if "norm" in name else 1
         groups.append({"params": [p[name]], "lr": RATE * many, "weight_decay": DECAY / many})
     optimizer = torch.optim.SGD(groups, RATE, momentum=0.85, nesterov=True)
-    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, [g["lr"] for g in groups], STEPS, pct_start=0.23, div_factor=5,
-                                                anneal_strategy="linear", cycle_momentum=False,
-                                                final_div_factor=0.2 / 0.07)
+    rates = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, [g["lr"] for g in groups], STEPS, pct_start=0.23, div_factor=5, anneal_strategy="linear",
+        cycle_momentum=False, final_div_factor=0.2 / 0.07)
     slow, losses, images = {k: v.detach().clone() for k, v in p.items()}, [], images.to(kind)
     for step in range(STEPS):
         loss = F.cross_entropy(network(p, images), labels, label_smoothing=0.2)
