@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 
         for (size_t i = 0; i < n; i++) {
             pixels.data = pictures + i * bytes;
-            np_augment_draw_row(chain, 1, pass, (uint32_t)i, side, side, &drawn);
+            np_augment_draw_row(chain, 1, pass, (uint32_t)i, i, side, side, &drawn);
             np_geometry_order(&drawn.geometry, NP_RULE_PILLOW_13);
             if (drawn.width != side || drawn.height != side ||
                 np_painter_row(painter, &pixels, &drawn, row, NULL))
