@@ -209,6 +209,7 @@ Test(child, a_user_whose_processes_cannot_be_killed_gets_no_new_ones, .timeout =
         .max_bytes = 100};
     struct np_child child;
     struct np_err err = {0};
+    siginfo_t left;
     int fds[2], code = 0, n = 0;
 
     cr_assert_eq(pipe2(fds, O_CLOEXEC), 0);
@@ -229,6 +230,8 @@ Test(child, a_user_whose_processes_cannot_be_killed_gets_no_new_ones, .timeout =
     while (np_child_start(&start, &child, &err) == -EBUSY)
         usleep(500);
     end(&child);
-    while (waitpid(-1, NULL, WNOHANG) == 0)
+    while (waitid(P_ALL, 0, &left, WEXITED | WNOHANG | WNOWAIT) == 0) { /* until there is none */
         np_child_reap(0);
+        usleep(500);
+    }
 }
