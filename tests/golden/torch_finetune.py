@@ -15,7 +15,7 @@ from torch_steps import check
 from torchvision.transforms.functional import normalize, to_tensor
 
 nnpipe, config, tmp, archive = sys.argv[1:5]
-SIDE, PER_CLASS, FIRST, SECOND, STEPS, LR, DECAY = 96, 4, 10, 8, 50, 2e-4, 1e-4
+SIDE, PER_CLASS, FIRST, SECOND, STEPS, LR, DECAY = 96, 4, 10, 8, 50, 1e-4, 1e-4
 LOWER = ["conv1", "bn1", "layer1", "layer2"]
 UPPER = ["layer3", "layer4"]
 CASES = [  # what is frozen, and the rows of the table of weights
@@ -105,8 +105,12 @@ def compare(case, head):
     table = [" ".join(line.split()) for line in said.splitlines() if line.startswith("  ")]
     check(table == [*rows, FRESH], f"{what}: the table names what is loaded, fresh and frozen", f"{table}")
     losses, single = run_torch(frozen, head, torch.float32)
-    steps.check_losses(got_losses, losses, STEPS, 1e-4, f"{what}: losses of {STEPS} steps are torch's")
-    steps.check_weights(got, single, run_torch(frozen, head, torch.float64)[1], what)
+    exact, double = run_torch(frozen, head, torch.float64)
+    # Rounding grows from step to step: torch's own f32 may be further than 1e-4 from its f64.
+    own = max(abs(a - b) for a, b in zip(losses, exact))
+    steps.check_losses(got_losses, exact, STEPS, max(1e-4, 3 * own),
+                       f"{what}: losses of {STEPS} steps are torch's in f64, from which its f32 is {own:.1e}")
+    steps.check_weights(got, single, double, what)
     first = torch.load(f"{tmp}/first.pth")
     same = {k for k in first if k in got and torch.equal(as_tensor(got[k]), first[k].flatten())}
     stays = {k for k in got if k.split(".")[0] in frozen}
