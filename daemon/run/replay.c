@@ -70,21 +70,8 @@ static int open_set(struct np_replay *replay, const char *dir, const struct np_n
 static void set_up(struct np_replay *replay)
 {
     struct np_run *run = replay->run;
-    struct np_loader_config *loader = &replay->loader;
 
-    *loader = (struct np_loader_config){
-        .options = &run->config->loader,
-        .train = run->setup.sets.train,
-        .train_labels = run->setup.sets.train_labels,
-        .augment = run->config->loader.augment,
-        .test_augment = run->config->loader.test_augment,
-        .shape = {.height = run->setup.sets.height,
-            .width = run->setup.sets.width,
-            .channels = (int)run->config->loader.channels},
-        .allocator = &np_page_allocator,
-        .stat = replay->stat,
-    };
-    np_run_sampler_options(run, &loader->sampler);
+    np_run_rows_config(run, replay->stat, &replay->loader);
     replay->nr_steps = run->nr_steps;
     replay->batch = (int)run->config->loader.batch;
     replay->setup = &run->setup;

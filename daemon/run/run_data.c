@@ -62,6 +62,26 @@ void np_run_sampler_options(const struct np_run *run, struct np_sampler_options 
     };
 }
 
+void np_run_rows_config(
+    const struct np_run *run, struct np_stat *stat, struct np_loader_config *ret_config)
+{
+    const struct np_loader_options *options = &run->config->loader;
+
+    *ret_config = (struct np_loader_config){
+        .options = options,
+        .train = run->setup.sets.train,
+        .train_labels = run->setup.sets.train_labels,
+        .augment = options->augment,
+        .test_augment = options->test_augment,
+        .shape = {.height = run->setup.sets.height,
+            .width = run->setup.sets.width,
+            .channels = (int)options->channels},
+        .allocator = &np_page_allocator,
+        .stat = stat,
+    };
+    np_run_sampler_options(run, &ret_config->sampler);
+}
+
 uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps)
 {
     const struct np_config *config = run->config;

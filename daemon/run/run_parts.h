@@ -158,6 +158,9 @@ uint64_t np_run_steps(const struct np_run *run, double epochs, int64_t steps);
 /* The set evaluated while training: val, the split, or test. */
 struct np_index *np_run_eval_set(const struct np_run *run, const int32_t **ret_labels);
 void np_run_sampler_options(const struct np_run *run, struct np_sampler_options *ret_options);
+/* For single rows of the training set in the run's order; stat is borrowed. */
+void np_run_rows_config(
+    const struct np_run *run, struct np_stat *stat, struct np_loader_config *ret_config);
 /* Reports files that changed since they were listed: the first one when it is read, the number
  * of them at the end. The stored index of that set is deleted. */
 void np_run_say_changed(struct np_run *run, bool end);

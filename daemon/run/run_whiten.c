@@ -18,25 +18,15 @@ static int take_row(void *context, const struct np_remade *row, struct np_err *e
 /* The rows are those with which training begins, augmented. */
 static int add_rows(struct np_run *run, struct np_whiten *whiten, struct np_err *err)
 {
-    struct np_loader_config config = {
-        .options = &run->config->loader,
-        .train = run->setup.sets.train,
-        .train_labels = run->setup.sets.train_labels,
-        .augment = run->config->loader.augment,
-        .test_augment = run->config->loader.test_augment,
-        .shape = {.height = run->setup.sets.height,
-            .width = run->setup.sets.width,
-            .channels = (int)run->config->loader.channels},
-        .allocator = &np_page_allocator,
-        .stat = run->stat,
-    };
+    struct np_loader_config config;
+
+    np_run_rows_config(run, run->stat, &config);
     const uint64_t row_bytes = (uint64_t)config.shape.height * (uint64_t)config.shape.width *
                                (uint64_t)config.shape.channels;
     int each = (int)(MAX_BYTES / row_bytes), code = 0;
     char changed[1024] = "";
 
     each = each < 1 ? 1 : each > 1000 ? 1000 : each;
-    np_run_sampler_options(run, &config.sampler);
     for (int done = 0; code == 0 && done < NP_WHITEN_PICTURES; done += each)
         code = np_remake_rows(&config, (uint64_t)done, each, take_row, whiten, changed, err);
     if (code < 0)
