@@ -37,6 +37,11 @@ const struct np_option np_source_option_table[] = {
     {"columns", NP_OPT_STRING, AT(columns), "", 0, 0, NULL,
         "`folder`: the names of two columns of the table `labels`, files and classes, such as "
         "`\"image_id,breed\"`; by default its first two columns, with or without a line of names."},
+    {"synsets", NP_OPT_STRING, AT(synsets), "", 0, 0, NULL,
+        "`folder`: a file with a class in the first word of each line, as ImageNet's "
+        "`n01440764 tench, Tinca tinca`. `labels` is then the ground truth of ImageNet's "
+        "validation set: line i is the number of the class of image i, in byte order of the names; "
+        "1 is the first line of `synsets`."},
     {"match", NP_OPT_STRING, AT(match), "", 0, 0, NULL,
         "`folder`, `tar`: use only images whose name below the folder or in the archive matches "
         "this glob; `*` also matches `/`."},
@@ -166,6 +171,7 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
             "path: the key is missing; it is the file or folder of the %s", source->name);
     resolve(&options.path, node, "path", config_dir, report);
     resolve(&options.labels, node, "labels", config_dir, report);
+    resolve(&options.synsets, node, "synsets", config_dir, report);
     resolve(&options.cache_dir, node, "cache_dir", config_dir, report);
     if (source->check)
         source->check(&options, node, report);

@@ -15,6 +15,7 @@ struct np_source_options {
     char *path;      /* ${} expanded, resolved by the config; globs allowed for shards */
     char *labels;    /* idx: the label file; folder: a table of files and labels, or empty */
     char *columns;   /* folder: of that table, as np_label_table_read() takes them */
+    char *synsets;   /* folder: the classes that `labels` numbers, one a line, or empty */
     char *match;     /* glob over member names, `*` crosses `/`; empty: all */
     int unlabelled;  /* enum np_unlabelled; for np_setup_data() */
     int64_t samples; /* synth */

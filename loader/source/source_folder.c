@@ -1,7 +1,8 @@
 /* A folder of image files. A sample's class is the first folder below the root, or below the
  * literal folders at the start of `match`, as in torchvision's ImageFolder; files in deeper folders
- * belong to it too. With `labels` a table names the samples and their classes instead. Files are listed in byte order within each folder, which folders.c reads ahead.
- * One thread walks. */
+ * belong to it too. With `labels` a table names the samples and their classes instead, or with
+ * `synsets`, too, a list numbers the class of each sample. Files are listed in byte order within
+ * each folder, which folders.c reads ahead. One thread walks. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "loader/base/mem.h"
 #include "loader/source/files.h"
 #include "loader/source/folders.h"
+#include "loader/source/label_list.h"
 #include "loader/source/label_table.h"
 #include "loader/source/source_scan.h"
 
@@ -24,10 +26,11 @@ struct walk {
     struct np_err *err;
     const char *root;
     struct np_folders *folders;
-    struct np_label_table *table; /* NULL: folders are classes */
-    char name[MAX_PATH + 2];      /* of the current entry, below root */
-    size_t class_at;              /* bytes of name before the class */
-    uint64_t nr_reported;         /* files, to progress */
+    struct np_label_table *table; /* NULL: none; without a list folders are classes */
+    struct np_label_list *list;
+    char name[MAX_PATH + 2]; /* of the current entry, below root */
+    size_t class_at;         /* bytes of name before the class */
+    uint64_t nr_reported;    /* files, to progress */
     uint64_t nr_skipped;
     char skipped[256]; /* the first of them */
     struct {
@@ -94,6 +97,11 @@ static int add_file(struct walk *walk, uint64_t file_bytes)
         if (!class_name)
             return 0;
         label = np_index_add_class(walk->index, class_name, walk->root, walk->err);
+    } else if (walk->list) {
+        const char *class_name = np_label_list_next(walk->list, walk->name, walk->err);
+
+        label = class_name ? np_index_add_class(walk->index, class_name, walk->root, walk->err)
+                           : -EINVAL;
     } else {
         label = label_of(walk);
     }
@@ -188,6 +196,11 @@ static int visit(struct walk *walk, struct below *below, const struct np_folder_
         return fail(walk, entry->code, "cannot read its size");
     if (entry->code) /* a dangling link, for example: becomes a bad sample when read */
         return add_file(walk, 0);
+    if (is_entered(entry) && walk->list) /* its images' place among the others is not clear */
+        return np_err_set(walk->err, -EINVAL,
+            "%s/%s: a folder; with `synsets` all images lie in one folder, in the order of the "
+            "numbers in %s",
+            walk->root, walk->name, walk->options->labels);
     if (is_entered(entry))
         return enter_next(walk, below, used + strlen(entry->name) + 1, depth);
     return entry->is_file ? add_file(walk, entry->bytes) : 0;
@@ -227,36 +240,63 @@ static int walk_all(struct walk *walk)
     return code;
 }
 
+static bool is_set(const char *option)
+{
+    return option && *option;
+}
+
+static int read_labels(struct walk *walk)
+{
+    const struct np_source_options *options = walk->options;
+
+    if (!is_set(options->labels))
+        return 0;
+    if (is_set(options->synsets))
+        return np_label_list_read(options->labels, options->synsets, &walk->list, walk->err);
+    return np_label_table_read(options->labels, options->columns, &walk->table, walk->err);
+}
+
 /* Lists the folder's images that the table of labels names, or all of them if there is none. */
 static int walk_labels(struct walk *walk)
 {
-    const char *labels = walk->options->labels;
-    int code = 0;
+    int code = read_labels(walk);
 
-    if (labels && *labels)
-        code = np_label_table_read(labels, walk->options->columns, &walk->table, walk->err);
     if (!code)
         code = walk_all(walk);
+    if (!code && walk->list)
+        code = np_label_list_check(walk->list, walk->root, walk->err);
     if (!code && walk->table)
         code = np_label_table_check(walk->table, walk->root, walk->err);
     if (!code && walk->table && np_label_table_numbered(walk->table))
         np_index_set_numbered(walk->index);
     np_label_table_free(walk->table);
+    np_label_list_free(walk->list);
     return code;
 }
 
-/* The columns of no table are a mistake. */
+/* The columns of no table are a mistake, as are synsets beside keys of a table or of folders. */
 static void check(
     const struct np_source_options *options, const struct np_node *node, struct np_report *report)
 {
     const struct np_node *at = np_node_get(node, "columns");
 
-    if (at && options->columns && *options->columns && !(options->labels && *options->labels))
+    if (at && is_set(options->columns) && !is_set(options->labels))
         np_report_add(
             report, at->line, at->column, "columns: they need `labels`, the table's file");
-    else if (at && options->columns && *options->columns && !strchr(options->columns, ','))
+    else if (at && is_set(options->columns) && !strchr(options->columns, ','))
         np_report_add(report, at->line, at->column,
             "columns: expected two names with a comma, that of the files and that of the classes");
+    at = np_node_get(node, "synsets");
+    if (!at || !is_set(options->synsets))
+        return;
+    if (!is_set(options->labels))
+        np_report_add(report, at->line, at->column,
+            "synsets: they need `labels`, the file with the number of each image's class");
+    else if (is_set(options->columns) || is_set(options->match))
+        np_report_add(report, at->line, at->column,
+            "synsets: the numbers in `labels` are those of all images of the folder, without names "
+            "or columns; remove `%s`",
+            is_set(options->columns) ? "columns" : "match");
 }
 
 static int scan(const struct np_source_options *options, struct np_index *index,
@@ -296,7 +336,7 @@ static int scan(const struct np_source_options *options, struct np_index *index,
 const struct np_source np_source_folder = {
     .name = "folder",
     .help = "image files, one folder per class",
-    .keys = "path match labels columns unlabelled",
+    .keys = "path match labels columns synsets unlabelled",
     .check = check,
     .scan = scan,
 };

@@ -102,11 +102,14 @@ static const char *base_of(const char *path)
 static char *describe(const struct np_source_options *options, struct np_err *err)
 {
     const char *columns = is_set(options->columns) ? options->columns : NULL;
+    const char *synsets = is_set(options->synsets) ? base_of(options->synsets) : NULL;
 
-    return np_try_format(err, "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n%s%s%s",
-        SCAN_VERSION, options->source, base_of(options->path),
-        options->labels ? base_of(options->labels) : "", options->match ? options->match : "",
-        columns ? "columns=" : "", columns ? columns : "", columns ? "\n" : "");
+    return np_try_format(err,
+        "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n%s%s%s%s%s%s", SCAN_VERSION,
+        options->source, base_of(options->path), options->labels ? base_of(options->labels) : "",
+        options->match ? options->match : "", columns ? "columns=" : "", columns ? columns : "",
+        columns ? "\n" : "", synsets ? "synsets=" : "", synsets ? synsets : "",
+        synsets ? "\n" : "");
 }
 
 /* A key: the options, and one line per file (base: without its folder). A set may have tens of
@@ -215,32 +218,45 @@ char *np_source_place(uint64_t hash, struct np_err *err)
     return place;
 }
 
-/* All files of a set, that of the labels included. */
+/* Adds the files that a pattern names to *paths. */
+static int add_paths(const char *pattern, struct np_paths *paths, struct np_err *err)
+{
+    struct np_paths more;
+    int code = np_paths_find(pattern, &more, err);
+
+    if (code)
+        return code;
+    const size_t n = (size_t)paths->nr_paths, nr_more = (size_t)more.nr_paths;
+    char **both = np_try_array(n + nr_more, sizeof(char *), err);
+
+    if (!both) {
+        np_paths_fini(&more);
+        return -ENOMEM;
+    }
+    memcpy(both, paths->paths, n * sizeof(char *));
+    memcpy(both + n, more.paths, nr_more * sizeof(char *));
+    np_free(paths->paths); /* `both` owns the names */
+    np_free(more.paths);
+    *paths = (struct np_paths){both, (int)(n + nr_more)};
+    return 0;
+}
+
+/* All files of a set, those of the labels included. */
 static int find_files(
     const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
 {
-    struct np_paths paths = {NULL, 0}, labels = {NULL, 0};
-    char **both = NULL;
+    struct np_paths paths = {NULL, 0};
     int code = np_paths_find(options->path, &paths, err);
 
     if (!code && is_set(options->labels))
-        code = np_paths_find(options->labels, &labels, err);
-    if (!code) {
-        both = np_try_array((size_t)(paths.nr_paths + labels.nr_paths), sizeof(char *), err);
-        code = both ? 0 : -ENOMEM;
-    }
-    if (code) {
+        code = add_paths(options->labels, &paths, err);
+    if (!code && is_set(options->synsets))
+        code = add_paths(options->synsets, &paths, err);
+    if (code)
         np_paths_fini(&paths);
-        np_paths_fini(&labels);
-        return code;
-    }
-    memcpy(both, paths.paths, (size_t)paths.nr_paths * sizeof(char *));
-    if (labels.nr_paths)
-        memcpy(both + paths.nr_paths, labels.paths, (size_t)labels.nr_paths * sizeof(char *));
-    np_free(paths.paths); /* *ret_paths owns the names */
-    np_free(labels.paths);
-    *ret_paths = (struct np_paths){both, paths.nr_paths + labels.nr_paths};
-    return 0;
+    else
+        *ret_paths = paths;
+    return code;
 }
 
 static int find_places(

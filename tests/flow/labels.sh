@@ -77,6 +77,58 @@ echo '1,2,3/none.jpg' >>few.csv
 t "an image that is missing is named with its line" says "few.csv:42: there is no image '3/none.jpg' below" \
     "$NNPIPE" train few.yaml -o runs="$TMP/none"
 
+# ImageNet's validation set: a flat folder, its ground truth, and the synsets; here with a gap and words behind.
+mkdir val && : >truth.txt
+for f in $(find set -name '*.jpg' | sort -t/ -k4 | sed -n 1~2p); do
+    cp "$f" "val/$(basename "$f")"
+done
+find set -name '*.jpg' | sed 's,.*/\(.*\),& \1,' >where
+for f in $(ls val | LC_ALL=C sort); do
+    c=$(grep "/$f " where | cut -d/ -f2)
+    echo $((c + (c > 3))) >>truth.txt
+done
+{ seq 1 3; echo "none of these"; seq 4 12; } | sed 's/$/ word, other words/' >synsets.txt
+evaluates() { # NAME: of the weights of runs-folder
+    "$NNPIPE" eval "$1.yaml" --weights runs-folder/* --set val --json >"$1.json" 2>"$1.err" || {
+        tail -n 2 "$1.err"
+        return 1
+    }
+}
+config truth "val: {source: folder, path: val, labels: truth.txt, synsets: synsets.txt},
+    train: {source: folder, path: set}"
+sed 's/word.*//; s/ *$//' synsets.txt >bare
+awk 'NR == FNR { name[NR] = $1; next } { print name[$1] }' bare truth.txt >classes.txt
+ls val | LC_ALL=C sort | paste -d, - classes.txt >val.csv
+config named "val: {source: folder, path: val, labels: val.csv}, train: {source: folder, path: set}"
+by_synset() { evaluates truth && evaluates named && [ "$(field loss truth.json)" = "$(field loss named.json)" ]; }
+t "numbers of synsets give the labels of a table with names" by_synset
+shifted() { # another order of the synsets: the saved index is not used
+    sed '1{h;d};2G' synsets.txt >moved && mv moved synsets.txt
+    evaluates truth && [ "$(field loss truth.json)" != "$(field loss named.json)" ]
+}
+tail -n 1 truth.txt >last && echo 14 >>truth.txt
+t "a number above that of the synsets is named with its line" says \
+    "truth.txt:49: '14' is not the number of a class, 1 to 13, the lines of " evaluates truth
+sed -i '49s/.*/1/' truth.txt
+t "so is a number without an image" says "truth.txt:49: there is no image 49: " evaluates truth
+sed -i '48,$d' truth.txt
+t "and an image without a number" says "truth.txt:47: this is the last number, but there is another image, '" \
+    evaluates truth
+cat last >>truth.txt
+t "another order of the synsets gives other labels" shifted
+mkdir val/sub
+t "a folder among the images is refused" says "val/sub/: a folder; with \`synsets\` all images lie in one folder" \
+    evaluates truth
+rmdir val/sub
+for key in 'match: "*1*"' 'columns: "a,b"'; do
+    config both "train: {source: folder, path: val, labels: truth.txt, synsets: synsets.txt, $key}"
+    t "synsets refuse ${key%%:*}" says "both.yaml:4:71: synsets: the numbers in \`labels\` are those of all images" \
+        "$NNPIPE" check both.yaml
+done
+config alone "train: {source: folder, path: val, synsets: synsets.txt}"
+t "and need labels" says "synsets: they need \`labels\`, the file with the number of each image's class" \
+    "$NNPIPE" check alone.yaml
+
 # What a run of before byte order left: classes by value in its checkpoints, and no file of them.
 cp -r runs-value runs-older
 run=$(echo runs-older/*)

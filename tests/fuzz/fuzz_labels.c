@@ -1,5 +1,6 @@
-/* np_label_table_read() (labels: FILE of a folder) on hostile bytes, with columns that the first byte chooses.
- * Each label that it finds is a text within the bounds. */
+/* np_label_table_read() (labels: FILE of a folder) on hostile bytes, with columns that the first byte chooses, and
+ * np_label_list_read() on the same bytes as its numbers and beside a good file of either kind. Each label that they
+ * find is a text within the bounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +8,28 @@
 #include <unistd.h>
 
 #include "loader/source/index.h"
+#include "loader/source/label_list.h"
 #include "loader/source/label_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void read_list(const char *labels, const char *synsets)
+{
+    struct np_label_list *list = NULL;
+    struct np_err err = {0};
+    int code = np_label_list_read(labels, synsets, &list, &err);
+
+    if (code != err.code || (code == 0) != (list != NULL))
+        abort();
+    for (const char *label = ""; list && label;) {
+        label = np_label_list_next(list, "image", &err);
+        if (label && (*label == '\0' || strlen(label) > NP_MAX_NAME))
+            abort();
+    }
+    if (list && np_label_list_check(list, "folder", &err) != 0)
+        abort();
+    np_label_list_free(list);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
@@ -38,6 +58,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         np_label_table_check(table, "folder", &err);
     }
     np_label_table_free(table);
+    char good[40];
+    int good_fd = memfd_create("good", 0);
+    if (good_fd < 0 || write(good_fd, "1\n2\n", 4) != 4)
+        abort();
+    snprintf(good, sizeof(good), "/proc/self/fd/%d", good_fd);
+    read_list(path, good);
+    read_list(good, path);
+    close(good_fd);
     close(fd);
     return 0;
 }
