@@ -46,7 +46,10 @@ layers)
         echo "not ok - $what ended with exit code $code: $(tail -n 2 "$out" | tr '\n' ' ')" >>"$out"
     ;;
 esac
+# Processor time of all it waited for, user and system: the last line of `times`, which must run in this very shell.
+times >"$out.times"
+busy=$(tail -n 1 "$out.times" | sed 's/[ms]/ /g' | awk '{ print int(60 * ($1 + $3) + $2 + $4 + 0.5) }')
 # In one write, because other tests print at the same time.
 echo "$(grep -E "^not ok - |^#   $([ "$what" != unit ] || echo '|^# ')" "$out")
-# $what: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s" | sed '/^$/d'
+# $what: $(grep -c '^ok - ' "$out") ok, $(($(date +%s) - start)) s, $busy s of CPU" | sed '/^$/d'
 exit 0

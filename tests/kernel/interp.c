@@ -141,11 +141,12 @@ static void run_call(struct interp *interp, int n, const struct np_step_info *in
     }
 }
 
-void interp_run(struct interp *interp, const uint8_t *images, const int32_t *labels, uint64_t step)
+static void run_nodes(struct interp *interp, const uint8_t *images, const int32_t *labels,
+    uint64_t step, int nr_nodes)
 {
     struct np_step_info info = {.step = step, .loss_scale = 1};
 
-    for (int n = 0; n < interp->graph->nr_nodes; n++) {
+    for (int n = 0; n < nr_nodes; n++) {
         const struct np_op_node *node = &interp->graph->nodes[n];
 
         for (int i = 0; i < node->nr_ins; i++) {
@@ -156,6 +157,17 @@ void interp_run(struct interp *interp, const uint8_t *images, const int32_t *lab
         }
         run_call(interp, n, &info);
     }
+}
+
+void interp_run(struct interp *interp, const uint8_t *images, const int32_t *labels, uint64_t step)
+{
+    run_nodes(interp, images, labels, step, interp->graph->nr_nodes);
+}
+
+void interp_run_forward(
+    struct interp *interp, const uint8_t *images, const int32_t *labels, uint64_t step)
+{
+    run_nodes(interp, images, labels, step, interp->graph->nr_forward);
 }
 
 float interp_get(const struct interp *interp, int tensor, uint64_t i)

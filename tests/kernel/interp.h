@@ -23,6 +23,9 @@ int interp_init_cut(struct interp *interp, const struct np_graph *graph, bool re
     int nr_lanes, int chunk_rows);
 void interp_fini(struct interp *interp);
 void interp_run(struct interp *interp, const uint8_t *images, const int32_t *labels, uint64_t step);
+/* Up to the loss; gradients stay those of the run before. */
+void interp_run_forward(
+    struct interp *interp, const uint8_t *images, const int32_t *labels, uint64_t step);
 /* Element i of an activation, f32 or bf16, as f32. */
 float interp_get(const struct interp *interp, int tensor, uint64_t i);
 /* Sum over the rows of the loss tensor: the objective whose gradient loss_scale = 1 gives. */

@@ -33,7 +33,7 @@ static double loss_at(struct interp *interp, const uint8_t *images, const int32_
     double loss;
 
     interp->params[element] = (float)((double)kept + delta);
-    interp_run(interp, images, labels, 3);
+    interp_run_forward(interp, images, labels, 3);
     loss = interp_loss(interp);
     interp->params[element] = kept;
     return loss;
