@@ -1,15 +1,17 @@
 #!/bin/sh
 # make deb: builds dist/nnpipe_VERSION_ARCH.deb, with the files of `make install`, for this machine's Debian.
-#   build.sh [--version V] [--folder DIR]    the version, such as 0.1+2; the folder for the package
+#   build.sh [--version V] [--folder DIR] [--level N]    the version, such as 0.1+2; the folder for the package; xz's
+#   level (6)
 # DEBFULLNAME and DEBEMAIL name the maintainer. Needs only dpkg-dev. The same tree gives the same bytes: all times
 # in the package are that of the last commit.
 set -eu
 cd "$(dirname "$0")/../.."
-version=$(./nnpipe --version | cut -d' ' -f2) out=dist
+version=$(./nnpipe --version | cut -d' ' -f2) out=dist level=6
 while [ $# -gt 0 ]; do
     case $1 in
     --version) version=$2 ;;
     --folder) out=$2 ;;
+    --level) level=$2 ;;
     *) echo "build.sh: unknown argument $1" >&2; exit 2 ;;
     esac
     shift 2
@@ -62,5 +64,5 @@ sed -e "s/@MAINTAINER@/$maintainer/; s/@VERSION@/$version/; s/@ARCH@/$arch/; s/@
     -e "s/@SIZE@/$size/" scripts/deb/control >"$tree/DEBIAN/control"
 find "$work/nnpipe" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$out"
-dpkg-deb --root-owner-group -Zxz --build "$tree" "$deb" >/dev/null
+dpkg-deb --root-owner-group -Zxz "-z$level" --build "$tree" "$deb" >/dev/null
 echo "$deb"

@@ -9,11 +9,11 @@ echo "# drawn seed $drawn"
 t "the CPU device passes in every precision it has, with seed $drawn" "$NNPIPE" selftest --device cpu --seed "$drawn"
 [ "$failed" -eq 0 ] || grep FAILED "$OUT"
 any_seed() { # relu and pooling on one image: what a single element does shows most
-    for seed in $(seq "${NNPIPE_SEEDS:-8}"); do
+    for seed in $(seq "${NNPIPE_SEEDS:-3}"); do
         "$NNPIPE" selftest --device cpu --precision bf16 --only "$1" --seed "$seed" || return 1
     done
 }
-t "no seed of eight puts rounding past the tolerance" any_seed "batch of one"
+t "no seed of ${NNPIPE_SEEDS:-3} puts rounding past the tolerance" any_seed "batch of one"
 
 lines() { # one object a row with its numbers, and `done` last
     "$NNPIPE" selftest --device cpu --precision f32 --only dropout --seed 7 --json >"$TMP/out.json" &&

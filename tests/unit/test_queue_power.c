@@ -125,12 +125,12 @@ Test(queue, keeps_acknowledged_changes_after_any_power_cut, .timeout = 300)
     int cuts = 0;
 
     made_disk_new(0);
-    cr_assert(live(24));
+    cr_assert(live(getenv("NNPIPE_LONG") ? 24 : 8));
     const int losses = count_losses(0, INT_MAX, &cuts);
     fprintf(stderr, "# queue: %d calls, %d syncs, %d cuts, %d losses\n", made_disk_calls(),
         made_disk_syncs(), cuts, losses);
     made_disk_free();
-    cr_assert_gt(cuts, 1000);
+    cr_assert_gt(cuts, 500);
     cr_assert_eq(losses, 0);
 }
 
