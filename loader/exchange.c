@@ -101,10 +101,10 @@ static uint64_t hash_of(const struct np_exchange *exchange)
     const uint64_t facts[] = {exchange->options.hash, o->seed, o->nr_train, o->nr_eval,
         (uint64_t)o->batch, o->nr_steps, o->eval_steps, (uint64_t)o->shuffle, o->window,
         o->split ? XXH3_64bits(o->split, (o->nr_eval + o->nr_train) * sizeof(*o->split)) : 0,
-        (uint64_t)o->epochs, (uint64_t)o->rank, (uint64_t)o->world, o->keep_bad,
-        (uint64_t)shape->height, (uint64_t)shape->width, (uint64_t)shape->channels,
-        (uint64_t)shape->format.type, shape->format.planar, (uint64_t)exchange->shape.nr_slots,
-        sizeof(struct np_row), sizeof(struct notes)};
+        (uint64_t)o->epochs, (uint64_t)o->rank, (uint64_t)o->world, o->keep_bad, o->balance,
+        (uint64_t)o->repeat, (uint64_t)shape->height, (uint64_t)shape->width,
+        (uint64_t)shape->channels, (uint64_t)shape->format.type, shape->format.planar,
+        (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row), sizeof(struct notes)};
     const double period = o->eval_epochs;
 
     return XXH3_64bits_withSeed(facts, sizeof(facts), XXH3_64bits(&period, sizeof(period)));

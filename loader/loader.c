@@ -191,6 +191,22 @@ static void share_page_cache(struct np_loader *loader, const struct np_loader_op
             np_files_share(loader->files[s], loader->sets[s].index, (double)kept / (double)bytes);
 }
 
+static int new_sampler(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    struct np_sampler_options order = config->sampler;
+
+    if (order.balance) {
+        const uint32_t *samples = order.split ? order.split + order.nr_eval : NULL;
+        int code = np_balance_new(config->train, samples, order.nr_train, &loader->balance, err);
+
+        if (code)
+            return code;
+        order.classes = loader->balance;
+    }
+    return np_sampler_new(&order, &loader->config.sampler, err);
+}
+
 static int open_shared(
     struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
 {
@@ -227,7 +243,7 @@ static int open_shared(
     shared->replay_samples = replay_samples(config, np_loader_auto_readers(config->options));
     code = probe_io(loader, shared->io, shared->depth, err);
     if (!code)
-        code = np_sampler_new(&config->sampler, &shared->sampler, err);
+        code = new_sampler(loader, config, err);
     if (!code)
         code = np_ring_new(&config->shape, nr_slots(config), config->allocator, &shared->ring, err);
     if (!code)
@@ -384,5 +400,6 @@ void np_loader_stop(struct np_loader *loader)
     np_bad_free(loader->config.bad);
     np_ring_free(loader->config.ring);
     np_sampler_free(loader->config.sampler);
+    np_balance_free(loader->balance);
     np_free(loader);
 }

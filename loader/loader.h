@@ -43,6 +43,7 @@ struct np_loader {
     struct np_files *files[2];
     struct np_changed *changed[2];
     struct np_entries *entries[2];
+    struct np_balance *balance; /* NULL: classes are not balanced */
     struct np_entered entered;  /* atomic */
     struct np_reader **readers; /* (nr_readers) */
 };

@@ -199,6 +199,14 @@ const struct np_option np_loader_option_table[] = {
     {"shuffle", NP_OPT_NODE, AT(shuffle_node), "full", 0, 0, NULL,
         "Order of the training samples: `full`, `none`, or `{window: N}`: blocks of N samples in "
         "random order, shuffled within each block."},
+    {"balance", NP_OPT_WORD, AT(balance), "none", 0, 0, "none|classes",
+        "`classes`: each class comes equally often, however many samples it has. An epoch has as "
+        "many images as without; a class has all its samples once, in random order, before one of "
+        "them comes again. Needs `shuffle: full`."},
+    {"repeat", NP_OPT_INT, AT(repeat), "1", 1, 1000, NULL,
+        "Repeated augmentation: each sample of an epoch comes so many times in a row, augmented "
+        "differently, and an epoch has so many times fewer of the samples. Not with `shuffle: "
+        "none`."},
     {"bad_samples", NP_OPT_NODE, AT(bad_node), "{policy: replace, budget: 0.1%}", 0, 0, NULL,
         "What to do with samples that cannot be decoded: `{policy: replace, budget: 0.1%}`; see "
         "below."},
@@ -311,6 +319,23 @@ static void parse_shuffle(struct np_loader_options *options, struct np_report *r
     } else {
         complain(node, "shuffle", "full, none or {window: N}", report);
     }
+}
+
+/* After parse_shuffle(). */
+static void check_order(
+    const struct np_loader_options *options, const struct np_node *node, struct np_report *report)
+{
+    const struct np_node *balance = np_node_get(node, "balance");
+    const struct np_node *repeat = np_node_get(node, "repeat");
+
+    if (balance && options->balance && options->shuffle != NP_SHUFFLE_FULL)
+        np_report_add(report, balance->line, balance->column,
+            "balance: the classes come in random order, each from the whole set; this needs "
+            "`shuffle: full`");
+    if (repeat && options->repeat > 1 && options->shuffle == NP_SHUFFLE_NONE)
+        np_report_add(report, repeat->line, repeat->column,
+            "repeat: with `shuffle: none` every epoch would have the same first samples; use "
+            "`full` or a window");
 }
 
 const char *const np_cache_names[] = {"auto", "none", "encoded", "decoded", "device", NULL};
@@ -458,6 +483,7 @@ int np_loader_options_parse(
     if (options.io)
         check_io(&options, node, report);
     parse_shuffle(&options, report);
+    check_order(&options, node, report);
     parse_cache(&options, report);
     parse_entries(&options, report);
     parse_share(&options, report);
@@ -590,6 +616,13 @@ static struct np_node *special_node(const struct np_loader_options *options, con
     return NULL;
 }
 
+/* Left out, so that configs of runs older than these keys stay equal. */
+static bool is_newer_default(const struct np_node *value, const char *key)
+{
+    return (strcmp(key, "balance") == 0 && np_node_is(value, "none")) ||
+           (strcmp(key, "repeat") == 0 && np_node_is(value, "1"));
+}
+
 struct np_node *np_loader_options_node(const struct np_loader_options *options)
 {
     struct np_loader_options plain = *options;
@@ -604,8 +637,10 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
         struct np_node *value = option->type == NP_OPT_NODE
                                     ? special_node(options, option->key)
                                     : np_node_copy(np_node_get(all, option->key));
-        if (value)
+        if (value && !is_newer_default(value, option->key))
             np_node_add(map, option->key, value);
+        else
+            np_node_free(value);
     }
     np_node_free(all);
     return map;

@@ -57,6 +57,8 @@ struct np_loader_options {
         *normalize_node, *cache_node, *entries_node, *share_node;
     enum np_shuffle shuffle;
     int64_t window;
+    int64_t repeat;
+    int balance;                             /* 1: classes */
     struct np_chain *augment, *test_augment; /* owned */
     bool bad_fail;
     double bad_budget;

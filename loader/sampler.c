@@ -184,11 +184,26 @@ static uint64_t windowed(const struct np_sampler *sampler, uint32_t epoch, uint6
            n;
 }
 
+/* The draws of all epochs are one sequence, so that the classes are in balance across epochs, too:
+ * each epoch has its own part of it, shuffled. */
+static uint64_t balanced(
+    const struct np_sampler_options *o, uint32_t epoch, uint64_t nr_draws, uint64_t position)
+{
+    const uint64_t draw = np_permute(nr_draws, o->seed, NP_STREAM_ORDER, epoch, 0, position);
+
+    assert(o->classes && o->shuffle == NP_SHUFFLE_FULL);
+    return np_balance_sample(o->classes, o->seed, epoch * nr_draws + draw);
+}
+
 /* The sample at a training position, before the split. */
 static uint64_t ordered(const struct np_sampler *sampler, uint32_t epoch, uint64_t position)
 {
     const struct np_sampler_options *o = &sampler->options;
+    const uint64_t repeat = o->repeat > 1 ? (uint64_t)o->repeat : 1;
 
+    position /= repeat;
+    if (o->balance)
+        return balanced(o, epoch, (o->nr_train + repeat - 1) / repeat, position);
     switch (o->shuffle) {
     case NP_SHUFFLE_FULL:
         return np_permute(o->nr_train, o->seed, NP_STREAM_ORDER, epoch, 0, position);

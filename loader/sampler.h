@@ -2,7 +2,8 @@
  * starts. All functions but np_sampler_next() are pure functions of the options. A resumed run
  * starts at another position.
  *
- *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs.
+ *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs. With
+ *   repeat = r each r positions in turn have one sample; their keys, and so their draws, differ.
  *   evaluation: the whole set in order, after each step that ends an evaluation period and after
  *   the last step; rows past the set's end are masked.
  *
@@ -13,6 +14,7 @@
 #define NP_SAMPLER_H
 
 #include "loader/base/err.h"
+#include "loader/balance.h"
 #include "loader/pixels/augment.h"
 
 enum np_shuffle { NP_SHUFFLE_FULL, NP_SHUFFLE_WINDOW, NP_SHUFFLE_NONE };
@@ -35,6 +37,11 @@ struct np_sampler_options {
     double eval_epochs;         /* epochs between evaluations; 0: only at the end */
     enum np_shuffle shuffle;
     uint64_t window;
+    int repeat; /* of a sample in an epoch, which then has 1/repeat of the samples; 0: 1 */
+    /* Classes come equally often. Needs NP_SHUFFLE_FULL, and `classes` for tickets of training;
+     * np_loader_start() sets them. Borrowed. */
+    bool balance;
+    const struct np_balance *classes;
     /* data.split: (nr_eval + nr_train) samples of one set, those of the evaluation first (struct
      * np_split). Borrowed. NULL: training and evaluation have sets of their own. */
     const uint32_t *split;

@@ -58,6 +58,8 @@ void np_run_sampler_options(const struct np_run *run, struct np_sampler_options 
         .eval_epochs = run->options->probe ? 0 : config->run.eval_every.epochs,
         .shuffle = config->loader.shuffle,
         .window = (uint64_t)config->loader.window,
+        .repeat = (int)config->loader.repeat,
+        .balance = config->loader.balance,
         .split = config->data.split > 0 ? run->setup.sets.split.order : NULL,
     };
 }

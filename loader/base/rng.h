@@ -15,7 +15,8 @@ enum np_stream {
     NP_STREAM_SPLIT,
     NP_STREAM_SYNTH,
     NP_STREAM_TEST,
-    NP_STREAM_MIX
+    NP_STREAM_MIX,
+    NP_STREAM_BALANCE
 };
 
 void np_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t ret_words[4]);

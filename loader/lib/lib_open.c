@@ -260,12 +260,19 @@ static int make_order(struct nnp_loader *loader, struct np_err *err)
     const struct np_split *split = &loader->sets.split;
     struct np_sampler_options *order = &loader->order;
 
+    if (loader->options.dealt && (options->balance || options->repeat > 1))
+        return np_err_set(err, -EINVAL,
+            "loader.%s: the program deals the order of the samples; remove the key, or let nnpipe "
+            "choose the order",
+            options->balance ? "balance" : "repeat");
     *order = (struct np_sampler_options){
         .seed = (uint64_t)loader->seed,
         .nr_train = np_index_samples(loader->index),
         .batch = (int)options->batch,
         .shuffle = train ? options->shuffle : NP_SHUFFLE_NONE,
         .window = (uint64_t)options->window,
+        .repeat = train ? (int)options->repeat : 1,
+        .balance = train && options->balance,
         .epochs = loader->options.drop_last ? NP_EPOCHS_DROP_LAST : NP_EPOCHS_SHORT_LAST,
         .rank = loader->options.rank,
         .world = loader->options.world,

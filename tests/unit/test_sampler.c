@@ -155,6 +155,44 @@ Test(sampler, a_window_shuffles_only_blocks_and_within_blocks)
     np_sampler_free(sampler);
 }
 
+Test(sampler, a_repeated_sample_comes_in_a_row_and_fewer_of_them_an_epoch)
+{
+    for (int shuffle = NP_SHUFFLE_FULL; shuffle <= NP_SHUFFLE_WINDOW; shuffle++) {
+        const struct np_sampler_options options = {.seed = 5,
+            .nr_train = 100,
+            .batch = 8,
+            .nr_steps = 50,
+            .repeat = 3,
+            .shuffle = (enum np_shuffle)shuffle,
+            .window = 10};
+        struct np_sampler *sampler = make(&options);
+        struct np_ticket ticket, last = {0};
+        int seen[4][100] = {0}, other = 0;
+
+        for (uint64_t p = 0; p < 400; p++) {
+            np_sampler_ticket(sampler, p / 8, (int)(p % 8), &ticket);
+            cr_assert_eq(ticket.epoch, p / 100);
+            cr_assert_eq(ticket.position, p % 100, "the key of its draws");
+            cr_assert_eq(ticket.position % 3 && ticket.sample != last.sample, 0, "%d", (int)p);
+            seen[ticket.epoch][ticket.sample] += 1;
+            last = ticket;
+        }
+        for (int epoch = 0; epoch < 4; epoch++) {
+            int times[4] = {0};
+
+            for (int i = 0; i < 100; i++) {
+                cr_assert_leq(seen[epoch][i], 3);
+                times[seen[epoch][i]]++;
+                other += epoch > 0 && (seen[epoch][i] > 0) != (seen[epoch - 1][i] > 0);
+            }
+            cr_expect(times[3] == 33 && times[1] == 1 && times[0] == 66, "%d %d %d", times[3],
+                times[1], times[0]);
+        }
+        cr_expect_gt(other, 60, "epochs have other samples");
+        np_sampler_free(sampler);
+    }
+}
+
 /* Evaluations where the definition puts them: by a walk over all steps. */
 static int walk(const struct np_sampler_options *options)
 {
