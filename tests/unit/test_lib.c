@@ -297,7 +297,8 @@ Test(lib, the_farthest_position_gives_batches_and_those_behind_it_are_refused, .
 Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = clear, .timeout = 60)
 {
     static const char *const others[][2] = {{"seed: 2\n" MADE_CONFIG(""), ""},
-        {MADE_CONFIG(", shuffle: none"), ""}, {MADE_CONFIG(""), "drop_last=yes"},
+        {MADE_CONFIG(", shuffle: none"), ""}, {MADE_CONFIG(", balance: classes"), ""},
+        {MADE_CONFIG(", repeat: 3"), ""}, {MADE_CONFIG(""), "drop_last=yes"},
         {MADE_CONFIG(""), "world=2"}};
     struct nnp_loader *loader = opened(NULL), *same = opened("dtype=float32");
     const uint64_t fingerprint = nnp_fingerprint(loader);
@@ -310,6 +311,35 @@ Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = cle
         cr_expect_neq(nnp_fingerprint(loader), fingerprint, "case %zu", i);
         nnp_close(loader);
     }
+}
+
+Test(lib, a_repeated_sample_comes_in_a_row_in_balanced_classes, .init = make, .fini = clear,
+    .timeout = 60)
+{
+    struct nnp_loader *loader =
+        made_open(MADE_CONFIG(", balance: classes, repeat: 2"), folder, NULL, NULL);
+    int64_t last = -1;
+    int position = 0, nr_same = 0, of_class[8] = {0};
+
+    for (uint64_t k = 0; k < nnp_length(loader); k++) {
+        struct nnp_batch *batch = made_next(loader);
+        const int64_t *labels = nnp_batch_labels(batch);
+
+        for (int r = 0; r < (int)nnp_batch_rows(batch); r++, position++) {
+            const int64_t sample = (int64_t)nnp_batch_sample(batch, r);
+
+            cr_expect(position % 2 == 0 || sample == last, "position %d", position);
+            nr_same += position % 2 && sample == last;
+            of_class[labels[r] & 7] += position % 2;
+            last = sample;
+        }
+        nnp_batch_release(batch);
+    }
+    cr_expect_gt(nr_same, 5);
+    for (int c = 1; c < 8; c++)
+        cr_expect(of_class[c] == 0 || abs(of_class[c] - of_class[0]) <= 1, "class %d: %d, %d", c,
+            of_class[c], of_class[0]);
+    nnp_close(loader);
 }
 
 Test(lib, a_batch_beyond_those_held_is_refused_until_one_is_released, .init = make, .fini = clear,

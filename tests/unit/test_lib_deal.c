@@ -52,11 +52,11 @@ static struct nnp_deal deal_of(int workers, float probes[NNP_DEAL_PROBES])
         .probes = probes};
 }
 
-static struct nnp_loader *undealt(const char *options)
+static struct nnp_data *files(void)
 {
     static const int64_t labels[N];
     const char *paths[N];
-    char names[N][16], root[600], error[1024] = "", all[100];
+    char names[N][16], root[600], error[1024] = "";
     struct nnp_data *data;
 
     for (int i = 0; i < N; i++) {
@@ -64,10 +64,18 @@ static struct nnp_loader *undealt(const char *options)
         paths[i] = names[i];
     }
     snprintf(root, sizeof(root), "%s/set", folder);
-    snprintf(all, sizeof(all), "order=dealt %s", options ? options : "");
     data = nnp_data_files(root, paths, labels, N, NULL, 0, error, sizeof(error));
     cr_assert_not_null(data, "%s", error);
-    return made_open(MADE_LOADER(", prefetch: 3, bad_samples: {budget: 100%}"), folder, data, all);
+    return data;
+}
+
+static struct nnp_loader *undealt(const char *options)
+{
+    char all[100];
+
+    snprintf(all, sizeof(all), "order=dealt %s", options ? options : "");
+    return made_open(
+        MADE_LOADER(", prefetch: 3, bad_samples: {budget: 100%}"), folder, files(), all);
 }
 
 static struct nnp_loader *dealt(int workers)
@@ -97,6 +105,23 @@ static void end(struct nnp_loader *loader)
     struct nnp_batch *batch;
 
     cr_assert_eq(nnp_next(loader, -1, &batch), 0, "%s", made_error(loader));
+}
+
+Test(lib_deal, an_order_of_the_config_is_refused, .init = make, .fini = clear, .timeout = 60)
+{
+    static const char *const configs[] = {
+        MADE_LOADER(", balance: classes"), MADE_LOADER(", repeat: 3")};
+    static const char *const wanted[] = {"loader.balance: the program deals the order",
+        "loader.repeat: the program deals the order"};
+
+    for (int i = 0; i < 2; i++) {
+        struct nnp_data *data = files();
+        int code = 0;
+        const char *text = made_refusal(configs[i], folder, data, "order=dealt", &code);
+
+        cr_expect(code == -EINVAL && strstr(text, wanted[i]), "%d: %s", code, text);
+        nnp_data_free(data);
+    }
 }
 
 Test(lib_deal, rows_are_the_dealt_samples_and_the_last_batch_is_short, .init = make, .fini = clear,
