@@ -34,6 +34,8 @@ np_retention_oldest: the same
 np_loader_auto_cache: a test gives it machines of different memory
 np_sim_read: tests read the memory of the simulated device
 np_tune_memory: a test checks the estimate without a run
+np_recompute: a test cuts random graphs into any number of segments
+np_recompute_best: a test reads the numbers
 np_entries_nr: the decoder uses it next
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' |

@@ -125,6 +125,11 @@ const struct np_option np_train_table[] = {
         "Two runs of one config give the same weights, bit for bit."},
     {"tf32", NP_OPT_BOOL, AT(tf32), "false", 0, 0, NULL,
         "Lets a GPU in f32 round the factors of products to TF32's 10 bits: faster, less exact."},
+    {"recompute", NP_OPT_BOOL, AT(recompute), "false", 0, 0, NULL,
+        "Gradient checkpointing (arXiv:1604.06174): the backward pass calculates most activations "
+        "again instead of finding them in memory. It takes up to a third more time, and leaves "
+        "memory "
+        "for larger batches and pictures; the log says how much. The weights stay the same."},
     {"history", NP_OPT_BOOL, AT(history), "false", 0, 0, NULL,
         "Write history.bin: the sample numbers of every step."},
     {"sample_losses", NP_OPT_BOOL, AT(sample_losses), "false", 0, 0, NULL,

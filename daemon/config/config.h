@@ -34,7 +34,7 @@ struct np_train_options {
     struct np_early_options stop;
     const struct np_node *stop_node; /* NULL: none */
     double mixup, cutmix, mix_share;
-    bool deterministic, tf32;
+    bool deterministic, tf32, recompute;
     bool history;       /* write history.bin: the sample indices of every step */
     bool sample_losses; /* write sample_losses.bin */
     int best;           /* metric of the best checkpoint: np_run_best() */

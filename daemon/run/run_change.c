@@ -288,7 +288,7 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
     "loader.test_augment", "train.eval_every", "train.threads", "train.best", "train.history",
-    "train.sample_losses", NULL};
+    "train.recompute", "train.sample_losses", NULL};
 /* Of these, the keys on which a plateau schedule and early stopping depend, and theirs that they
  * ignore. */
 static const char *const judging_keys[] = {"data.test", "data.val", "train.eval_every", NULL};

@@ -275,6 +275,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .threads = run->threads,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
+        .recompute = run->config->run.recompute,
         .losses = run->config->run.sample_losses && !run->options->probe,
         .state = run->device_state[np_state_kind(run->device)],
         .note = np_run_note,

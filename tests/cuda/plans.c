@@ -116,7 +116,7 @@ static int lower(
 {
     static const char *const names[] = {"train", "eval"};
     struct np_cuda_convs *convs = np_cuda_convs_new(&network->cuda->target, 0);
-    const struct np_cuda_parts parts = {network->cuda, convs, known};
+    const struct np_cuda_parts parts = {network->cuda, convs, known, &options};
     int bad = 0;
 
     for (int g = 0; g < 2; g++) {

@@ -13,7 +13,7 @@
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
 #include "trainer/device.h"
-#include "trainer/plan.h"
+#include "trainer/recompute.h"
 
 #define NR_SEEDS  NP_TIMES(24, 4)
 #define MAX_TEXT  8192
@@ -206,9 +206,11 @@ static struct result run(const struct np_graph *graph, bool reference, int lanes
 }
 
 /* The same through the device: tensors share memory, calls run in groups and chunks. */
-static struct result run_plan(const struct np_graph *graph, int lanes, int threads)
+static struct result run_device(
+    const struct np_graph *graph, int lanes, int threads, bool recompute)
 {
-    const struct np_plan_options options = {.lanes = lanes, .threads = threads, .reference = true};
+    const struct np_plan_options options = {
+        .lanes = lanes, .threads = threads, .reference = true, .recompute = recompute};
     struct result result = {.nr_params = graph->nr_params, .nr_buffers = graph->nr_buffers};
     float *params = calloc(graph->nr_params, sizeof(float));
     struct np_device *device = NULL;
@@ -240,6 +242,11 @@ static struct result run_plan(const struct np_graph *graph, int lanes, int threa
     free(images);
     free(labels);
     return result;
+}
+
+static struct result run_plan(const struct np_graph *graph, int lanes, int threads)
+{
+    return run_device(graph, lanes, threads, false);
 }
 
 /* |a - b| / |b| over all gradients. */
@@ -311,11 +318,13 @@ Test(dags, fusion_changes_no_bit)
 
 Test(dags, nodes_stand_behind_what_they_read)
 {
+    enum { PLAIN, FUSED, RECOMPUTED, NR_FORMS };
+
     for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
         struct np_graph *graph = dag(seed, NP_F32);
 
         cr_assert_not_null(graph);
-        for (int fused = 0; fused < 2; fused++) {
+        for (int form = 0; form < NR_FORMS; form++) {
             bool *written = calloc((size_t)graph->nr_tensors, 1);
 
             for (int n = 0; n < graph->nr_nodes; n++) {
@@ -336,10 +345,81 @@ Test(dags, nodes_stand_behind_what_they_read)
                     cr_assert_lt(node->forward, graph->nr_forward);
             }
             free(written);
-            np_fuse(graph, &all_fusions);
+            if (form == PLAIN)
+                np_fuse(graph, &all_fusions);
+            else if (form == FUSED)
+                np_recompute(graph, 3);
         }
         np_graph_free(graph);
     }
+}
+
+Test(dags, running_segments_again_changes_no_bit)
+{
+    for (uint64_t seed = 0; seed < NR_SEEDS; seed++) {
+        struct np_graph *graph = dag(seed, NP_F32);
+        struct result a, b;
+
+        cr_assert_not_null(graph);
+        a = run_device(graph, 3, 2, false);
+        b = run_device(graph, 3, 2, true);
+        cr_assert(equal(&a, &b), "%d", (int)seed);
+        result_free(&a);
+        result_free(&b);
+        np_fuse(graph, &all_fusions);
+        a = run(graph, true, 1, 6);
+        for (int nr_segments = 1; nr_segments < 7; nr_segments += 1 + (int)(seed % 2)) {
+            struct np_graph *again = np_graph_copy(graph);
+
+            np_recompute(again, nr_segments);
+            cr_assert_eq(nr_segments > 1, again->nr_nodes > graph->nr_nodes);
+            b = run(again, true, 1, 6);
+            cr_assert(equal(&a, &b), "%d: %d segments", (int)seed, nr_segments);
+            result_free(&b);
+            np_graph_free(again);
+        }
+        result_free(&a);
+        np_graph_free(graph);
+    }
+}
+
+/* Of n equal layers about 2 * sqrt(n) are in memory, and no layer runs more than twice. */
+Test(dags, a_deep_net_needs_the_memory_of_a_shallow_one)
+{
+    enum { LAYERS = 64 };
+    char text[64 * LAYERS + 200] = "model:\n";
+    struct np_graph *graph;
+
+    for (int i = 0; i < LAYERS; i++)
+        strcat(text, "  - conv: {out: 8, kernel: 3, pad: 1}\n  - relu\n");
+    strcat(text, "  - global_avgpool\n  - linear: {out: classes}\n");
+    graph = made_good_graph(text, (struct made){4, 16, 16, 3, 10, NP_F32});
+    cr_assert(graph && np_autodiff(graph, NULL) == 0);
+    np_fuse(graph, &all_fusions);
+    const struct np_recomputed r = np_recompute_best(graph);
+
+    cr_assert_gt(r.bytes_before, 64ull * 4 * 16 * 16 * 8 * 4);
+    cr_assert_lt(r.bytes, 20ull * 4 * 16 * 16 * 8 * 4);
+    cr_assert(r.nr_segments > 3 && r.nr_nodes < LAYERS && r.nr_nodes > LAYERS / 2);
+    np_graph_free(graph);
+}
+
+/* Nothing is gained, and nothing is changed, where there is no backward pass, or little forward. */
+Test(dags, what_gains_nothing_stays_as_it_is)
+{
+    struct np_graph *graph = made_good_graph(
+        "model: [flatten, linear: {name: l, out: classes}]", (struct made){4, 8, 8, 3, 10, NP_F32});
+    int nr_nodes;
+
+    cr_assert_not_null(graph);
+    nr_nodes = graph->nr_nodes;
+    cr_assert_eq(np_recompute_best(graph).nr_segments, 0);
+    cr_assert_eq(np_autodiff(graph, NULL), 0);
+    cr_assert_gt(graph->nr_nodes, nr_nodes);
+    nr_nodes = graph->nr_nodes;
+    cr_assert_eq(np_recompute_best(graph).nr_segments, 0);
+    cr_assert_eq(graph->nr_nodes, nr_nodes);
+    np_graph_free(graph);
 }
 
 Test(dags, cuts_of_the_batch_change_rounding_only)

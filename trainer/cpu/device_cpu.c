@@ -10,6 +10,7 @@
 #include "trainer/cpu/kernels_check.h"
 #include "trainer/muon.h"
 #include "trainer/optim.h"
+#include "trainer/recompute.h"
 #include "trainer/cpu/program.h"
 #include "trainer/cpu/simd.h"
 #include "trainer/sam.h"
@@ -109,6 +110,7 @@ static int add_side(struct np_plan *plan, const struct np_graph *graph,
         return 0;
     side->graph = np_graph_copy(graph);
     np_fuse(side->graph, &fusions);
+    np_recompute_as(side->graph, options);
     return np_program_new(
         side->graph, options, plan->pool, &arrays, plan->checked, &side->program, err);
 }

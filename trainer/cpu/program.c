@@ -100,6 +100,8 @@ static int chunk_rows(const struct np_program *program, const struct group *grou
         const struct np_op_node *node = &program->graph->nodes[c];
         uint64_t bytes = 0;
 
+        if (node->again >= 0)
+            continue;
         for (int i = 0; i < node->nr_ins; i++)
             bytes += row_bytes(program->graph, node->ins[i]);
         for (int o = 0; o < node->nr_outs; o++)
@@ -112,23 +114,50 @@ static int chunk_rows(const struct np_program *program, const struct group *grou
     return (lane_rows + (lane_rows + rows - 1) / rows - 1) / ((lane_rows + rows - 1) / rows);
 }
 
+/* The groups of a graph without the nodes that run again: ret_groups has its groups, ret_of the
+ * group of each node. Nodes that run again change no other node's chunks, and have those of their
+ * first run: sums over rows, and so the weights, stay the same. */
+static void plain_groups(const struct np_program *program, struct group *ret_groups, int *ret_of)
+{
+    const struct np_graph *graph = program->graph;
+    const int lane_rows = (graph->batch + program->nr_lanes - 1) / program->nr_lanes;
+    int first = 0, nr = 0;
+
+    for (int n = 0; n <= graph->nr_nodes; n++) {
+        if (n < graph->nr_nodes && graph->nodes[n].again >= 0)
+            continue;
+        if (n == graph->nr_nodes || must_wait(graph, first, n)) {
+            ret_groups[nr] = (struct group){.first_call = first, .nr_calls = n - first};
+            ret_groups[nr].chunk_rows = chunk_rows(program, &ret_groups[nr], lane_rows);
+            first = n;
+            nr++;
+        }
+        if (n < graph->nr_nodes)
+            ret_of[n] = nr;
+    }
+}
+
 static void make_groups(struct np_program *program, int *when)
 {
     const struct np_graph *graph = program->graph;
-    int lane_rows = (graph->batch + program->nr_lanes - 1) / program->nr_lanes;
-    int first = 0;
+    struct group *plain = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*plain)),
+                 *group = NULL;
+    int *of = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*of));
 
-    for (int n = 0; n <= graph->nr_nodes; n++) {
-        if (n == graph->nr_nodes || must_wait(graph, first, n)) {
-            struct group *group = &program->groups[program->nr_groups++];
+    plain_groups(program, plain, of);
+    for (int n = 0; n < graph->nr_nodes; n++) {
+        const int again = graph->nodes[n].again;
 
-            *group = (struct group){.first_call = first, .nr_calls = n - first};
-            group->chunk_rows = chunk_rows(program, group, lane_rows);
-            first = n;
+        of[n] = again >= 0 ? of[again] : of[n];
+        if (!group || of[n] != of[n - 1] || (again >= 0) != (graph->nodes[n - 1].again >= 0)) {
+            group = &program->groups[program->nr_groups++];
+            *group = (struct group){.first_call = n, .chunk_rows = plain[of[n]].chunk_rows};
         }
-        if (n < graph->nr_nodes)
-            when[n] = program->nr_groups;
+        group->nr_calls++;
+        when[n] = program->nr_groups;
     }
+    np_free(of);
+    np_free(plain);
 }
 
 /* --- preparing ----------------------------------------------------------------------------- */

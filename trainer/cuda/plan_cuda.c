@@ -22,7 +22,7 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
 {
     const struct np_dnn_rules rules = {
         .deterministic = options->deterministic, .tf32 = options->tf32};
-    const struct np_cuda_parts parts = {plan->cuda, plan->convs, plan->engines};
+    const struct np_cuda_parts parts = {plan->cuda, plan->convs, plan->engines, options};
     struct np_cuda_arrays arrays = plan->arrays;
 
     arrays.layout = layout;

@@ -178,6 +178,17 @@ static uint64_t feed_bytes(const struct np_graph *graph)
                                  (uint64_t)graph->batch * sizeof(int32_t));
 }
 
+/* True: train.recompute is off, or saves nothing; false, too, where nothing is trained. */
+static bool keeps_all(const struct np_plan *plan)
+{
+    const struct np_graph *graph = plan->train ? plan->train->graph : NULL;
+
+    for (int n = 0; graph && n < graph->nr_nodes; n++)
+        if (graph->nodes[n].again >= 0)
+            return false;
+    return graph != NULL;
+}
+
 /* Reports a batch's memory and the batch that would fit: activations grow with the batch, the
  * workspace does not. */
 static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64_t activations,
@@ -191,9 +202,10 @@ static int too_large(struct np_plan *plan, size_t free_bytes, size_t all, uint64
         snprintf(advice, sizeof(advice), "loader.batch: %d would fit", fits);
     return np_err_set(err, -ENOMEM,
         "%s: a batch of %d takes %.3f GB and %.3f GB of workspace, and %.3f of its "
-        "%.3f GB are free beside the weights; %s",
+        "%.3f GB are free beside the weights; %s%s",
         plan->device->name, batch, (double)activations * 1e-9, (double)workspace * 1e-9,
-        (double)free_bytes * 1e-9, (double)all * 1e-9, advice);
+        (double)free_bytes * 1e-9, (double)all * 1e-9, advice,
+        keeps_all(plan) ? "; train.recompute: true takes less for a batch" : "");
 }
 
 static uint64_t workspace_bytes(const struct np_plan *plan)

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 
+#include "trainer/recompute.h"
+
 #define MAX_PLANS 12  /* of cuDNN's plans timed for a convolution */
 #define SUM_PLANS 3   /* with sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
@@ -112,6 +114,7 @@ int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph
     program->graph = np_cuda_graph(graph);
     program->dtype = (enum np_cuda_dtype)graph->tensors[graph->input].dtype;
     np_fuse(program->graph, &fusions);
+    np_recompute_as(program->graph, parts->options);
     np_memory_plan(program->graph, NULL, &program->memory);
     program->calls = np_alloc_array((size_t)program->graph->nr_nodes, sizeof(*program->calls));
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {

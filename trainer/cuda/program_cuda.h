@@ -10,6 +10,7 @@ struct np_cuda_parts {
     struct np_cuda *cuda;
     struct np_cuda_convs *convs; /* plans of convolutions, one set per shape */
     struct np_engines *known;    /* choices of an earlier run: only these are built; NULL: none */
+    const struct np_plan_options *options;
 };
 /* graph: as built, unfused, the files' shapes; borrowed for the call. rules->runtime is set
  * here. */

@@ -82,7 +82,7 @@ int np_graph_node(struct np_graph *graph, enum np_op op, const char *name, int l
 
     np_grow(&graph->nodes, &graph->nodes_room, (size_t)graph->nr_nodes + 1, sizeof(*graph->nodes));
     graph->nodes[graph->nr_nodes] =
-        (struct np_op_node){.op = op, .name = own_name, .line = line, .forward = -1};
+        (struct np_op_node){.op = op, .name = own_name, .line = line, .forward = -1, .again = -1};
     return graph->nr_nodes++;
 }
 

@@ -183,6 +183,7 @@ struct np_op_node {
     int outs[NP_MAX_OPERANDS], nr_outs;
     struct np_attrs attrs;
     int forward; /* backward nodes: the forward node they differentiate; else -1 */
+    int again;   /* the forward node that this one repeats (np_recompute()); else -1 */
 };
 
 struct np_graph {
