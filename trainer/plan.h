@@ -26,9 +26,9 @@ struct np_plan_options {
     int threads;
     bool reference; /* kernels_ref only */
     bool deterministic;
-    bool tf32;   /* a GPU's f32 products may round their factors to 10 bits */
+    bool tf32;      /* a GPU's f32 products may round their factors to 10 bits */
     bool recompute; /* np_recompute_best() */
-    bool losses; /* the caller calls plan_ops->losses() */
+    bool losses;    /* the caller calls plan_ops->losses() */
     /* eval() need not compute rows with a negative label: their logits are then undefined. */
     bool skip_masked;
     const char *state; /* text of plan_ops->state() in a checkpoint; NULL: none */
