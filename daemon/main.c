@@ -16,7 +16,9 @@
 
 #define JSON     "  --json           print one JSON object per line instead of text\n"
 #define OVERRIDE "  -o KEY=VALUE     change a key of the config; may be repeated\n"
-#define DEVICE   "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
+#define TTA                                                                                        \
+    "  --tta WORD       none, flip or flip_shift: train.tta, the mean over views of each image\n"
+#define DEVICE "  --device NAME    auto, cpu, gpu, cuda:N or sim\n"
 #define OF_PATHS                                                                                   \
     "  --source NAME    what a PATH is, as data.train.source; default: recognised by its name\n"   \
     "  --match GLOB     only samples of a PATH whose names match\n"
@@ -66,13 +68,13 @@ static const struct np_command commands[] = {
         "                   default: test, or val if there is no test set\n"
         "  --classes        also print precision, recall and F1 of each class, the lowest first\n"
         "  --html FILE      write a page: classes, confusions, calibration, the worst images\n"
-        "  --predictions FILE  write the answer for each image, as CSV\n" DEVICE OVERRIDE JSON},
+        "  --predictions FILE  write the answer for each image, as CSV\n" TTA DEVICE OVERRIDE JSON},
     {"predict", np_cmd_predict, "[CONFIG] --weights FILE IMAGE...", "classify images",
         WEIGHTS
         "  --list FILE      also the images that the lines of FILE name; -: standard input\n"
         "  --top N          how many classes to print per image; default 5\n"
         "  --format F       text, jsonl or csv; default: text, or as --out ends\n"
-        "  --out FILE       write into FILE, not to standard output\n" DEVICE OVERRIDE JSON "\n"
+        "  --out FILE       write into FILE, not to standard output\n" TTA DEVICE OVERRIDE JSON "\n"
         "IMAGE is a file, a folder (all images in it and below it, in byte order of their names),\n"
         "a glob in quotes, or @FILE, a list of them. The first operand is CONFIG if it ends in\n"
         ".yaml or .yml. Bad images are named and counted, and the exit code is 1.\n"},

@@ -205,7 +205,7 @@ struct np_plan {
     struct sim *sim;
     float *arrays[NP_ARRAY_GRADS + 1]; /* what write() stored, for read() */
     uint64_t elements[NP_ARRAY_GRADS + 1];
-    int batch, classes;
+    int batch, classes, views; /* views: of a batch in an evaluation */
     uint64_t rows,
         newest_rows;    /* since the last metrics: without the newest batch; of the newest batch */
     uint64_t before_ns; /* when the batch before the newest one ends */
@@ -229,6 +229,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->sim = device->state;
     plan->batch = train->batch;
     plan->classes = train->classes;
+    plan->views = eval ? np_graph_nr_views(eval) : 1;
     for (int i = 0; i <= NP_ARRAY_GRADS; i++) {
         plan->elements[i] = np_array_of_buffers(i) ? train->nr_buffers : train->nr_params;
         plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err);
@@ -275,7 +276,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    queue(plan, plan->sim->step_ns / 3); /* the forward third of a step */
+    queue(plan, plan->sim->step_ns / 3 * (uint64_t)plan->views); /* the forward third of a step */
     return 0;
 }
 

@@ -89,6 +89,13 @@ static void find_lives(const struct np_graph *graph, const int *when, struct lif
                 lives[t].last_sum = time;
         }
     }
+    for (int n = 0; n < graph->nr_nodes; n++) /* a sum lives from one run to the next */
+        if (graph->nodes[n].op == NP_OP_VIEWS) {
+            struct life *sum = &lives[graph->nodes[n].outs[1]];
+
+            sum->first = 0;
+            sum->last = sum->last_node = FOREVER;
+        }
     for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
         if (kept[i] >= 0)
             lives[kept[i]].last = lives[kept[i]].last_node = FOREVER;

@@ -86,6 +86,13 @@ const struct np_option np_train_table[] = {
         "How often to evaluate while training: `1 epoch`, `0.5 epochs`, `500 steps` or `never`; a "
         "run "
         "always evaluates at its end."},
+    {"tta", NP_OPT_WORD, AT(tta), "none", 0, 0, NP_TTA_WORDS,
+        "Test-time augmentation: evaluations of the run, `eval`, `predict` and `serve` take the "
+        "mean of the logits over several views of each picture. `flip`: it and its mirror image. "
+        "`flip_shift`: six views, as airbench has them: these two, and both of the picture moved "
+        "by a pixel to the upper left, and to the lower right (reflected at the edge); the first "
+        "two "
+        "have weights of 1/4, the others of 1/8. An evaluation computes two or six times as much."},
     {"threads", NP_OPT_INT, AT(threads), "auto", 1, 1024, "auto",
         "Compute threads of the CPU device. Rounding depends on their number, so a resumed run "
         "keeps it."},
@@ -109,8 +116,8 @@ const struct np_option np_train_table[] = {
         "`{}`, or `{metric: accuracy, patience: 5}`: ends the run when its evaluations no longer "
         "improve; the exit code is 0, and the last lines say why it ended. `checkpoints/best` has "
         "the "
-        "best weights. Such a run resumes only with its own `stop`, `eval_every` and evaluated "
-        "set."},
+        "best weights. Such a run resumes only with its own `stop`, `eval_every`, `tta` and "
+        "evaluated set."},
     {"mixup", NP_OPT_FLOAT, AT(mixup), "0", 0, 100, NULL,
         "Mix each picture of a batch and its label with another one of the batch (mixup, "
         "arXiv:1710.09412): the alpha of Beta(alpha, alpha), from which a batch's share is drawn; "

@@ -24,6 +24,7 @@ struct np_train_options {
     double epochs; /* 0: use steps */
     int64_t steps;
     struct np_period eval_every; /* all 0: only at the end */
+    int tta;                     /* enum np_tta: of every evaluation */
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
     double clip_norm;

@@ -38,6 +38,20 @@ static int count_classes(const struct np_sets *sets, uint64_t **ret_samples)
     return samples ? 0 : -ENOMEM;
 }
 
+static int add_views(
+    const struct np_config *config, struct np_setup *setup, struct np_report *report)
+{
+    const struct np_node *at = np_node_get(config->run_node, "tta");
+    const int height = setup->sets.height, width = setup->sets.width;
+
+    if (config->run.tta == NP_TTA_FLIP_SHIFT && (height < 2 || width < 2))
+        return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+            "train.tta: flip_shift moves pictures by a pixel, and these are %d x %d; use flip",
+            width, height);
+    np_graph_views(setup->eval_graph, (enum np_tta)config->run.tta);
+    return 0;
+}
+
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report)
 {
@@ -67,5 +81,5 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     setup->eval_graph = np_graph_eval(setup->graph);
     if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0)
         return np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
-    return 0;
+    return add_views(config, setup, report);
 }

@@ -42,6 +42,7 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
     np_json_real(line, "images_per_second", rate);
     np_json_text(line, "precision", np_precision_names[inference->precision]);
     np_json_text(line, "device", inference->device->name);
+    np_json_text(line, "tta", np_tta_names[inference->config->run.tta]);
     np_ui_event(ui, np_json_end(line));
     if (classes > 5)
         snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
@@ -161,7 +162,7 @@ static int eval(struct np_config *config, const struct request *request, struct 
     const struct np_source_progress progress = {
         .note = np_ui_note, .count = np_ui_listing, .context = ui};
     struct np_inference inference = {0};
-    char how[160];
+    char how[224];
     int code =
         np_inference_open(config, request->weights, request->overrides, &progress, &inference, err);
 
@@ -204,7 +205,7 @@ static int choose(
 
 int np_cmd_eval(int argc, char **argv)
 {
-    const char *device = NULL, *set = NULL;
+    const char *device = NULL, *set = NULL, *tta = NULL;
     struct np_overrides overrides = {0};
     struct request request = {.overrides = &overrides};
     const struct np_flag flags[] = {
@@ -213,6 +214,7 @@ int np_cmd_eval(int argc, char **argv)
         {"--html", &request.html, NULL, NULL},
         {"--predictions", &request.predictions, NULL, NULL},
         {"--classes", NULL, &request.classes, NULL},
+        {"--tta", &tta, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--json", NULL, &request.json, NULL},
         {NULL, NULL, NULL, NULL},
@@ -229,6 +231,8 @@ int np_cmd_eval(int argc, char **argv)
     const char *path = nr == 1 ? argv[1] : own;
     if (!request.weights || !path || nr > 1)
         code = np_usage("eval", "expected CONFIG --weights FILE, or only --weights RUN");
+    if (code == 0)
+        code = np_inference_tta("eval", tta, &overrides);
     if (code == 0)
         code = np_cmd_config(path, &overrides, device, &config);
     if (code == 0)

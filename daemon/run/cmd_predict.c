@@ -129,7 +129,7 @@ static int predict(struct np_config *config, const struct request *request, stru
         .note = np_note, .count = np_note_listing, .context = &last_ns};
     struct predictor p = {.ui = ui};
     struct np_err err = {0};
-    char how[160];
+    char how[224];
     int code = find_images(&p, request, &err);
 
     if (code == 0) {
@@ -194,7 +194,7 @@ static int take_operands(
 
 int np_cmd_predict(int argc, char **argv)
 {
-    const char *device = NULL, *top = TOP, *format = NULL, *path = NULL;
+    const char *device = NULL, *top = TOP, *format = NULL, *path = NULL, *tta = NULL;
     bool json = false;
     struct np_overrides overrides = {0};
     struct request request = {.overrides = &overrides};
@@ -204,6 +204,7 @@ int np_cmd_predict(int argc, char **argv)
         {"--top", &top, NULL, NULL},
         {"--format", &format, NULL, NULL},
         {"--out", &request.out, NULL, NULL},
+        {"--tta", &tta, NULL, NULL},
         {"--device", &device, NULL, NULL},
         {"--json", NULL, &json, NULL},
         {NULL, NULL, NULL, NULL},
@@ -213,7 +214,8 @@ int np_cmd_predict(int argc, char **argv)
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
     if (code || (code = take_operands(nr, argv, top, &request, &path)) ||
-        (code = choose_format(format, json, &request)))
+        (code = choose_format(format, json, &request)) ||
+        (code = np_inference_tta("predict", tta, &overrides)))
         return code;
     char *own = path ? NULL : np_inference_config(request.weights);
     code = np_cmd_config(path ? path : own, &overrides, device, &config);

@@ -273,6 +273,7 @@ int np_eval_html(const struct np_eval_facts *facts, const char *path, struct np_
     np_json_text(&json, "weights", facts->weights);
     np_json_text(&json, "device", facts->evaluation->device->name);
     np_json_text(&json, "precision", facts->precision);
+    np_json_text(&json, "tta", np_tta_names[facts->evaluation->config->run.tta]);
     if (code == 0)
         code = put_all(&json, facts, gallery.pictures, err);
     if (code == 0 && !(text = np_json_take(&json, err)))

@@ -303,11 +303,34 @@ void np_inference_text(const struct np_inference *inference, char *text, size_t 
 {
     const char *precision = np_precision_names[inference->precision];
     const bool as_run = np_node_is(np_node_get(inference->facts, "precision"), precision);
+    const int tta = inference->config->run.tta;
+    char views[64] = "";
 
-    snprintf(text, text_bytes, "in %s on %s, %s", precision, inference->device->name,
+    if (tta != NP_TTA_NONE)
+        snprintf(views, sizeof(views), "; the mean of %d views (train.tta: %s)", np_tta_views(tta),
+            np_tta_names[tta]);
+    snprintf(text, text_bytes, "in %s on %s, %s%s", precision, inference->device->name,
         as_run                              ? "as the run computed"
         : inference->config->precision >= 0 ? "as the config says"
-                                            : "the default of this device");
+                                            : "the default of this device",
+        views);
+}
+
+int np_inference_tta(const char *command, const char *word, struct np_overrides *overrides)
+{
+    static const char *const texts[] = {"train.tta=none", "train.tta=flip", "train.tta=flip_shift"};
+
+    if (!word)
+        return 0;
+    for (int i = 0; np_tta_names[i] && overrides->nr_texts < NP_MAX_OVERRIDES; i++)
+        if (strcmp(word, np_tta_names[i]) == 0) {
+            overrides->texts[overrides->nr_texts++] = texts[i];
+            return 0;
+        }
+    return np_usage(command,
+        overrides->nr_texts < NP_MAX_OVERRIDES ? "--tta takes none, flip or flip_shift, not %.40s"
+                                               : "there are too many -o for --tta %.40s",
+        word);
 }
 
 int np_inference_open(struct np_config *config, const char *weights,

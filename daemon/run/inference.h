@@ -32,8 +32,12 @@ char *np_inference_config(const char *weights);
 /* Is this operand a config? Yes if it is *.yaml, *.yml or "-", or if the weights belong to no
  * run. */
 bool np_inference_names_config(const char *operand, const char *weights);
-/* "in bf16 on cpu, as the run computed" */
+/* "in bf16 on cpu, as the run computed", and the views of train.tta */
 void np_inference_text(const struct np_inference *inference, char *text, size_t text_bytes);
+
+/* --tta WORD of a command, as an override of train.tta; word NULL: not given. 0, or NP_EXIT_USAGE
+ * after a message. */
+int np_inference_tta(const char *command, const char *word, struct np_overrides *overrides);
 
 /* Finds weights (np_weights_find()), takes classes and row size from their facts, else from the
  * training set, builds the network with config's batch, and loads it: every tensor must be

@@ -287,11 +287,12 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
     "track", "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
     "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
-    "loader.test_augment", "train.eval_every", "train.threads", "train.best", "train.history",
-    "train.recompute", "train.sample_losses", NULL};
+    "loader.test_augment", "train.eval_every", "train.tta", "train.threads", "train.best",
+    "train.history", "train.recompute", "train.sample_losses", NULL};
 /* Of these, the keys on which a plateau schedule and early stopping depend, and theirs that they
  * ignore. */
-static const char *const judging_keys[] = {"data.test", "data.val", "train.eval_every", NULL};
+static const char *const judging_keys[] = {
+    "data.test", "data.val", "train.eval_every", "train.tta", NULL};
 static const char *const place_keys[] = {"data.test.path", "data.test.labels",
     "data.test.cache_dir", "data.val.path", "data.val.labels", "data.val.cache_dir", NULL};
 /* Keys whose values may grow if the schedule allows it. */
@@ -402,8 +403,8 @@ static bool compare(struct comparison *c, const struct np_node *then, const stru
     return true;
 }
 
-/* A copy whose layers have every key of today's tables: a key that is newer than the run has its
- * default, by which the run was made. */
+/* A copy whose layers have every key of today's tables, and train.tta: a key that is newer than the
+ * run has its default, by which the run was made. */
 static struct np_node *with_all_keys(const struct np_node *config)
 {
     struct np_node *copy = np_node_new(NP_NODE_MAP, 0, 0);
@@ -419,7 +420,12 @@ static struct np_node *with_all_keys(const struct np_node *config)
             for (int b = 0; b < item->nr_items; b++)
                 np_node_add(value, item->items[b]->key, np_graph_model_node(item->items[b]));
         }
-        np_node_add(copy, item->key, value ? value : np_node_copy(item));
+        if (!value)
+            value = np_node_copy(item);
+        if (strcmp(item->key, "train") == 0 && value->kind == NP_NODE_MAP &&
+            !np_node_get(value, "tta"))
+            np_node_add(value, "tta", np_node_scalar(np_tta_names[NP_TTA_NONE], 0, 0));
+        np_node_add(copy, item->key, value);
     }
     return copy;
 }

@@ -73,6 +73,7 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "classes", run->setup.sets.classes->nr_items);
     np_json_int(line, "lanes", run->lanes);
     np_json_int(line, "threads", run->threads);
+    np_json_text(line, "tta", np_tta_names[run->config->run.tta]);
     np_ui_event(&run->ui, np_json_end(line));
     np_run_say(run,
         "%s %s: %s of %d classes, %llu parameters, %s on %s, %d readers, %s, "
@@ -83,6 +84,9 @@ void np_run_report_start(struct np_run *run)
         (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
         run->device->name, run->loader ? run->loader->nr_readers : 0,
         run->loader ? run->loader->io : "no", cache);
+    if (run->config->run.tta != NP_TTA_NONE)
+        np_run_say(run, "evaluations take the mean of %d views of each image (train.tta: %s)",
+            np_tta_views(run->config->run.tta), np_tta_names[run->config->run.tta]);
     say_checkpoints(run);
     if (*run->device->passed_over)
         np_run_warn(run, run->device->passed_over);

@@ -52,7 +52,7 @@ static int run(struct np_inference *net, const struct np_server_options *options
 {
     struct np_server *server = NULL;
     struct np_batcher *batcher = NULL;
-    char how[160];
+    char how[224];
     int code = np_server_open(options, &server, err);
 
     if (code == 0) {

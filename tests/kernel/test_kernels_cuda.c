@@ -174,7 +174,7 @@ static void input_is_right(int mixing)
         cr_assert(check(&the_case, dtype, 0));
     }
     struct np_cuda_step step = {.images = (const uint8_t[]){0, 255, 51, 1, 2, 3}};
-    const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}, false};
+    const struct np_cuda_input input = {1, 1, 2, 3, 8, {0, 0.5f, 0}, {1, 0.5f, 1}, false, false};
     _Alignas(16) float x[16];
 
     memset(x, 0x3f, sizeof(x));
@@ -191,6 +191,51 @@ Test(kernels_cuda, input_is_normalised_mixed_and_padded)
         input_is_right(mixing);
 }
 
+/* Pictures (2, 3, 4, 3) whose pixels are numbered, cut from reflected ones as np.pad makes them. */
+Test(kernels_cuda, views_are_mirrored_and_shifted)
+{
+    static const int rows[3][3] = {{0, 1, 2}, {1, 0, 1}, {1, 2, 1}}; /* unshifted, -1, +1 */
+    static const int columns[3][4] = {{0, 1, 2, 3}, {1, 0, 1, 2}, {1, 2, 3, 2}};
+    const struct np_cuda_input input = {
+        .n = 2, .h = 3, .w = 4, .c = 3, .padded = 8, .std = {1, 1, 1}, .views = true};
+    uint8_t images[2 * 3 * 4 * 3];
+    _Alignas(16) float x[2 * 3 * 4 * 8];
+
+    for (int i = 0; i < 72; i++)
+        images[i] = (uint8_t)(3 * i + 1);
+    for (int view = 0; view < 6; view++) {
+        struct np_cuda_step step = {.images = images, .view = view};
+
+        memset(x, 0x3f, sizeof(x));
+        np_cuda_input(NULL, NP_CUDA_F32, &step, &input, x);
+        for (int i = 0; i < 2 * 3 * 4 * 8; i++) {
+            const int c = i % 8, at = i / 8, px = at % 4, py = at / 4 % 3;
+            const int from =
+                (at / 12 * 3 + rows[view / 2][py]) * 4 + columns[view / 2][view % 2 ? 3 - px : px];
+
+            cr_assert(
+                x[i] == (c < 3 ? (float)images[from * 3 + c] / 255 : 0), "view %d, %d", view, i);
+        }
+    }
+}
+
+Test(kernels_cuda, views_are_added_with_their_weights)
+{
+    const float logits[6][3] = {
+        {1, 2, 3}, {3, 2, 1}, {8, 0, -8}, {0, 8, 8}, {-16, 0, 0}, {0, 16, 8}};
+    const float wanted[3] = {0, 4, 2};
+    float sum[3] = {7, 7, 7}, mean[3];
+
+    for (int batch = 0; batch < 2; batch++) /* the second one begins a sum of its own */
+        for (int view = 0; view < 6; view++) {
+            const struct np_cuda_step step = {.view = view};
+
+            np_cuda_views(NULL, NP_CUDA_F32, &step, NP_TTA_FLIP_SHIFT, logits[view], mean, sum, 3);
+        }
+    for (int i = 0; i < 3; i++)
+        cr_assert(mean[i] == wanted[i] && sum[i] == wanted[i], "%d: %g", i, (double)mean[i]);
+}
+
 /* Bits of one element, of any type. */
 static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
 {
@@ -205,7 +250,7 @@ static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
 static bool pixels_are_exact(enum np_cuda_dtype dtype, int padded)
 {
     const struct np_cuda_input input = {1, 16, 16, padded < 3 ? 1 : 3, padded,
-        {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}, false};
+        {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}, false, false};
     struct np_cuda_step step = {0};
     static _Alignas(16) float x[256 * 8 + 8], wanted[256 * 8], rounded[256 * 8];
     static uint8_t images[256 * 3];

@@ -539,10 +539,12 @@ static int plan_swap(struct np_plan *plan, struct np_err *err)
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    const struct np_step_info info = {
+    struct np_step_info info = {
         .step = 0, .loss_scale = 1, .skip = plan->skip_masked ? labels : NULL};
+    const int views = np_graph_nr_views(plan->sides[EVAL].graph);
 
-    np_program_run(plan->sides[EVAL].program, images, labels, &info);
+    for (; info.view < views; info.view++)
+        np_program_run(plan->sides[EVAL].program, images, labels, &info);
     add_metrics(plan, &plan->sides[EVAL], labels);
     return 0;
 }

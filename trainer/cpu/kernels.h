@@ -24,6 +24,7 @@ struct np_step_info { /* values that change from step to step */
     float loss_scale; /* of the gradient: 1 / (valid rows * accumulation) */
     /* (batch) labels: chunks in which all are negative are not computed; NULL: all rows are */
     const int32_t *skip;
+    int view; /* of attrs.tta: the run is of this view of the batch */
 };
 
 struct np_needs {

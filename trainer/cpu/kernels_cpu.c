@@ -150,6 +150,31 @@ static void mix_row(const struct np_cpu *cpu, const struct np_run *run, int r,
     }
 }
 
+/* A picture as a view shows it, in `made` (a row's bytes). */
+static void make_view(const struct np_cpu *cpu, int view, const uint8_t *picture, uint8_t *made)
+{
+    const size_t c = (size_t)cpu->c;
+    int from_y, from_x;
+
+    for (int y = 0; y < cpu->h; y++)
+        for (int x = 0; x < cpu->w; x++, made += c) {
+            np_view_pixel(view, y, x, cpu->h, cpu->w, &from_y, &from_x);
+            const uint8_t *pixel = picture + ((size_t)from_y * (size_t)cpu->w + (size_t)from_x) * c;
+            for (size_t i = 0; i < c; i++)
+                made[i] = pixel[i];
+        }
+}
+
+static int input_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    const int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
+
+    if (code == 0 && node->attrs.tta != NP_TTA_NONE)
+        ret_needs->scratch_bytes += np_cpu_row(*ret_state);
+    return code;
+}
+
 /* (u8 / 255 - mean) / std */
 static void input_run(void *state, const struct np_run *run)
 {
@@ -165,7 +190,15 @@ static void input_run(void *state, const struct np_run *run)
     np_mix_draw(&cpu->attrs.mix, run->info->step, &mixed);
     for (int r = run->first_row; mixed.keep < 1 && r < run->first_row + run->nr_rows; r++)
         mix_row(cpu, run, r, &mixed, mean, scale);
-    if (mixed.keep < 1)
+    for (int r = 0; run->info->view > 0 && r < run->nr_rows; r++) {
+        uint8_t *made = (uint8_t *)(scale + 4 * (size_t)cpu->tile);
+        const size_t at = first + (size_t)r * row;
+
+        make_view(cpu, run->info->view, (const uint8_t *)run->operands->ptr[0] + at, made);
+        normalise(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], at), made, row, mean, scale,
+            (size_t)cpu->tile);
+    }
+    if (mixed.keep < 1 || run->info->view > 0)
         return;
     normalise(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], first),
         (const uint8_t *)run->operands->ptr[0] + first, row * (size_t)run->nr_rows, mean, scale,
@@ -346,7 +379,7 @@ static void concat_run(void *state, const struct np_run *run)
 }
 
 const struct np_kernel np_kernels_cpu[] = {
-    NP_KERNEL_ROWS("cpu input", NP_OP_INPUT, np_cpu_prepare, NULL, input_run, NULL),
+    NP_KERNEL_ROWS("cpu input", NP_OP_INPUT, input_prepare, NULL, input_run, NULL),
     NP_KERNEL_ROWS("cpu relu", NP_OP_RELU, np_cpu_prepare, NULL, elements_run, NULL),
     NP_KERNEL_ROWS("cpu relu_dgrad", NP_OP_RELU_DGRAD, np_cpu_prepare, NULL, elements_run, NULL),
     NP_KERNEL_ROWS("cpu add", NP_OP_ADD, np_cpu_prepare, NULL, elements_run, NULL),

@@ -115,6 +115,17 @@ static float mixed_byte(
                : (float)images[i];
 }
 
+/* Element i of the images as a view shows it. */
+static float viewed_byte(const struct np_ref *ref, int view, const uint8_t *images, size_t i)
+{
+    const struct np_nhwc s = np_ref_shape(ref, ref->node->outs[0]);
+    const size_t c = (size_t)s.c, row = np_ref_row(s), pixel = i % row / c;
+    int y, x;
+
+    np_view_pixel(view, (int)(pixel / (size_t)s.w), (int)(pixel % (size_t)s.w), s.h, s.w, &y, &x);
+    return (float)images[i / row * row + ((size_t)y * (size_t)s.w + (size_t)x) * c + i % c];
+}
+
 static void ref_input(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
@@ -125,10 +136,29 @@ static void ref_input(void *state, const struct np_run *run)
 
     np_mix_draw(&ref->node->attrs.mix, run->info->step, &mixed);
     for (size_t i = r.first; i < r.end; i++) {
-        float value = mixed.keep < 1 ? mixed_byte(ref, &mixed, images, i) : (float)images[i];
+        float value = mixed.keep < 1        ? mixed_byte(ref, &mixed, images, i)
+                      : run->info->view > 0 ? viewed_byte(ref, run->info->view, images, i)
+                                            : (float)images[i];
 
         np_ref_out(ref, run, 0, i,
             (value / 255 - ref->node->attrs.mean[i % c]) / ref->node->attrs.std[i % c]);
+    }
+}
+
+/* The CPU's only kernel: logits are few. */
+static void ref_views(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const struct range r = range_of(ref, ref->node->ins[0], run);
+    const int view = run->info->view;
+    const float weight = np_view_weight(ref->node->attrs.tta, view);
+    float *sum = out(ref, run, 1);
+
+    for (size_t i = r.first; i < r.end; i++) {
+        const float value = weight * np_ref_in(ref, run, 0, i);
+
+        sum[i] = view == 0 ? value : sum[i] + value;
+        np_ref_out(ref, run, 0, i, sum[i]);
     }
 }
 
@@ -432,6 +462,7 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(SCALE, np_ref_scale, NULL),
     ROWS(SCALE_WGRAD, np_ref_scale_wgrad, np_ref_wgrad_finish),
     ROWS(POSITION, np_ref_position, NULL),
+    ROWS(VIEWS, ref_views, NULL),
     ROWS(CLASS_TOKEN, np_ref_class_token, NULL),
     ROWS(ROWS_SUM, np_ref_rows_sum, np_ref_wgrad_finish),
     ROWS(TOKENS, np_ref_tokens, NULL),

@@ -29,13 +29,19 @@ static void run_input(struct np_cuda_program *p, const struct np_cuda_call *c)
     const struct np_op_node *node = c->node;
     const int *in = tensor(p, node->ins[0])->dims;
     struct np_cuda_input input = {in[0], in[1], in[2], in[3], np_cuda_channels(p, node->outs[0]),
-        {0}, {0}, np_mix_on(&node->attrs.mix)};
+        {0}, {0}, np_mix_on(&node->attrs.mix), node->attrs.tta != NP_TTA_NONE};
 
     for (int i = 0; i < 4; i++) {
         input.mean[i] = node->attrs.mean[i];
         input.std[i] = node->attrs.std[i];
     }
     np_cuda_input(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step, &input, c->p[1]);
+}
+
+static void run_views(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    np_cuda_views(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step, c->node->attrs.tta,
+        c->p[0], c->p[1], c->p[2], elements(p, c->node->ins[0]));
 }
 
 static void run_stats(struct np_cuda_program *p, const struct np_cuda_call *c)
@@ -366,6 +372,7 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_TOKENS_DGRAD] = {"own tokens_dgrad", np_cuda_run_tokens},
     [NP_OP_ATTENTION] = {"own attention", np_cuda_run_attention},
     [NP_OP_ATTENTION_DGRAD] = {"own attention_dgrad", np_cuda_run_attention},
+    [NP_OP_VIEWS] = {"own views", run_views},
 };
 
 const char *np_cuda_call_name(const struct np_cuda_call *call)

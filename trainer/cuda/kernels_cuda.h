@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "trainer/graph/mix.h"
+#include "trainer/graph/views.h"
 #include "trainer/optim_scalars.h"
 
 #ifdef __cplusplus
@@ -29,6 +30,7 @@ struct np_cuda_step {
     uint64_t slot;    /* slot for the step's numbers */
     float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
     struct np_mixed mixed;
+    int view; /* of the batch: views.h */
     float clip_norm;
     struct np_scalars update; /* of parameters with rule 0 */
 };
@@ -57,6 +59,7 @@ struct np_cuda_input {
     int n, h, w, c, padded;
     float mean[4], std[4];
     bool mixes; /* as step->mixed says */
+    bool views; /* as step->view says; not with mixes */
 };
 void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_input *input, void *x);
@@ -71,6 +74,9 @@ void np_cuda_make_rows(void *stream, const struct np_row *rows, int n, int h, in
 
 void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x, enum np_cuda_dtype to,
     void *y, uint64_t n);
+/* mean = the logits of the views so far, weighted; sum: f32, kept from view to view. */
+void np_cuda_views(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step, int tta,
+    const void *logits, void *mean, float *sum, uint64_t n);
 void np_cuda_relu(void *stream, enum np_cuda_dtype dtype, const void *x, void *y, uint64_t n);
 void np_cuda_relu_dgrad(
     void *stream, enum np_cuda_dtype dtype, const void *dy, const void *y, void *dx, uint64_t n);

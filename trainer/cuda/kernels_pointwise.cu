@@ -80,6 +80,32 @@ static __global__ void input_mixed(const np_cuda_step *step, struct np_cuda_inpu
     }
 }
 
+/* A view of the pictures; one thread per pixel. */
+template <typename T>
+static __global__ void input_view(const np_cuda_step *step, struct np_cuda_input input, T *x)
+{
+    const uint64_t row = (uint64_t)input.h * input.w, n = row * input.n;
+    const int view = step->view;
+
+    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
+        const uint64_t at = p % row;
+        int from_y, from_x;
+
+        np_view_pixel(
+            view, (int)(at / input.w), (int)(at % input.w), input.h, input.w, &from_y, &from_x);
+        const uint8_t *pixel =
+            &step->images[(p - at + (uint64_t)from_y * input.w + from_x) * input.c];
+
+        NP_UNROLL(MAX_CHANNELS)
+        for (int c = 0; c < MAX_CHANNELS; c++)
+            if (c < input.c)
+                np_put(&x[p * input.padded + c],
+                    ((float)pixel[c] / 255 - input.mean[c]) / input.std[c]);
+        for (int c = input.c; c < input.padded; c++)
+            np_put(&x[p * input.padded + c], 0.0f);
+    }
+}
+
 extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
     const struct np_cuda_input *input, void *x)
 {
@@ -91,6 +117,8 @@ extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_c
 
         if (input->mixes)
             NP_LAUNCH((input_mixed<T>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->views)
+            NP_LAUNCH((input_view<T>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->padded == 1)
             NP_LAUNCH((input_pixel<T, 1, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->padded == 3)
@@ -100,6 +128,28 @@ extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_c
         else
             NP_LAUNCH((input_pixel<T, 8, wide>), blocks, NP_THREADS, 0, stream, step, *input, to);
     });
+}
+
+template <typename T>
+static __global__ void add_view(
+    const np_cuda_step *step, int tta, const T *logits, T *mean, float *sum, uint64_t n)
+{
+    const float weight = np_view_weight(tta, step->view);
+
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        const float value = weight * np_get(logits[i]);
+
+        sum[i] = step->view == 0 ? value : sum[i] + value;
+        np_put(&mean[i], sum[i]);
+    }
+}
+
+extern "C" void np_cuda_views(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    int tta, const void *logits, void *mean, float *sum, uint64_t n)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(add_view<T>, np_blocks(n), NP_THREADS, 0, stream, step, tta, (const T *)logits,
+            (T *)mean, sum, n));
 }
 
 /* --- y = f(a, b) ----------------------------------------------------------------------------- */

@@ -489,10 +489,15 @@ static int plan_swap(struct np_plan *plan, struct np_err *err)
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    int code = announce(plan, images, labels, err);
+    const int views = np_graph_nr_views(plan->eval->graph);
+    int code = 0;
 
-    if (code == 0)
-        code = queue(plan, NP_CUDA_EVAL, err);
+    /* Each view writes the batch's numbers, the last one those of the mean. */
+    for (plan->now.view = 0; plan->now.view < views && code == 0; plan->now.view++) {
+        code = announce(plan, images, labels, err);
+        if (code == 0)
+            code = queue(plan, NP_CUDA_EVAL, err);
+    }
     return code == 0 ? finish(plan, err) : code;
 }
 

@@ -17,7 +17,7 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "flatten", "flatten_dgrad", "add", "resample", "resample_dgrad", "mul", "mul_sum", "drop_rows",
     "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "bce",
     "bce_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position",
-    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad"};
+    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad", "views"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};

@@ -12,6 +12,7 @@
 #include "trainer/graph/mix.h"
 #include "trainer/graph/act.h"
 #include "trainer/graph/resample.h"
+#include "trainer/graph/views.h"
 
 /* Precision of activations and of the weights that kernels read; master weights are f32. */
 enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
@@ -20,8 +21,8 @@ enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
  * graph's precision; parameters, their gradients and operands marked f32 are f32. Parameters
  * have torch's shapes and layouts (conv weight OIHW, with groups (out, in/groups, kh, kw)). */
 enum np_op {
-    NP_OP_INPUT,      /* images u8 -> x: (u8/255 - mean) / std   attr: mix: of two rows */
-    NP_OP_CONV,       /* x, weight, [bias] -> y          attr: conv, [relu] */
+    NP_OP_INPUT, /* images u8 -> x: (u8/255 - mean) / std   attr: mix: of two rows; tta: a view */
+    NP_OP_CONV,  /* x, weight, [bias] -> y          attr: conv, [relu] */
     NP_OP_CONV_DGRAD, /* dy, weight -> dx */
     NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
     NP_OP_BN_STATS,   /* x, running_mean, running_var (updated) -> mean, inv_std (c), f32 */
@@ -85,6 +86,9 @@ enum np_op {
      * heads */
     NP_OP_ATTENTION,       /* x (n, h, w, 3c) -> y (n, h, w, c) */
     NP_OP_ATTENTION_DGRAD, /* dy, x -> dx */
+    /* logits of a view -> mean, sum f32: the views so far, weighted (views.h); the first one begins
+     * the sum. attr: tta */
+    NP_OP_VIEWS,
     NP_NR_OPS
 };
 extern const char *const np_op_names[NP_NR_OPS], *const np_act_names[NP_NR_ACTS];
@@ -117,6 +121,7 @@ struct np_attrs {
     uint64_t seed;         /* dropout, drop_rows: of the node */
     int groups;            /* norm; 0: each pixel alone */
     int heads, first_token;
+    enum np_tta tta; /* input, views: of an evaluation */
     /* batchnorm: in steps before this one it uses the running statistics and leaves them as they
      * are; NP_NEVER: in all */
     uint64_t thaw;
@@ -261,6 +266,8 @@ int np_autodiff(struct np_graph *graph, struct np_err *err);
 /* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
  * dropout, no class weights, unmixed. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
+/* Runs of the graph that evaluate a batch. */
+int np_graph_nr_views(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;

@@ -21,7 +21,7 @@ function svg(tag, attributes, ...children) {
 function head(data) {
   const top = data.top_accuracy;
   const made = block("header", "", element("b", data.name), element("span", `${data.set} set`), element("span", data.weights),
-    element("span", `${data.precision} on ${data.device}`));
+    element("span", `${data.precision} on ${data.device}${data.tta === "none" ? "" : `, mean over views: ${data.tta}`}`));
   const lead = block("p", "lead", `loss ${fixed(data.loss, 4)}`,
     top.length > 4 ? `, top 5 ${percent(top[4], 2)}` : "", `, mean F1 of the classes ${percent(data.macro.f1, 2)}`,
     `, calibration error ${percent(data.calibration.error, 2)}`);
