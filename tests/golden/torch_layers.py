@@ -1,6 +1,7 @@
 """100 steps of small networks of the newer layers beside torch: torch_layers.py MODE NNPIPE TMP GOLDEN DEVICE STEPS.
 A transformer (patches, a class token, two blocks of attention, gelu, layernorm) with AdamW, and convolutions with
-groupnorm, silu, squeeze-and-excite, hardswish and stochastic depth at rate 0, with SGD. STEPS: 100, or fewer.
+groupnorm, silu, upsampling, blur, squeeze-and-excite, hardswish and stochastic depth at rate 0, with SGD. STEPS: 100,
+or fewer.
 MODE golden: the losses must be those in the file GOLDEN. live: losses and weights must be those of the torch here, the
 weights at most 3 times as far from its f64 as its f32 is. write: torch's losses into GOLDEN. Prints one line a check;
 exit 1 if one is not ok."""
@@ -52,6 +53,9 @@ model:
   - conv: {name: stem, out: 16, kernel: 3, stride: 2, pad: 1, bias: false}
   - groupnorm: {name: norm1, groups: 4}
   - silu
+  - upsample: {scale: 2, mode: bilinear}
+  - blur: {stride: 2}
+  - adaptive_avgpool: {size: 5}
   - conv: {name: depth, out: 16, kernel: 3, pad: 1, groups: 16}
   - hardswish: {name: body}
   - global_avgpool
@@ -132,6 +136,10 @@ def convolutions(p, x):
         return F.conv2d(x, p[name + ".weight"], p.get(name + ".bias"), **more)
 
     x = F.silu(F.group_norm(conv("stem", x, stride=2, padding=1), 4, p["norm1.weight"], p["norm1.bias"]))
+    x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    tap = torch.tensor([1.0, 2, 1], dtype=x.dtype) / 4
+    x = F.conv2d(x, torch.outer(tap, tap).expand(DIM, 1, 3, 3), stride=2, padding=1, groups=DIM)
+    x = F.adaptive_avg_pool2d(x, 5)
     x = F.hardswish(conv("depth", x, padding=1, groups=DIM))
     gate = torch.sigmoid(conv("fc2", F.silu(conv("fc1", x.mean((2, 3), keepdim=True)))))
     y = F.group_norm(conv("project", x * gate), 2, p["norm2.weight"], p["norm2.bias"])
