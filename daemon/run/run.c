@@ -194,7 +194,8 @@ static int open_base(struct np_run *run, struct np_err *err)
         return -ENOMEM;
     if (run->options->trace)
         np_stat_trace(run->stat, np_trace_tracks(run->options->trace));
-    if ((code = np_watch_start(run->stat, np_run_warn, run, &run->watch, err)) < 0)
+    if ((code = np_watch_start(
+             run->stat, np_run_warn, run, !run->options->probe, &run->watch, err)) < 0)
         return code;
     if (run->options->probe) /* the caller must clean up, so a signal may not end the process */
         np_watch_arm(run->watch);

@@ -22,11 +22,13 @@ void np_run_early_text(const struct np_run *run, char *text, size_t text_bytes)
     if (isfinite(early->best))
         snprintf(best, sizeof(best), loss ? "the best was %.4f" : "the best was %.2f%%",
             loss ? early->best : 100 * early->best);
+    const uint64_t last = np_run_last_step(run);
+
     snprintf(text, text_bytes,
-        "ended early at step %llu of %llu: the %s of %s has not improved in %llu evaluations (%s)",
-        (unsigned long long)np_run_last_step(run), (unsigned long long)run->nr_steps,
-        metric_of(run), np_run_has_val(run) ? "val" : "test", (unsigned long long)early->nr_bad,
-        best);
+        "ended%s at step %llu of %llu: the %s of %s has not improved in %llu evaluations (%s)",
+        last < run->nr_steps ? " early" : "", (unsigned long long)last,
+        (unsigned long long)run->nr_steps, metric_of(run), np_run_has_val(run) ? "val" : "test",
+        (unsigned long long)early->nr_bad, best);
 }
 
 bool np_run_early(struct np_run *run, const struct np_eval_report *report)

@@ -38,8 +38,12 @@ int np_run_whiten(struct np_run *run, struct np_err *err)
 {
     struct np_whiten *whiten =
         np_whiten_new(run->setup.graph, run->setup.sets.height, run->setup.sets.width);
-    int code = whiten ? add_rows(run, whiten, err) : 0;
+    int code = 0;
 
+    if (whiten) {
+        np_run_say(run, "init: whitening reads %d training pictures", NP_WHITEN_PICTURES);
+        code = add_rows(run, whiten, err);
+    }
     if (whiten && code == 0)
         np_whiten_write(whiten, run->arrays[NP_ARRAY_PARAMS]);
     np_whiten_free(whiten);

@@ -23,6 +23,7 @@ struct np_watch {
     struct np_stat *stat; /* set once */
     void (*say)(void *context, const char *text);
     void *context;
+    bool saves;
     sigset_t signals, old_mask;
     int signal_fd, end_fd;
     pthread_t thread;
@@ -86,8 +87,8 @@ static void take_signal(struct np_watch *watch)
                                   : ": ended before the first step, nothing was saved");
         die_of(watch, number);
     }
-    snprintf(text, sizeof(text), "SIG%s: stopping after this step, with a checkpoint",
-        sigabbrev_np(number));
+    snprintf(text, sizeof(text), "SIG%s: stopping after this step%s", sigabbrev_np(number),
+        watch->saves ? ", with a checkpoint" : "");
     watch->say(watch->context, text);
 }
 
@@ -122,13 +123,14 @@ static void block_signals(struct np_watch *watch)
 }
 
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
-    void *context, struct np_watch **ret_watch, struct np_err *err)
+    void *context, bool saves, struct np_watch **ret_watch, struct np_err *err)
 {
     struct np_watch *watch = np_alloc(sizeof(*watch));
 
     watch->stat = stat;
     watch->say = say;
     watch->context = context;
+    watch->saves = saves;
     pthread_mutex_init(&watch->lock, NULL);
     block_signals(watch);
     watch->signal_fd = signalfd(-1, &watch->signals, SFD_CLOEXEC);

@@ -20,9 +20,9 @@ struct np_ring;
 struct np_watch;
 /* Blocks the signals in the calling thread and in every thread it starts later: call this before
  * any other thread starts. Calls say, from its own thread, with a line for each long wait and
- * signal. */
+ * signal. saves: a run that stops leaves a checkpoint; false for one that only measures. */
 int np_watch_start(struct np_stat *stat, void (*say)(void *context, const char *text),
-    void *context, struct np_watch **ret_watch, struct np_err *err);
+    void *context, bool saves, struct np_watch **ret_watch, struct np_err *err);
 void np_watch_arm(struct np_watch *watch);
 /* Everything is saved: from now on a signal may end the process without loss. */
 void np_watch_settle(struct np_watch *watch, int exit_code);

@@ -318,7 +318,7 @@ Test(watch, a_signal_requests_a_stop_once_armed, .timeout = 30)
     struct np_watch *watch = NULL;
     int lines = 0;
 
-    cr_assert_eq(np_watch_start(NULL, count_lines, &lines, &watch, NULL), 0);
+    cr_assert_eq(np_watch_start(NULL, count_lines, &lines, true, &watch, NULL), 0);
     cr_assert_eq(np_watch_stopping(watch), 0);
     np_watch_arm(watch);
     kill(getpid(), SIGTERM);
@@ -342,7 +342,7 @@ static int died_of(void (*act)(struct np_watch *watch), char said[256])
         struct np_watch *watch = NULL;
 
         dup2(ends[1], STDERR_FILENO);
-        np_watch_start(NULL, count_lines, &lines, &watch, NULL);
+        np_watch_start(NULL, count_lines, &lines, true, &watch, NULL);
         act(watch);
         np_sleep_until_ns(np_now_ns() + 10000000000ull);
         _exit(9);
