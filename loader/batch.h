@@ -15,11 +15,27 @@ struct np_row_format {
     bool planar; /* (channels, height, width), else (height, width, channels) */
 };
 
+/* What a sample's label is: one class; any number of classes, as a 0 or 1 for each; or numbers. */
+enum np_label_type { NP_LABEL_CLASS, NP_LABEL_MULTI, NP_LABEL_VALUE };
+
 /* The same for all batches of a run. */
 struct np_batch_shape {
     int rows, height, width, channels;
     struct np_row_format format;
+    int values; /* floats of a row's label; 0: the label is a class */
 };
+
+/* Of a batch's labels: i32 (rows), then, with values, f32 (rows, values). */
+static inline size_t np_batch_label_bytes(const struct np_batch_shape *shape)
+{
+    return (size_t)shape->rows * (1 + (size_t)shape->values) * sizeof(int32_t);
+}
+
+/* The values behind the labels of a batch of this number of rows, f32 (rows, values). */
+static inline const float *np_batch_values(const void *labels, int rows)
+{
+    return (const float *)labels + rows;
+}
 
 static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 {
@@ -94,7 +110,8 @@ struct np_batch_memory {
 /* A ring slot while it is full. Valid from np_ring_take() to np_ring_release(). */
 struct np_batch {
     uint8_t *images;      /* (rows) in the shape's format, u8 (height, width, channels); pinned */
-    int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0 */
+    int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0. With shape.values: 0, and
+                             the values follow (np_batch_values()); those of a masked row are 0 */
     struct np_row *about; /* (rows), pinned; the origin of each row */
     enum np_batch_kind kind;
     uint64_t seq;  /* number in the run, evaluations included */

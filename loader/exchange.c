@@ -81,9 +81,9 @@ struct np_exchange {
 static struct np_shelf_shape shelf_shape(const struct np_exchange_options *options)
 {
     const size_t rows = (size_t)options->shape.rows;
-    struct np_shelf_shape shape = {
-        .part_bytes = {rows * np_batch_row_bytes(&options->shape), rows * sizeof(int32_t),
-            rows * sizeof(struct np_row), sizeof(struct notes)}};
+    struct np_shelf_shape shape = {.part_bytes = {rows * np_batch_row_bytes(&options->shape),
+                                       np_batch_label_bytes(&options->shape),
+                                       rows * sizeof(struct np_row), sizeof(struct notes)}};
     uint64_t bytes = 1, nr_slots;
 
     for (int p = 0; p < NP_SHELF_PARTS; p++)
@@ -104,7 +104,8 @@ static uint64_t hash_of(const struct np_exchange *exchange)
         (uint64_t)o->epochs, (uint64_t)o->rank, (uint64_t)o->world, o->keep_bad, o->balance,
         (uint64_t)o->repeat, (uint64_t)shape->height, (uint64_t)shape->width,
         (uint64_t)shape->channels, (uint64_t)shape->format.type, shape->format.planar,
-        (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row), sizeof(struct notes)};
+        (uint64_t)shape->values, (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row),
+        sizeof(struct notes)};
     const double period = o->eval_epochs;
 
     return XXH3_64bits_withSeed(facts, sizeof(facts), XXH3_64bits(&period, sizeof(period)));

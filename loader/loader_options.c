@@ -31,7 +31,8 @@ const struct np_option np_data_option_table[] = {
         "Chooses the samples of `split`, or deals those of `fold`, independently of `seed`."},
     {"split_by", NP_OPT_WORD, AT(split_by), "class", 0, 0, "class|random",
         "`class`: takes the share of each class, at least one image if it has two. `random`: "
-        "ignores classes, as runs did before this key existed."},
+        "ignores classes, as runs did before this key existed, and as sets with another "
+        "`label_type` than `class` always are."},
     {"fold", NP_OPT_STRING, AT(fold), "", 0, 0, NULL,
         "In place of `split`, for cross-validation: `2/5` makes the second of five equal parts of "
         "`train` the `val` set, and trains on the others. With the same `split_seed` and "
@@ -79,8 +80,22 @@ static void check_fold(
 
 struct np_split_options np_data_split(const struct np_data_options *options)
 {
-    return (struct np_split_options){options->split, (uint64_t)options->split_seed,
-        (enum np_split_rule)options->split_by, options->fold_at, options->nr_folds};
+    /* Nearly every image has a label of its own, which is no class to take a share of. */
+    const enum np_split_rule rule = options->train.label_type == NP_LABEL_CLASS
+                                        ? (enum np_split_rule)options->split_by
+                                        : NP_SPLIT_RANDOM;
+
+    return (struct np_split_options){
+        options->split, (uint64_t)options->split_seed, rule, options->fold_at, options->nr_folds};
+}
+
+static void check_type(const struct np_node *node, const struct np_source_options *set,
+    const struct np_source_options *train, struct np_report *report)
+{
+    if (set->source && train->source && set->label_type != train->label_type)
+        np_report_add(report, node->line, node->column,
+            "label_type: %s, but that of `train` is %s; all sets have the same",
+            np_label_types[set->label_type], np_label_types[train->label_type]);
 }
 
 int np_data_options_parse(const struct np_node *node, const char *dir,
@@ -105,6 +120,10 @@ int np_data_options_parse(const struct np_node *node, const char *dir,
     options->has_val = options->val_node != NULL;
     if (options->has_val)
         np_source_parse(options->val_node, dir, &options->val, report);
+    if (options->has_test)
+        check_type(options->test_node, &options->test, &options->train, report);
+    if (options->has_val)
+        check_type(options->val_node, &options->val, &options->train, report);
     resolve_classes(np_node_get(node, "classes"), dir, options, report);
     const struct np_node *split = np_node_get(node, "split");
     check_fold(np_node_get(node, "fold"), options, report);

@@ -8,6 +8,7 @@
  * on the disk. */
 #include "loader/reader.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +30,24 @@ static int32_t label_of(const struct np_reader *reader, const struct np_job *job
 
     if (job->record.no_label)
         return -1;
+    if (set->index->values)
+        return 0;
     return set->labels ? set->labels[job->record.label] : (int32_t)job->record.label;
+}
+
+/* Writes the values behind the labels; zeros for a masked row, or a set without labels. */
+static void put_values(const struct np_reader *reader, const struct np_job *job, bool good)
+{
+    const struct np_batch_shape *shape = &reader->config->row.shape;
+    const struct np_index *index = np_reader_set(reader, job)->index;
+    const size_t width = (size_t)shape->values;
+    float *to = (float *)(job->batch->labels + shape->rows) + (size_t)job->ticket.row * width;
+
+    assert(!index->values || index->nr_values == shape->values);
+    if (good && index->values && !job->record.no_label)
+        memcpy(to, index->values + (size_t)job->record.label * width, width * sizeof(*to));
+    else
+        memset(to, 0, width * sizeof(*to));
 }
 
 /* good: the row is written; else masks it. */
@@ -50,6 +68,8 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     about->epoch = ticket->epoch;
     about->attempts = (uint16_t)job->attempt;
     batch->labels[ticket->row] = good ? label_of(reader, job) : -1;
+    if (reader->config->row.shape.values)
+        put_values(reader, job, good);
     if (ticket->row == 0) {
         batch->kind = ticket->kind;
         batch->step = ticket->step;

@@ -64,7 +64,7 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
     const struct np_batch_shape *shape = &ring->shape;
     const size_t rows = (size_t)shape->rows;
     const size_t image_bytes = round_up(rows * ring->row_bytes, 4096);
-    const size_t label_bytes = round_up(rows * sizeof(int32_t), NP_ALIGN);
+    const size_t label_bytes = round_up(np_batch_label_bytes(shape), NP_ALIGN);
     const size_t about_bytes = round_up(rows * sizeof(struct np_row), NP_ALIGN);
     uint8_t *at;
 

@@ -244,8 +244,8 @@ static int open_other(const struct np_set_options *options, const struct other *
     int code = open_set(other->options, other->what, progress, other->ret_index, err);
 
     if (code == 0)
-        code = np_match_classes(sets->classes, *other->ret_index, other->what, "the training set",
-            other->ret_labels, err);
+        code = np_match_labels(
+            other->options, sets->classes, *other->ret_index, other->what, other->ret_labels, err);
     if (code == 0)
         code = set_size(
             options, *other->ret_index, options->loader->test_augment, other->what, sets, err);

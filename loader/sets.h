@@ -16,8 +16,9 @@ struct np_set_options {
 
 struct np_sets {
     struct np_index *train, *val, *test; /* NULL: none, or not opened */
-    struct np_node *classes;             /* a list of names, in label order */
-    /* Class number in the set's index -> label; NULL: equal. */
+    struct np_node *classes;             /* a list of names, in label order; of values: theirs */
+    /* Class number in the set's index -> label; NULL: equal. With another label_type the index has
+     * the values, and these are hashes of them, for checksums. */
     int32_t *train_labels, *val_labels, *test_labels;
     struct np_split split; /* of train, by np_sets_split(); empty: no split */
     int height, width;     /* of a row; 0: not known yet */
@@ -48,16 +49,18 @@ int np_sets_split(const struct np_set_options *options, struct np_sets *sets, st
 int np_sets_classes(const struct np_set_options *options, struct np_sets *sets, struct np_err *err);
 /* Takes the class order of a checkpoint, and adapts the labels of all sets. -EINVAL: the classes
  * differ. */
-int np_sets_order_classes(struct np_sets *sets, const struct np_node *classes, struct np_err *err);
+int np_sets_order_classes(const struct np_set_options *options, struct np_sets *sets,
+    const struct np_node *classes, struct np_err *err);
 /* Reads a text file with one class name per line; a byte order mark and \r at line ends are
  * ignored. The caller frees the list. -EINVAL: an empty, long or repeated name or a NUL byte;
  * err names the line. */
 int np_classes_read(const char *path, struct np_node **ret_classes, struct np_err *err);
 /* Maps class numbers of index to labels in classes; *ret_labels is NULL if they are equal, else
  * np_free. -EINVAL names a class that is missing in classes. In messages `what` names the set of
- * index, and `of` the set or file of classes. */
-int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    const char *of, int32_t **ret_labels, struct np_err *err);
+ * index. With another label_type it sets the values of index, in the order of classes; -EINVAL names
+ * a class or a column of values that classes lacks. */
+int np_match_labels(const struct np_source_options *source, const struct np_node *classes,
+    struct np_index *index, const char *what, int32_t **ret_labels, struct np_err *err);
 /* Bytes of the pixels of a set's first image; 0: it cannot be read. */
 uint64_t np_picture_bytes(const struct np_index *index, int channels);
 /* Is this error code of np_sets_open() a mistake of the config or its data (a path, a class, a

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "loader/sets.h"
+#include "loader/source/label_text.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
@@ -129,8 +130,8 @@ static struct np_node *class_list(const struct np_index *index)
     return list;
 }
 
-int np_match_classes(const struct np_node *classes, const struct np_index *index, const char *what,
-    const char *of, int32_t **ret_labels, struct np_err *err)
+static int match_classes(const struct np_node *classes, const struct np_index *index,
+    const char *what, const char *of, int32_t **ret_labels, struct np_err *err)
 {
     const int n = index->nr_classes, nr_known = classes->nr_items;
     struct named *sorted = sorted_names(classes, err);
@@ -158,6 +159,84 @@ int np_match_classes(const struct np_node *classes, const struct np_index *index
     if (code == 0)
         *ret_labels = labels;
     return code;
+}
+
+/* --- labels that are no classes --------------------------------------------------------------- */
+
+/* The names in a table's `columns`, without that of the files; else the single name "value". */
+static struct np_node *column_names(const struct np_source_options *source)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+    const char *at = source->columns && *source->columns ? strchr(source->columns, ',') : NULL;
+
+    do {
+        const size_t bytes = at ? strcspn(at + 1, ",") : 0;
+        char *name = at ? np_format("%.*s", (int)bytes, at + 1) : np_strdup("value");
+        struct np_node *item = np_node_scalar(name, 0, 0);
+
+        item->quoted = true;
+        np_node_add(list, NULL, item);
+        np_free(name);
+        at = at && at[1 + bytes] ? at + 1 + bytes : NULL;
+    } while (at);
+    return list;
+}
+
+/* The places of a set's columns in names; np_free. NULL: they are not the same, or -ENOMEM. */
+static int *column_places(const struct np_source_options *source, const struct np_node *names,
+    const char *what, struct np_err *err)
+{
+    struct np_node *own = column_names(source);
+    int *places = np_try_array((size_t)own->nr_items, sizeof(*places), err);
+    const char *missing = NULL;
+
+    for (int i = 0; places && !missing && i < own->nr_items; i++) {
+        for (places[i] = 0; places[i] < names->nr_items; places[i]++)
+            if (strcmp(own->items[i]->text, names->items[places[i]]->text) == 0)
+                break;
+        missing = places[i] == names->nr_items ? own->items[i]->text : NULL;
+    }
+    if (places && (missing || own->nr_items != names->nr_items)) {
+        np_err_set(err, -EINVAL,
+            "%s: its %d values are not the %d of the training set (%.60s ... %.60s)%s%.100s", what,
+            own->nr_items, names->nr_items, names->items[0]->text,
+            names->items[names->nr_items - 1]->text, missing ? "; one is " : "",
+            missing ? missing : "");
+        np_free(places);
+        places = NULL;
+    }
+    np_node_free(own);
+    return places;
+}
+
+int np_match_labels(const struct np_source_options *source, const struct np_node *classes,
+    struct np_index *index, const char *what, int32_t **ret_labels, struct np_err *err)
+{
+    const enum np_label_type type = (enum np_label_type)source->label_type;
+    int *places = NULL, code;
+
+    if (type == NP_LABEL_CLASS)
+        return match_classes(classes, index, what, "the training set", ret_labels, err);
+    if (type == NP_LABEL_VALUE && !(places = column_places(source, classes, what, err)))
+        return err->code;
+    code = np_label_values(type, classes, places, index, ret_labels, err);
+    np_free(places);
+    return code < 0 ? np_err_context(err, "%s: %s", what, source->path ? source->path : "") : 0;
+}
+
+/* The names of several classes or numbers of the training set. */
+static int typed_names(const struct np_source_options *train, const struct np_index *index,
+    struct np_node **ret_names, struct np_err *err)
+{
+    const char *comma = train->columns ? strchr(train->columns, ',') : NULL;
+    const bool flags = comma && strchr(comma + 1, ',');
+
+    if (train->label_type == NP_LABEL_VALUE || flags) {
+        *ret_names = column_names(train);
+        return 0;
+    }
+    const int code = np_label_classes(index, ret_names, err);
+    return code < 0 ? np_err_context(err, "data.train: %s", train->path) : 0;
 }
 
 /* --- the classes of a run -------------------------------------------------------------------- */
@@ -209,6 +288,9 @@ int np_sets_classes(const struct np_set_options *options, struct np_sets *sets, 
         code = np_classes_read(options->data->classes, &sets->classes, err);
         if (code < 0)
             return np_err_context(err, "data.classes");
+    } else if (options->data->train.label_type != NP_LABEL_CLASS) {
+        if ((code = typed_names(&options->data->train, sets->train, &sets->classes, err)) < 0)
+            return code;
     } else {
         if ((code = check_several(options, sets->train, err)) < 0)
             return code;
@@ -216,17 +298,24 @@ int np_sets_classes(const struct np_set_options *options, struct np_sets *sets, 
     }
     if ((code = check_text(sets->classes, from_file ? "data.classes" : "data.train", err)) < 0)
         return code;
-    return np_match_classes(sets->classes, sets->train, "data.train", of, &sets->train_labels, err);
+    if (options->data->train.label_type == NP_LABEL_CLASS)
+        return match_classes(
+            sets->classes, sets->train, "data.train", of, &sets->train_labels, err);
+    return np_match_labels(
+        &options->data->train, sets->classes, sets->train, "data.train", &sets->train_labels, err);
 }
 
-int np_sets_order_classes(struct np_sets *sets, const struct np_node *classes, struct np_err *err)
+int np_sets_order_classes(const struct np_set_options *options, struct np_sets *sets,
+    const struct np_node *classes, struct np_err *err)
 {
     const struct {
-        const struct np_index *index;
+        const struct np_source_options *source;
+        struct np_index *index;
         int32_t **labels;
         const char *what;
-    } each[] = {{sets->train, &sets->train_labels, "data.train"},
-        {sets->val, &sets->val_labels, "data.val"}, {sets->test, &sets->test_labels, "data.test"}};
+    } each[] = {{&options->data->train, sets->train, &sets->train_labels, "data.train"},
+        {&options->data->val, sets->val, &sets->val_labels, "data.val"},
+        {&options->data->test, sets->test, &sets->test_labels, "data.test"}};
 
     if (classes->kind != NP_NODE_LIST || classes->nr_items != sets->classes->nr_items)
         return np_err_set(err, -EINVAL, "the training set has %d classes, not %d",
@@ -236,8 +325,8 @@ int np_sets_order_classes(struct np_sets *sets, const struct np_node *classes, s
             return np_err_set(err, -EINVAL, "the class names are not text");
     for (int s = 0; s < 3; s++) {
         int32_t *labels = NULL;
-        int code = each[s].index ? np_match_classes(classes, each[s].index, each[s].what,
-                                       "the training set", &labels, err)
+        int code = each[s].index ? np_match_labels(each[s].source, classes, each[s].index,
+                                       each[s].what, &labels, err)
                                  : 0;
 
         if (code < 0)

@@ -126,7 +126,7 @@ enum buffer_state {
 
 struct buffer {
     enum buffer_state state;
-    void *images, *labels; /* device: u8 (rows, height, width, channels); i32 (rows) */
+    void *images, *labels; /* device: u8 (rows, height, width, channels); np_batch_label_bytes() */
     void *rows;            /* device: struct np_row (rows); NULL: it keeps no pictures */
     struct np_batch *slot; /* until its copy has passed; else NULL */
     /* On the copy stream before the copies and after them; on the compute stream before the
@@ -136,7 +136,7 @@ struct buffer {
     uint64_t handed_ns;    /* when the host queued the calls that read it */
     struct np_batch batch; /* facts, with the two arrays below */
     struct np_row *about;  /* (rows) */
-    int32_t *host_labels;  /* (rows) */
+    int32_t *host_labels;  /* the labels, and their values */
 };
 
 struct np_feed {
@@ -200,7 +200,7 @@ static int buffer_init(struct np_feed *feed, struct buffer *buffer, struct np_er
         !(buffer->labels = device_alloc(feed, feed->label_bytes, advice, err)))
         return -ENOMEM;
     buffer->about = np_try_array(rows, sizeof(*buffer->about), err);
-    buffer->host_labels = np_try_array(rows, sizeof(*buffer->host_labels), err);
+    buffer->host_labels = np_try_alloc(feed->label_bytes, err);
     return buffer->about && buffer->host_labels ? 0 : -ENOMEM;
 }
 
@@ -217,7 +217,7 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
     feed->account = (struct np_account){.block = block};
     feed->shape = *shape;
     feed->image_bytes = (size_t)shape->rows * np_batch_row_bytes(shape);
-    feed->label_bytes = (size_t)shape->rows * sizeof(int32_t);
+    feed->label_bytes = np_batch_label_bytes(shape);
     for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
         const int result = buffer_init(feed, &feed->buffers[i], err);
 

@@ -232,6 +232,7 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
     if (code < 0)
         return code;
     *ret_report = (struct np_eval_report){
+        .numbers = config->numbers,
         .step = step,
         .images = metrics.rows,
         .correct = metrics.correct,

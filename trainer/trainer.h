@@ -20,6 +20,7 @@ struct np_step_report {
     double seconds, stall_seconds; /* of this step */
 };
 struct np_eval_report {
+    bool numbers; /* labels are numbers: nothing is correct */
     uint64_t step, images, correct, top5;
     double loss, seconds;
 };
@@ -70,6 +71,7 @@ struct np_trainer_config {
     uint64_t schedule_start; /* steps done when the schedule began; 0: at the run's start */
     uint64_t first_step;     /* a multiple of accumulate, at or after schedule_start */
     bool eval_due;           /* an evaluation comes before the first step */
+    bool numbers;            /* of the evaluations' reports */
     struct np_trainer_hooks hooks;
     struct np_block *block;
     float *losses; /* (batch), the caller's: step() gets the rows' losses in it; NULL: not wanted */

@@ -55,7 +55,7 @@ static int make_batch(struct np_bench *bench, struct step_bench *step, struct np
     struct np_draws draws;
 
     step->labels_at = (pixels + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
-    const size_t bytes = step->labels_at + rows * sizeof(int32_t);
+    const size_t bytes = step->labels_at + rows * (1 + (size_t)graph->values) * sizeof(int32_t);
     if (!(step->batch = np_try_alloc(bytes, err)))
         return err->code;
     int32_t *labels = (int32_t *)(void *)(step->batch + step->labels_at);

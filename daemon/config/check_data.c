@@ -115,9 +115,9 @@ static void fill_check(const struct np_config *config, const struct message *mes
     check->width = message->width;
     check->nr_classes = message->nr_classes;
     snprintf(check->note, sizeof(check->note),
-        "the data: %" PRIu64 " samples in %d classes are listed; images were not decoded "
+        "the data: %" PRIu64 " samples in %d %s are listed; images were not decoded "
         "(`nnpipe data verify` does that)",
-        message->samples, message->nr_classes);
+        message->samples, message->nr_classes, np_classes_word(config));
     if (message->code < 0) {
         place_of(config, message->text, &line, &column);
         np_report_add(report, line, column, "%s", message->text);

@@ -143,9 +143,15 @@ const struct np_option np_train_table[] = {
         "Write sample_losses.bin: the loss of every row of every step. `nnpipe replay RUN --worst "
         "20` "
         "shows the pictures with the highest losses: wrong labels are among them."},
-    {"best", NP_OPT_WORD, AT(best), "accuracy", 0, 0, "accuracy|loss|top5|f1",
+    {"best", NP_OPT_WORD, AT(best), "accuracy", 0, 0, "accuracy|loss|top5|f1|map|mae|rmse|r2",
         "Which evaluation makes the best checkpoint (`checkpoints/best`): the one with the highest "
-        "accuracy, top-5 accuracy or F1 (the mean of the classes), or with the lowest loss."},
+        "accuracy, top-5 accuracy or F1 (the mean of the classes), or with the lowest loss. With "
+        "`label_type: multi`, `map` is the highest mean average precision, and accuracy the share "
+        "of "
+        "images whose classes are all right; with `label_type: value` it is the lowest loss (then "
+        "the default), mean absolute error (`mae`), root mean square error (`rmse`), or the "
+        "highest "
+        "R² (`r2`)."},
     NP_OPTIONS_END,
 };
 
@@ -181,6 +187,7 @@ void np_network_input(const struct np_network *network, int height, int width, i
         .mean = network->loader->mean,
         .std = network->loader->std,
         .precision = precision,
+        .label_type = (enum np_label_type)network->train->label_type,
         .seed = (uint64_t)network->seed,
         .mix = {.mixup = network->run->mixup,
             .cutmix = network->run->cutmix,
@@ -407,6 +414,40 @@ static void expand_runs(struct np_config *config, struct np_report *report)
     config->runs = runs;
 }
 
+/* Metrics that the labels do not have. */
+static void check_metrics(struct np_config *config, struct np_report *report)
+{
+    static const unsigned has[] = {[NP_LABEL_CLASS] = 1u << NP_BEST_ACCURACY | 1u << NP_BEST_LOSS |
+                                                      1u << NP_BEST_TOP5 | 1u << NP_BEST_F1,
+        [NP_LABEL_MULTI] =
+            1u << NP_BEST_ACCURACY | 1u << NP_BEST_LOSS | 1u << NP_BEST_F1 | 1u << NP_BEST_MAP,
+        [NP_LABEL_VALUE] =
+            1u << NP_BEST_LOSS | 1u << NP_BEST_MAE | 1u << NP_BEST_RMSE | 1u << NP_BEST_R2};
+    static const char *const words[] = {
+        "accuracy, loss, top5 or f1", "accuracy, loss, f1 or map", "loss, mae, rmse or r2"};
+    const int type = config->data.train.label_type;
+    const struct np_node *best = np_node_get(config->run_node, "best");
+    const struct np_node *stop = config->run.stop_node, *schedule = config->schedule_node;
+
+    if (!best && type == NP_LABEL_VALUE)
+        config->run.best = NP_BEST_LOSS;
+    else if (best && !(has[type] & 1u << config->run.best))
+        np_report_add(report, best->line, best->column, "best: sets with `label_type: %s` have %s",
+            np_label_types[type], words[type]);
+    if (type != NP_LABEL_CLASS && config->loader.balance)
+        np_report_add(report, config->loader_node->line, config->loader_node->column,
+            "loader.balance: it draws classes, and the sets have `label_type: %s`",
+            np_label_types[type]);
+    if (type != NP_LABEL_VALUE)
+        return;
+    if (stop && config->run.stop.metric != NP_METRIC_LOSS)
+        np_report_add(report, stop->line, stop->column,
+            "stop.metric: sets with `label_type: value` have no accuracy; take loss");
+    if (config->schedule.kind == NP_PLATEAU && config->schedule.metric != NP_METRIC_LOSS)
+        np_report_add(report, schedule ? schedule->line : 0, schedule ? schedule->column : 0,
+            "schedule.plateau.metric: sets with `label_type: value` have no accuracy; take loss");
+}
+
 /* A GPU's limits are checked by its plugin. */
 static void check_precision(const struct np_config *config, struct np_report *report)
 {
@@ -494,6 +535,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     check_schedule(config, report);
     np_track_parse(config->track_node, &config->track, report);
     check_precision(config, report);
+    check_metrics(config, report);
     check_model(config, report);
 }
 

@@ -20,6 +20,19 @@ struct np_period {
     int64_t steps;
 };
 
+/* Of train.best, in the order of its words. */
+enum np_best {
+    NP_BEST_ACCURACY,
+    NP_BEST_LOSS,
+    NP_BEST_TOP5,
+    NP_BEST_F1,
+    NP_BEST_MAP,
+    NP_BEST_MAE,
+    NP_BEST_RMSE,
+    NP_BEST_R2,
+    NP_NR_BEST
+};
+
 struct np_train_options {
     double epochs; /* 0: use steps */
     int64_t steps;
@@ -38,7 +51,7 @@ struct np_train_options {
     bool deterministic, tf32, recompute;
     bool history;       /* write history.bin: the sample indices of every step */
     bool sample_losses; /* write sample_losses.bin */
-    int best;           /* metric of the best checkpoint: np_run_best() */
+    int best;           /* metric of the best checkpoint, enum np_best: np_run_best() */
     char *eval_every_text;
 };
 enum np_keep_optimizer { NP_OPTIMIZER_ALL, NP_OPTIMIZER_NEWEST };

@@ -12,6 +12,23 @@ void np_setup_fini(struct np_setup *setup)
     *setup = (struct np_setup){0};
 }
 
+struct np_batch_shape np_setup_shape(const struct np_config *config, const struct np_setup *setup)
+{
+    return (struct np_batch_shape){
+        .rows = (int)config->loader.batch,
+        .height = setup->sets.height,
+        .width = setup->sets.width,
+        .channels = (int)config->loader.channels,
+        .values =
+            config->data.train.label_type == NP_LABEL_CLASS ? 0 : setup->sets.classes->nr_items,
+    };
+}
+
+const char *np_classes_word(const struct np_config *config)
+{
+    return config->data.train.label_type == NP_LABEL_VALUE ? "values" : "classes";
+}
+
 static uint64_t nr_train(const struct np_config *config, const struct np_sets *sets)
 {
     if (config->data.split > 0 && sets->split.order)
@@ -63,7 +80,8 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
 
     uint64_t *samples = NULL;
 
-    if (setup->sets.train && count_classes(&setup->sets, &samples) < 0) {
+    if (setup->sets.train && config->data.train.label_type == NP_LABEL_CLASS &&
+        count_classes(&setup->sets, &samples) < 0) {
         np_report_no_memory(report);
         return -EINVAL;
     }

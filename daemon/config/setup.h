@@ -12,6 +12,10 @@ struct np_setup {
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
 };
 
+/* The shape of the config's batches; setup's classes and size are known. */
+struct np_batch_shape np_setup_shape(const struct np_config *config, const struct np_setup *setup);
+/* "classes", or "values" where the network gives numbers. */
+const char *np_classes_word(const struct np_config *config);
 /* Builds both graphs. -EINVAL: report has the model's mistakes. */
 int np_setup_graph(const struct np_config *config, enum np_dtype precision, struct np_setup *setup,
     struct np_report *report);

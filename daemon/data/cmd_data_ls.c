@@ -12,6 +12,7 @@ struct totals {
     struct np_ui *ui;
     uint64_t samples, bytes;
     int classes;
+    const char *word; /* for the classes */
 };
 
 static void list_one(struct np_ui *ui, const char *what, const struct np_index *index, uint64_t i)
@@ -60,6 +61,7 @@ static int list_set(
         totals->bytes += np_index_record(index, i)->inner_bytes;
     }
     totals->samples += np_index_samples(index);
+    totals->word = np_index_labels_word(index);
     if (index->nr_classes > totals->classes)
         totals->classes = index->nr_classes;
     return 0;
@@ -79,8 +81,8 @@ static int run(struct np_ui *ui, const struct np_data_sets *sets, void *context)
         np_complain(&err);
         return NP_EXIT_FAILED;
     }
-    fprintf(stderr, "%" PRIu64 " samples in %d classes, %" PRIu64 " bytes\n", totals.samples,
-        totals.classes, totals.bytes);
+    fprintf(stderr, "%" PRIu64 " samples in %d %s, %" PRIu64 " bytes\n", totals.samples,
+        totals.classes, totals.word ? totals.word : "classes", totals.bytes);
     np_json_begin(&ui->object, "done");
     np_json_int(&ui->object, "samples", (int64_t)totals.samples);
     np_json_int(&ui->object, "classes", totals.classes);

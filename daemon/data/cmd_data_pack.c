@@ -57,6 +57,11 @@ static int packing_open(
     code = np_data_open(set, &packing->index, err);
     if (!code)
         code = skip_unlabelled(pack, set->options, packing->index, err);
+    if (code == 0 && packing->index->label_type != NP_LABEL_CLASS)
+        code = np_err_set(err, -EINVAL,
+            "label_type: shards hold classes, not labels of the type %s; pack the images without "
+            "the table, into shards of one class",
+            np_label_types[packing->index->label_type]);
     if (!code)
         code = np_fetch_open(packing->index, &packing->fetch, err);
     if (!code)

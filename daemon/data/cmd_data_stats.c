@@ -182,8 +182,9 @@ static void say_set(struct np_ui *ui, const struct np_data_set *set, const struc
 
     say_channels(stats, means, sizeof(means), mean);
     say_channels(stats, deviations, sizeof(deviations), deviation);
-    np_ui_say(ui, "%s: %" PRIu64 " samples in %d classes, %" PRIu64 " bytes, %" PRIu64 " bad",
-        set->what, stats->samples, index->nr_classes, stats->bytes.sum, stats->bad);
+    np_ui_say(ui, "%s: %" PRIu64 " samples in %d %s, %" PRIu64 " bytes, %" PRIu64 " bad", set->what,
+        stats->samples, index->nr_classes, np_index_labels_word(index), stats->bytes.sum,
+        stats->bad);
     say_spread(ui, "bytes", &stats->bytes, stats->good);
     say_spread(ui, "width", &stats->width, stats->good);
     say_spread(ui, "height", &stats->height, stats->good);

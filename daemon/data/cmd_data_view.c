@@ -86,8 +86,7 @@ static int loader_config(struct view *view, struct np_stat *stat,
         .eval = split->order ? view->setup.sets.train : NULL,
         .augment = config->loader.augment,
         .test_augment = config->loader.test_augment,
-        .shape = {(int)options->batch, view->setup.sets.height, view->setup.sets.width,
-            (int)options->channels},
+        .shape = np_setup_shape(config, &view->setup),
         .allocator = &np_page_allocator,
         .stat = stat,
         .first_step = view->step,
@@ -98,7 +97,10 @@ static int loader_config(struct view *view, struct np_stat *stat,
 static void print_row(struct view *view, const struct np_batch *batch, int r, const char *file)
 {
     const struct np_row *row = &batch->about[r];
-    const char *class_name = view->setup.sets.classes->items[batch->labels[r]]->text;
+    const bool typed = view->index->label_type != NP_LABEL_CLASS;
+    const char *class_name =
+        typed ? view->index->classes[np_index_get(view->index, row->sample).label]
+              : view->setup.sets.classes->items[batch->labels[r]]->text;
     struct np_json *json = &view->ui->object;
     char name[NP_MAX_NAME + 1], how[256];
 

@@ -25,8 +25,10 @@ static void say_bad(void *context, const struct np_bad_sample *bad)
 }
 
 static void report(struct np_ui *ui, const char *set, const struct np_eval_report *eval,
-    const struct np_inference *inference)
+    const struct np_inference *inference, const struct np_figures *figures)
 {
+    const enum np_label_type type = (enum np_label_type)inference->config->data.train.label_type;
+    char words[NP_FIGURES_TEXT];
     const int classes = inference->setup.sets.classes ? inference->setup.sets.classes->nr_items : 0;
     char top5[32] = "";
     double images = eval->images ? (double)eval->images : 1;
@@ -37,8 +39,12 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
     np_json_text(line, "set", set);
     np_json_int(line, "images", (int64_t)eval->images);
     np_json_real(line, "loss", eval->loss);
-    np_json_real(line, "accuracy", (double)eval->correct / images);
-    np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
+    if (type != NP_LABEL_VALUE)
+        np_json_real(line, "accuracy", (double)eval->correct / images);
+    if (type == NP_LABEL_CLASS)
+        np_json_real(line, "top5_accuracy", (double)eval->top5 / images);
+    else
+        np_figures_put(line, "", type, figures);
     np_json_real(line, "images_per_second", rate);
     np_json_text(line, "precision", np_precision_names[inference->precision]);
     np_json_text(line, "device", inference->device->name);
@@ -46,10 +52,14 @@ static void report(struct np_ui *ui, const char *set, const struct np_eval_repor
     np_ui_event(ui, np_json_end(line));
     if (classes > 5)
         snprintf(top5, sizeof(top5), ", top 5 %.2f%%", 100 * (double)eval->top5 / images);
+    if (type == NP_LABEL_CLASS)
+        snprintf(words, sizeof(words), ", accuracy %.2f%%%s", 100 * (double)eval->correct / images,
+            top5);
+    else
+        np_figures_text(type, figures, words);
     if (!ui->json)
-        np_ui_say(ui, "%s set, %llu images: loss %.4f, accuracy %.2f%%%s, %.0f img/s", set,
-            (unsigned long long)eval->images, eval->loss, 100 * (double)eval->correct / images,
-            top5, rate);
+        np_ui_say(ui, "%s set, %llu images: loss %.4f%s, %.0f img/s", set,
+            (unsigned long long)eval->images, eval->loss, words, rate);
 }
 
 /* What the command line asks for. */
@@ -121,6 +131,9 @@ static int evaluate(const struct request *request, const struct np_inference *in
 {
     const struct np_config *config = inference->config;
     const struct np_sets *sets = &inference->setup.sets;
+    const enum np_label_type type = (enum np_label_type)config->data.train.label_type;
+    struct np_kept kept = {.type = type, .width = sets->classes->nr_items};
+    struct np_figures figures = {0};
     struct np_outcomes outcomes = {.nr_classes = sets->classes->nr_items,
         .sigmoids = np_graph_has_sigmoids(inference->setup.eval_graph)};
     struct np_eval_report result;
@@ -132,11 +145,11 @@ static int evaluate(const struct request *request, const struct np_inference *in
         .split = chosen->split,
         .labels = chosen->labels,
         .classes = sets->classes,
-        .shape = {(int)config->loader.batch, sets->height, sets->width,
-            (int)config->loader.channels},
+        .shape = np_setup_shape(config, &inference->setup),
         .stat = inference->stat,
         .block = inference->block,
-        .outcomes = wants_outcomes(request) ? &outcomes : NULL,
+        .outcomes = type == NP_LABEL_CLASS && wants_outcomes(request) ? &outcomes : NULL,
+        .kept = type == NP_LABEL_CLASS ? NULL : &kept,
         .bad = say_bad,
         .context = ui,
     };
@@ -148,11 +161,14 @@ static int evaluate(const struct request *request, const struct np_inference *in
         .report = &result};
     int code = np_evaluate(&evaluation, &result, err);
 
+    if (code == 0 && evaluation.kept)
+        code = np_figures_make(&kept, NULL, &figures, err);
     if (code == 0)
         code = write_details(ui, request, &facts, err);
     if (code == 0)
-        report(ui, facts.set, &result, inference);
+        report(ui, facts.set, &result, inference, &figures);
     np_outcomes_fini(&outcomes);
+    np_kept_fini(&kept);
     return code;
 }
 
@@ -237,6 +253,11 @@ int np_cmd_eval(int argc, char **argv)
         code = np_cmd_config(path, &overrides, device, &config);
     if (code == 0)
         code = choose(config, set, path, &chosen.set);
+    if (code == 0 && request.html && config->data.train.label_type != NP_LABEL_CLASS)
+        code = np_usage("eval",
+            "--html draws classes; of a set with label_type: %s take --json, --classes or "
+            "--predictions",
+            np_label_types[config->data.train.label_type]);
     np_free(own);
     if (code) {
         np_config_free(config);

@@ -97,8 +97,7 @@ static int run_all(struct predictor *p, const struct request *request, struct np
         .plan = p->net.plan,
         .index = p->index,
         .classes = sets->classes,
-        .shape = {(int)config->loader.batch, sets->height, sets->width,
-            (int)config->loader.channels},
+        .shape = np_setup_shape(config, &p->net.setup),
         .stat = p->net.stat,
         .block = p->net.block,
         .answer = on_answer,
@@ -110,6 +109,7 @@ static int run_all(struct predictor *p, const struct request *request, struct np
     p->predictions = (struct np_predictions){.format = request->format,
         .top = request->top,
         .sigmoids = np_graph_has_sigmoids(p->net.setup.eval_graph),
+        .numbers = config->data.train.label_type == NP_LABEL_VALUE,
         .classes = sets->classes,
         .ui = p->ui};
     int code = np_predictions_open(&p->predictions, request->out, err);

@@ -65,6 +65,10 @@ static const struct np_column columns[] = {
 
 static const char *class_of(const struct show *show, const struct np_remade *row)
 {
+    const struct np_index *index = show->replay.setup->sets.train;
+
+    if (index->label_type != NP_LABEL_CLASS)
+        return index->classes[np_index_get(index, row->about->sample).label];
     return show->replay.setup->sets.classes->items[row->label]->text;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/data/remake.h"
+#include "daemon/run/eval_kept.h"
 #include "daemon/ui/csv.h"
 #include "daemon/ui/page.h"
 #include "daemon/ui/table.h"
@@ -155,6 +156,8 @@ static int put_all(struct np_json *json, const struct np_eval_facts *facts, char
 
 int np_eval_put(struct np_json *json, const struct np_eval_facts *facts, struct np_err *err)
 {
+    if (facts->evaluation->kept)
+        return np_eval_kept_put(json, facts, err);
     return put_all(json, facts, NULL, err);
 }
 
@@ -312,7 +315,8 @@ static void put_predictions(FILE *out, const void *facts_)
 
 int np_eval_predictions(const struct np_eval_facts *facts, const char *path, struct np_err *err)
 {
-    return np_page_write(path, put_predictions, facts, err);
+    return np_page_write(
+        path, facts->evaluation->kept ? np_eval_kept_lines : put_predictions, facts, err);
 }
 
 /* --- the table ----------------------------------------------------------------------------- */
@@ -382,6 +386,8 @@ static int fill_table(struct np_table *table, const struct np_eval_facts *facts,
 
 int np_eval_table(const struct np_eval_facts *facts, FILE *out, struct np_err *err)
 {
+    if (facts->evaluation->kept)
+        return np_eval_kept_table(facts, out, err);
     const struct np_table_look look = {.chosen = -1};
     struct np_table table = {.columns = columns, .coloured = -1};
     const int code = fill_table(&table, facts, err);

@@ -26,7 +26,8 @@ int np_outputs_check(const float *logits, const struct np_node *classes, struct 
 struct look {
     const struct np_evaluation *evaluation;
     float *logits;                /* (rows, classes) */
-    struct np_outcomes *outcomes; /* NULL: the outputs are only checked */
+    struct np_outcomes *outcomes; /* NULL, as kept: the outputs are only checked */
+    struct np_kept *kept;
     struct np_err err;
 };
 
@@ -46,6 +47,11 @@ static int look_at_row(struct look *look, const struct np_batch *batch, int r)
         np_err_context(&look->err, "%s", name);
     if (code == 0 && look->outcomes)
         code = np_outcomes_add(look->outcomes, sample, batch->labels[r], logits, &look->err);
+    if (code == 0 && look->kept)
+        code = np_kept_add(look->kept, sample, logits,
+            np_batch_values(batch->labels, evaluation->shape.rows) +
+                (size_t)r * (size_t)evaluation->shape.values,
+            &look->err);
     return code;
 }
 
@@ -100,6 +106,7 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
         .device = evaluation->device,
         .plan = evaluation->plan,
         .block = evaluation->block,
+        .numbers = evaluation->config->data.train.label_type == NP_LABEL_VALUE,
         .hooks = *hooks,
     };
     struct np_loader *loader = NULL;
@@ -129,11 +136,14 @@ static int pass(const struct np_evaluation *evaluation, const struct np_trainer_
     return code == 0 && cut ? np_err_set(err, -EINTR, "stopped") : code;
 }
 
-/* A pass that looks at the outputs; with outcomes NULL, and without answer(), it checks them only. */
-static int look_pass(const struct np_evaluation *evaluation, bool reports,
-    struct np_outcomes *outcomes, struct np_eval_report *ret_report, struct np_err *err)
+/* A pass that looks at the outputs; unless it keeps outcomes, and without answer(), it checks them
+ * only. */
+static int look_pass(const struct np_evaluation *evaluation, bool reports, bool keeps,
+    struct np_eval_report *ret_report, struct np_err *err)
 {
-    struct look look = {.evaluation = evaluation, .outcomes = outcomes};
+    struct look look = {.evaluation = evaluation,
+        .outcomes = keeps ? evaluation->outcomes : NULL,
+        .kept = keeps ? evaluation->kept : NULL};
     const struct np_trainer_hooks hooks = {.stopping = evaluation->stopping ? look_stopping : NULL,
         .evaluated = look_at,
         .context = &look};
@@ -153,7 +163,7 @@ static int look_pass(const struct np_evaluation *evaluation, bool reports,
 static int blame(const struct np_evaluation *evaluation, double loss, struct np_err *err)
 {
     struct np_eval_report again;
-    const int code = look_pass(evaluation, false, NULL, &again, err);
+    const int code = look_pass(evaluation, false, false, &again, err);
 
     return code < 0 ? code
                     : np_err_set(err, -EDOM, "the loss is %s, though every output is finite",
@@ -166,8 +176,8 @@ int np_evaluate(
     const struct np_trainer_hooks hooks = {
         .stopping = evaluation->stopping, .context = evaluation->context};
     struct np_eval_report report;
-    int code = evaluation->outcomes || evaluation->answer
-                   ? look_pass(evaluation, true, evaluation->outcomes, &report, err)
+    int code = evaluation->outcomes || evaluation->kept || evaluation->answer
+                   ? look_pass(evaluation, true, true, &report, err)
                    : pass(evaluation, &hooks, true, &report, err);
 
     if (code == 0 && !evaluation->answer && !isfinite(report.loss))

@@ -3,6 +3,7 @@
 #define NP_EVALUATE_H
 
 #include "daemon/config/config.h"
+#include "daemon/run/figures.h"
 #include "daemon/run/outcomes.h"
 #include "daemon/run/watch.h"
 #include "loader/loader.h"
@@ -26,6 +27,8 @@ struct np_evaluation {
     /* Optional: gets an outcome of each image, and every output is checked in the first pass. Costs a
      * copy of the outputs of each batch. */
     struct np_outcomes *outcomes;
+    /* Optional: the same for labels that are not classes. */
+    struct np_kept *kept;
     /* Optional: takes the outputs (classes) of each image, in order, unchecked; then a loss that is
      * not finite is no error. Negative: ends the pass with this code. */
     int (*answer)(void *context, uint64_t sample, const float *logits, struct np_err *err);

@@ -171,6 +171,12 @@ static int take_facts(struct np_inference *inference, struct np_err *err)
         return np_err_set(err, -EINVAL,
             "the weights are for images of %d channels, the config has %d", sides[2],
             (int)inference->config->loader.channels);
+    const struct np_node *type = np_node_get(inference->facts, "label_type");
+    const char *was = type && type->text ? type->text : np_label_types[NP_LABEL_CLASS];
+    const char *is = np_label_types[inference->config->data.train.label_type];
+    if (strcmp(was, is) != 0)
+        return np_err_set(err, -EINVAL,
+            "the weights are of a run with `label_type: %.20s`, the config has `%s`", was, is);
     setup->sets.classes = np_node_copy(classes);
     setup->sets.height = sides[0];
     setup->sets.width = sides[1];

@@ -26,7 +26,10 @@ int np_one_row_new(
     one->index.root = no_root; /* each picture is a file of its own: no checksums */
     one->sets[NP_BATCH_EVAL] = (struct np_set){.index = &one->index, .chain = loader->test_augment};
     const struct np_row_options options = {.sets = one->sets,
-        .shape = {1, net->setup.sets.height, net->setup.sets.width, (int)loader->channels},
+        .shape = {.rows = 1,
+            .height = net->setup.sets.height,
+            .width = net->setup.sets.width,
+            .channels = (int)loader->channels},
         .seed = (uint64_t)net->config->seed,
         .rule = (enum np_pixels_rule)loader->pixels,
         .max_pixels = (uint64_t)loader->max_pixels};

@@ -89,6 +89,39 @@ static const char *json_line(struct np_predictions *predictions, const char *pat
     return np_json_end(line);
 }
 
+/* --- numbers ------------------------------------------------------------------------------- */
+
+static void put_numbers_text(
+    const struct np_predictions *predictions, const char *path, const float *outputs, FILE *out)
+{
+    fprintf(out, "%s: ", path);
+    for (int i = 0; i < predictions->classes->nr_items; i++)
+        fprintf(out, "%s%.60s %.6g", i ? ", " : "", class_name(predictions, i), (double)outputs[i]);
+}
+
+static void put_numbers_csv(
+    const struct np_predictions *predictions, const char *path, const float *outputs, FILE *out)
+{
+    np_csv_text(out, path);
+    for (int i = 0; i < predictions->classes->nr_items; i++)
+        fprintf(out, ",%.9g", (double)outputs[i]);
+    fputc('\n', out);
+}
+
+static const char *numbers_line(
+    struct np_predictions *predictions, const char *path, const float *outputs)
+{
+    struct np_json *line = &predictions->ui->object;
+
+    np_json_begin(line, "prediction");
+    np_json_text(line, "path", path);
+    np_json_open(line, "values", '{');
+    for (int i = 0; i < predictions->classes->nr_items; i++)
+        np_json_real(line, class_name(predictions, i), (double)outputs[i]);
+    np_json_close(line, '}');
+    return np_json_end(line);
+}
+
 /* --- lines --------------------------------------------------------------------------------- */
 
 static int failed(const struct np_predictions *predictions, struct np_err *err)
@@ -114,11 +147,33 @@ int np_predictions_open(struct np_predictions *predictions, const char *path, st
         return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
     if (predictions->format == NP_PREDICT_CSV) {
         fputs("path", output(predictions));
-        for (int k = 1; k <= nr_top(predictions); k++)
+        for (int k = 1; k <= nr_top(predictions) && !predictions->numbers; k++)
             fprintf(output(predictions), ",class_%d,probability_%d", k, k);
+        for (int i = 0; i < n && predictions->numbers; i++) {
+            fputc(',', output(predictions));
+            np_csv_text(output(predictions), class_name(predictions, i));
+        }
         fputc('\n', output(predictions));
     }
     return 0;
+}
+
+static void put_csv_of(
+    struct np_predictions *predictions, const char *path, const float *logits, FILE *out)
+{
+    if (predictions->numbers)
+        put_numbers_csv(predictions, path, logits, out);
+    else
+        put_csv(predictions, path, out);
+}
+
+static void put_text_of(
+    struct np_predictions *predictions, const char *path, const float *logits, FILE *out)
+{
+    if (predictions->numbers)
+        put_numbers_text(predictions, path, logits, out);
+    else
+        put_text(predictions, path, out);
 }
 
 int np_predictions_put(
@@ -127,22 +182,24 @@ int np_predictions_put(
     char *text = NULL;
     size_t bytes = 0;
 
-    np_odds(logits, predictions->classes->nr_items, predictions->sigmoids, predictions->odds);
+    if (!predictions->numbers)
+        np_odds(logits, predictions->classes->nr_items, predictions->sigmoids, predictions->odds);
     if (predictions->format == NP_PREDICT_CSV) {
-        put_csv(predictions, path, output(predictions));
+        put_csv_of(predictions, path, logits, output(predictions));
     } else if (predictions->format == NP_PREDICT_JSONL) {
-        const char *line = json_line(predictions, path);
+        const char *line = predictions->numbers ? numbers_line(predictions, path, logits)
+                                                : json_line(predictions, path);
 
         fputs(line ? line : "", output(predictions));
     } else if (predictions->file) {
-        put_text(predictions, path, predictions->file);
+        put_text_of(predictions, path, logits, predictions->file);
         fputc('\n', predictions->file);
     } else {
         FILE *out = open_memstream(&text, &bytes);
 
         if (!out)
             return np_err_set(err, -ENOMEM, "%s: out of memory for its line", path);
-        put_text(predictions, path, out);
+        put_text_of(predictions, path, logits, out);
         fclose(out);
         np_ui_say(predictions->ui, "%s", text);
         free(text);

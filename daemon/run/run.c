@@ -18,16 +18,6 @@
 
 /* --- the pipeline -------------------------------------------------------------------------- */
 
-static struct np_batch_shape shape_of(const struct np_run *run)
-{
-    return (struct np_batch_shape){
-        .rows = (int)run->config->loader.batch,
-        .height = run->setup.sets.height,
-        .width = run->setup.sets.width,
-        .channels = (int)run->config->loader.channels,
-    };
-}
-
 static int open_pipeline(struct np_run *run, struct np_err *err)
 {
     struct np_loader_config config = {
@@ -48,7 +38,7 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         config.device_room = run->device->ops->room(run->device);
     config.eval = np_run_eval_set(run, &config.eval_labels);
     np_run_sampler_options(run, &config.sampler);
-    config.shape = shape_of(run);
+    config.shape = np_setup_shape(run->config, &run->setup);
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
     if (!run->options->probe) { /* a measurement makes its own */
@@ -118,6 +108,7 @@ static int train(struct np_run *run, struct np_err *err)
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = run->position.eval_due,
+        .numbers = run->config->data.train.label_type == NP_LABEL_VALUE,
         .block = run->block,
         .losses = run->losses,
         .stubs = run->options->probe ? run->options->probe->stubs : 0,
@@ -157,7 +148,10 @@ static void bad_in_test(void *context, const struct np_bad_sample *bad)
  * the resumed run repeats it from the start. */
 static int final_test(struct np_run *run, struct np_err *err)
 {
+    const enum np_label_type type = (enum np_label_type)run->config->data.train.label_type;
+    struct np_kept kept = {.type = type, .width = run->setup.sets.classes->nr_items};
     struct np_evaluation evaluation = {
+        .kept = type == NP_LABEL_CLASS ? NULL : &kept,
         .config = run->config,
         .device = run->device,
         .plan = run->plan,
@@ -166,7 +160,7 @@ static int final_test(struct np_run *run, struct np_err *err)
         .classes = run->setup.sets.classes,
         .stat = run->stat,
         .block = run->block,
-        .shape = shape_of(run),
+        .shape = np_setup_shape(run->config, &run->setup),
         .watch = run->watch,
         .stopping = test_stopping,
         .bad = bad_in_test,
@@ -180,6 +174,9 @@ static int final_test(struct np_run *run, struct np_err *err)
     int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;
     if (code == 0)
         code = np_evaluate(&evaluation, &run->test, err);
+    if (code == 0 && evaluation.kept)
+        code = np_figures_make(&kept, NULL, &run->test_figures, err);
+    np_kept_fini(&kept);
     return code == 0 && swaps ? run->device->plan_ops->swap(run->plan, err) : code;
 }
 
@@ -353,6 +350,7 @@ static void close_run(struct np_run *run)
     np_free(run->losses);
     np_free(run->logits);
     np_outcomes_fini(&run->outcomes);
+    np_kept_fini(&run->kept);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
     np_watch_stop(run->watch);

@@ -6,16 +6,24 @@
 #include "daemon/run/evaluate.h"
 #include "daemon/run/run_parts.h"
 
-/* In the order of train.best's words. */
-enum { BEST_ACCURACY, BEST_LOSS, BEST_TOP5, BEST_F1, NR_BEST };
-static const char *const keys[NR_BEST] = {"accuracy", "loss", "top5_accuracy", "f1"};
+static const char *const keys[NP_NR_BEST] = {
+    "accuracy", "loss", "top5_accuracy", "f1", "map", "mae", "rmse", "r2"};
+
+static bool has_classes(const struct np_run *run)
+{
+    return run->config->data.train.label_type == NP_LABEL_CLASS;
+}
 
 static double value_of(const struct np_run *run, const struct np_eval_report *report)
 {
     switch (run->config->run.best) {
-    case BEST_LOSS: return report->loss;
-    case BEST_TOP5: return report->images ? (double)report->top5 / (double)report->images : 0;
-    case BEST_F1: return run->f1;
+    case NP_BEST_LOSS: return report->loss;
+    case NP_BEST_TOP5: return report->images ? (double)report->top5 / (double)report->images : 0;
+    case NP_BEST_F1: return has_classes(run) ? run->f1 : run->figures.f1;
+    case NP_BEST_MAP: return run->figures.map;
+    case NP_BEST_MAE: return run->figures.value.mae;
+    case NP_BEST_RMSE: return run->figures.value.rmse;
+    case NP_BEST_R2: return run->figures.value.r2;
     default: return report->images ? (double)report->correct / (double)report->images : 0;
     }
 }
@@ -24,7 +32,9 @@ static bool is_better(const struct np_run *run, double value)
 {
     if (run->position.best_step == 0 || isnan(run->best_value))
         return true;
-    return run->config->run.best == BEST_LOSS ? value < run->best_value : value > run->best_value;
+    const int best = run->config->run.best;
+    const bool lower = best == NP_BEST_LOSS || best == NP_BEST_MAE || best == NP_BEST_RMSE;
+    return lower ? value < run->best_value : value > run->best_value;
 }
 
 /* The mean F1 of the classes, from the answers for all images of the evaluation. */
@@ -44,22 +54,24 @@ static void take_f1(struct np_run *run)
 
 void np_run_best(struct np_run *run, const struct np_eval_report *report)
 {
-    if (run->config->run.best == BEST_F1)
+    if (!has_classes(run))
+        np_figures_make(&run->kept, NULL, &run->figures, NULL); /* -ENOMEM: those before it */
+    else if (run->config->run.best == NP_BEST_F1)
         take_f1(run);
     const double value = value_of(run, report);
     if (!is_better(run, value))
         return;
     run->best_value = value;
-    run->position.best_accuracy = np_eval_accuracy(report);
+    run->position.best_accuracy = report->numbers ? 0 : np_eval_accuracy(report);
     run->position.best_step = report->step;
     run->best_unsaved = true;
 }
 
 void np_run_best_put(struct np_run *run, const struct np_eval_report *report)
 {
-    if (run->config->run.best == BEST_F1)
-        np_run_put_of_set(&run->line, np_run_set_name(run), keys[BEST_F1], run->f1);
-    if (run->config->run.best != BEST_ACCURACY)
+    if (has_classes(run) && run->config->run.best == NP_BEST_F1)
+        np_run_put_of_set(&run->line, np_run_set_name(run), keys[NP_BEST_F1], run->f1);
+    if (run->config->run.best != NP_BEST_ACCURACY)
         np_json_bool(&run->line, "best", run->position.best_step == report->step);
 }
 
@@ -69,7 +81,7 @@ void np_run_best_reload(struct np_run *run, const struct np_node *line)
 
     if (np_node_number(line, "step", -1) != (double)run->position.best_step)
         return;
-    run->best_value = run->config->run.best == BEST_ACCURACY ? run->position.best_accuracy : NAN;
+    run->best_value = run->config->run.best == NP_BEST_ACCURACY ? run->position.best_accuracy : NAN;
     for (int i = 0; i < 2 && isnan(run->best_value); i++) {
         char key[32];
 
@@ -85,10 +97,12 @@ int np_run_best_look(void *context, const struct np_batch *batch)
     const int rows = (int)run->config->loader.batch, nr = run->setup.sets.classes->nr_items;
     int code = 0;
 
-    if (run->config->run.best != BEST_F1)
+    if (has_classes(run) && run->config->run.best != NP_BEST_F1)
         return 0;
     if (batch->part == 0)
-        run->outcomes.nr_rows = 0;
+        run->outcomes.nr_rows = run->kept.nr_rows = 0;
+    run->kept.type = (enum np_label_type)run->config->data.train.label_type;
+    run->kept.width = nr;
     run->outcomes.nr_classes = nr;
     run->outcomes.sigmoids = np_graph_has_sigmoids(run->setup.eval_graph);
     if (!run->logits)
@@ -96,7 +110,11 @@ int np_run_best_look(void *context, const struct np_batch *batch)
     if (!run->logits || (code = ops->logits(run->plan, run->logits, &run->stop_err)) < 0)
         return code < 0 ? code : -ENOMEM;
     for (int r = 0; r < rows && code == 0; r++)
-        if (batch->labels[r] >= 0)
+        if (batch->labels[r] >= 0 && !has_classes(run))
+            code = np_kept_add(&run->kept, batch->about[r].sample,
+                run->logits + (size_t)r * (size_t)nr,
+                np_batch_values(batch->labels, rows) + (size_t)r * (size_t)nr, &run->stop_err);
+        else if (batch->labels[r] >= 0)
             code = np_outcomes_add(&run->outcomes, batch->about[r].sample, batch->labels[r],
                 run->logits + (size_t)r * (size_t)nr, &run->stop_err);
     return code;

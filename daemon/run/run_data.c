@@ -75,9 +75,7 @@ void np_run_rows_config(
         .train_labels = run->setup.sets.train_labels,
         .augment = options->augment,
         .test_augment = options->test_augment,
-        .shape = {.height = run->setup.sets.height,
-            .width = run->setup.sets.width,
-            .channels = (int)options->channels},
+        .shape = np_setup_shape(run->config, &run->setup),
         .allocator = &np_page_allocator,
         .stat = stat,
     };

@@ -45,6 +45,8 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_text(json, "split_by", np_split_rules[run->config->data.split_by]);
     if (run->config->data.nr_folds)
         np_json_text(json, "fold", fold);
+    if (run->config->data.train.label_type != NP_LABEL_CLASS)
+        np_json_text(json, "label_type", np_label_types[run->config->data.train.label_type]);
     np_json_int(json, "train_images", (int64_t)np_index_samples(run->setup.sets.train));
     np_json_text(json, "train_names", run->train_names);
     np_json_text(json, "train_sum", run->train_sum);
@@ -110,7 +112,7 @@ static bool restore_order(struct np_run *run, const struct np_node *classes)
 {
     struct np_err err = {0};
 
-    if (np_sets_order_classes(&run->setup.sets, classes, &err) < 0)
+    if (np_sets_order_classes(&run->config->sets, &run->setup.sets, classes, &err) < 0)
         return false;
     run->train_names[0] = '\0'; /* labels have changed */
     run->old_order = true;

@@ -157,7 +157,7 @@ static void report_epoch(struct np_run *run, bool evaluated)
     const double loss = at->loss_rows ? at->loss_sum / (double)at->loss_rows : NAN;
     const double seconds = run->epoch.seconds;
     const int64_t epoch = (int64_t)epochs_done(run, at->step);
-    char evals[100] = "", text[32];
+    char evals[NP_EVAL_TEXT + 10] = "", words[NP_EVAL_TEXT], text[32];
 
     np_json_begin(&run->line, "epoch");
     np_json_int(&run->line, "epoch", epoch);
@@ -167,9 +167,10 @@ static void report_epoch(struct np_run *run, bool evaluated)
     np_json_real(&run->line, "seconds", seconds);
     send(run);
     np_duration_text(seconds, text, sizeof(text));
-    if (evaluated)
-        snprintf(evals, sizeof(evals), "%s loss %.4f, accuracy %.2f%%, ", np_run_set_name(run),
-            eval->loss, 100 * np_eval_accuracy(eval));
+    if (evaluated) {
+        np_run_eval_text(run, eval, words);
+        snprintf(evals, sizeof(evals), "%s %s, ", np_run_set_name(run), words);
+    }
     np_run_say(run, "epoch %lld: train loss %.4f, %s%.0f img/s, %s", (long long)epoch, loss, evals,
         seconds > 0 ? (double)run->epoch.rows / seconds : 0, text);
     memset(&run->epoch, 0, sizeof(run->epoch));
@@ -216,7 +217,9 @@ static int on_step(void *context, const struct np_step_report *report)
 {
     struct np_run *run = context;
     struct np_json *line = &run->line;
-    const double accuracy = report->rows ? (double)report->correct / (double)report->rows : NAN;
+    const bool numbers = run->config->data.train.label_type == NP_LABEL_VALUE;
+    const double accuracy =
+        report->rows && !numbers ? (double)report->correct / (double)report->rows : NAN;
 
     run->position.step = report->step;
     run->lr = report->lr;
@@ -235,7 +238,8 @@ static int on_step(void *context, const struct np_step_report *report)
         report->seconds > 0 ? (double)report->rows / report->seconds : 0);
     np_json_real(
         line, "stall_ratio", report->seconds > 0 ? report->stall_seconds / report->seconds : 0);
-    np_json_real(line, "accuracy", accuracy);
+    if (!numbers)
+        np_json_real(line, "accuracy", accuracy);
     if (run->config->run.clip_norm > 0)
         np_json_real(line, "grad_norm", report->grad_norm);
     send(run);
@@ -291,7 +295,9 @@ static int on_eval(void *context, const struct np_eval_report *report)
     struct np_json *line = &run->line;
     const char *set = np_run_set_name(run);
     double images = report->images ? (double)report->images : 1;
-    double accuracy = (double)report->correct / images, epoch = np_run_epoch_at(run, report->step);
+    const double accuracy = report->numbers ? NAN : (double)report->correct / images;
+    const double epoch = np_run_epoch_at(run, report->step);
+    char words[NP_EVAL_TEXT];
 
     run->eval = *report;
     run->pipeline.start.ns = 0; /* the next step begins a new window */
@@ -302,9 +308,9 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_json_real(line, "epoch", epoch);
     np_json_int(line, "images", (int64_t)report->images);
     np_json_text(line, "set", set);
-    np_run_put_of_set(line, set, "loss", report->loss);
-    np_run_put_of_set(line, set, "accuracy", accuracy);
-    np_run_put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
+    np_run_put_eval(run, set, &run->eval);
+    if (run->config->data.train.label_type == NP_LABEL_CLASS)
+        np_run_put_of_set(line, set, "top5_accuracy", (double)report->top5 / images);
     np_run_best_put(run, report);
     np_json_real(line, "seconds", report->seconds);
     send(run);
@@ -313,11 +319,11 @@ static int on_eval(void *context, const struct np_eval_report *report)
         send(run);
     add_eval_curves(run, epoch, report->loss, accuracy);
     write_curves(run);
+    np_run_eval_text(run, &run->eval, words);
     if (epoch_ends(run, report->step))
         report_epoch(run, true);
     else
-        np_run_say(run, "step %llu: %s loss %.4f, accuracy %.2f%%",
-            (unsigned long long)report->step, set, report->loss, 100 * accuracy);
+        np_run_say(run, "step %llu: %s %s", (unsigned long long)report->step, set, words);
     return 0;
 }
 
@@ -342,12 +348,14 @@ static void reload_line(struct np_run *run, const char *text, size_t bytes)
                          np_node_number(line, "test_top5_accuracy", NAN));
 
         run->eval = (struct np_eval_report){
+            .numbers = run->config->data.train.label_type == NP_LABEL_VALUE,
             .step = (uint64_t)np_node_number(line, "step", 0),
             .images = (uint64_t)images,
             .loss = np_node_number(line, "val_loss", np_node_number(line, "test_loss", NAN)),
             .correct = (uint64_t)llround(images * fmax(accuracy, 0)),
             .top5 = (uint64_t)llround(images * fmax(top5, 0)),
         };
+        np_figures_read(line, np_node_get(line, "val_loss") ? "val_" : "test_", &run->figures);
         add_eval_curves(run, epoch, run->eval.loss, accuracy);
         np_run_best_reload(run, line);
     }

@@ -15,6 +15,7 @@
 
 #include "daemon/config/setup.h"
 #include "daemon/run/compute.h"
+#include "daemon/run/figures.h"
 #include "daemon/run/outcomes.h"
 #include "daemon/run/run_change.h"
 #include "daemon/run/run_log.h"
@@ -98,7 +99,9 @@ struct np_run {
     double best_value; /* of train.best, at position.best_step; NAN: not known */
     double f1;         /* of the last evaluation; only with train.best: f1, as the next two */
     struct np_outcomes outcomes; /* of the evaluation so far */
+    struct np_kept kept;         /* the same, and of run->figures, for other labels than classes */
     float *logits;               /* (batch, classes) */
+    struct np_figures figures, test_figures; /* of `eval` and `test`, if labels are not classes */
     /* The last evaluation of val, or of test without val; images 0: none. */
     struct np_eval_report eval;
     struct np_eval_report test; /* at the end, if there is a val; images 0: none */
@@ -143,6 +146,12 @@ void np_run_put_of_set(struct np_json *line, const char *set, const char *what, 
 /* Writes val_* and test_* loss and accuracy to run->line. eval: of the set evaluated while
  * training; test: of the final test of a run with a val set. NULL or no images: null. test_* are
  * always written, val_* if there is a val set. */
+/* "loss 0.1234, accuracy 12.34%", or the figures of other labels than classes. */
+#define NP_EVAL_TEXT (NP_FIGURES_TEXT + 60)
+void np_run_eval_text(
+    const struct np_run *run, const struct np_eval_report *eval, char text[NP_EVAL_TEXT]);
+/* Adds val_loss and what else is known of an evaluation: run->eval or run->test. */
+void np_run_put_eval(struct np_run *run, const char *set, const struct np_eval_report *eval);
 void np_run_put_evals(
     struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
 double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */

@@ -76,14 +76,14 @@ void np_run_report_start(struct np_run *run)
     np_json_text(line, "tta", np_tta_names[run->config->run.tta]);
     np_ui_event(&run->ui, np_json_end(line));
     np_run_say(run,
-        "%s %s: %s of %d classes, %llu parameters, %s on %s, %d readers, %s, "
+        "%s %s: %s of %d %s, %llu parameters, %s on %s, %d readers, %s, "
         "cache %s",
         run->position.step || (options->resume && run->saved_step != UINT64_MAX) ? "resuming"
                                                                                  : "training",
         np_run_name(run, run->dir), images, run->setup.sets.classes->nr_items,
-        (unsigned long long)run->setup.graph->nr_params, np_precision_names[run->precision],
-        run->device->name, run->loader ? run->loader->nr_readers : 0,
-        run->loader ? run->loader->io : "no", cache);
+        np_classes_word(run->config), (unsigned long long)run->setup.graph->nr_params,
+        np_precision_names[run->precision], run->device->name,
+        run->loader ? run->loader->nr_readers : 0, run->loader ? run->loader->io : "no", cache);
     if (run->config->run.tta != NP_TTA_NONE)
         np_run_say(run, "evaluations take the mean of %d views of each image (train.tta: %s)",
             np_tta_views(run->config->run.tta), np_tta_names[run->config->run.tta]);
@@ -121,11 +121,15 @@ static void evals_text(const struct np_run *run, char *text, size_t room)
     const bool val = np_run_has_val(run);
     const struct np_eval_report *evals[] = {val ? &run->eval : NULL, val ? &run->test : &run->eval};
 
+    char words[NP_EVAL_TEXT];
+
     text[0] = '\0';
     for (int i = 0; i < 2; i++)
-        if (evals[i] && evals[i]->images)
-            snprintf(text + strlen(text), room - strlen(text), "%s loss %.4f, accuracy %.2f%%, ",
-                i ? "test" : "val", evals[i]->loss, 100 * np_eval_accuracy(evals[i]));
+        if (evals[i] && evals[i]->images) {
+            np_run_eval_text(run, evals[i], words);
+            snprintf(
+                text + strlen(text), room - strlen(text), "%s %s, ", i ? "test" : "val", words);
+        }
 }
 
 /* For comparing runs: the best evaluation, the learning rate, the changed values. */

@@ -74,7 +74,20 @@ bool np_run_has_val(const struct np_run *run)
 
 double np_eval_accuracy(const struct np_eval_report *eval)
 {
-    return eval->images ? (double)eval->correct / (double)eval->images : NAN;
+    return eval->images && !eval->numbers ? (double)eval->correct / (double)eval->images : NAN;
+}
+
+void np_run_eval_text(
+    const struct np_run *run, const struct np_eval_report *eval, char text[NP_EVAL_TEXT])
+{
+    const enum np_label_type type = (enum np_label_type)run->config->data.train.label_type;
+    char figures[NP_FIGURES_TEXT];
+
+    if (type == NP_LABEL_CLASS)
+        snprintf(figures, sizeof(figures), ", accuracy %.2f%%", 100 * np_eval_accuracy(eval));
+    else
+        np_figures_text(type, eval == &run->test ? &run->test_figures : &run->figures, figures);
+    snprintf(text, NP_EVAL_TEXT, "loss %.4f%s", eval->loss, figures);
 }
 
 void np_run_put_of_set(struct np_json *line, const char *set, const char *what, double value)
@@ -85,12 +98,19 @@ void np_run_put_of_set(struct np_json *line, const char *set, const char *what, 
     np_json_real(line, key, value);
 }
 
-static void put_eval(struct np_json *line, const char *set, const struct np_eval_report *eval)
+void np_run_put_eval(struct np_run *run, const char *set, const struct np_eval_report *eval)
 {
+    const enum np_label_type type = (enum np_label_type)run->config->data.train.label_type;
     const bool made = eval && eval->images;
+    char prefix[16];
 
-    np_run_put_of_set(line, set, "loss", made ? eval->loss : NAN);
-    np_run_put_of_set(line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
+    np_run_put_of_set(&run->line, set, "loss", made ? eval->loss : NAN);
+    if (type != NP_LABEL_VALUE)
+        np_run_put_of_set(&run->line, set, "accuracy", made ? np_eval_accuracy(eval) : NAN);
+    snprintf(prefix, sizeof(prefix), "%.8s_", set);
+    if (type != NP_LABEL_CLASS && made)
+        np_figures_put(
+            &run->line, prefix, type, eval == &run->test ? &run->test_figures : &run->figures);
 }
 
 void np_run_put_evals(
@@ -99,6 +119,6 @@ void np_run_put_evals(
     const bool val = np_run_has_val(run);
 
     if (val)
-        put_eval(&run->line, "val", eval);
-    put_eval(&run->line, "test", val ? test : eval);
+        np_run_put_eval(run, "val", eval);
+    np_run_put_eval(run, "test", val ? test : eval);
 }

@@ -35,6 +35,13 @@ const char *np_answers_prediction(
     const int n = net->setup.sets.classes->nr_items;
 
     np_json_begin(json, NULL);
+    if (net->config->data.train.label_type == NP_LABEL_VALUE) {
+        np_json_open(json, "values", '{');
+        for (int i = 0; i < n; i++)
+            np_json_real(json, net->setup.sets.classes->items[i]->text, odds[i]);
+        np_json_close(json, '}');
+        return np_json_end(json);
+    }
     for (int k = 0; k < top && k < n; k++) {
         const int best = np_take_best(odds, n);
         const char *name = net->setup.sets.classes->items[best]->text;

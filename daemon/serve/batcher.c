@@ -172,9 +172,14 @@ static void answer(struct np_batcher *batcher, struct batch *batch, const struct
         asked->batch_rows = batch->nr_claimed;
         if (failed->code)
             blame(asked, failed);
-        if (asked->err.code == 0 && np_outputs_check(logits, classes, &asked->err) == 0)
+        if (asked->err.code < 0 || np_outputs_check(logits, classes, &asked->err) < 0)
+            continue;
+        if (batcher->options.net->config->data.train.label_type != NP_LABEL_VALUE)
             np_odds(logits, classes->nr_items,
                 np_graph_has_sigmoids(batcher->options.net->setup.eval_graph), asked->odds);
+        for (int c = 0; c < classes->nr_items; c++)
+            if (batcher->options.net->config->data.train.label_type == NP_LABEL_VALUE)
+                asked->odds[c] = (double)logits[c];
     }
 }
 
@@ -320,7 +325,8 @@ static int open_memory(struct np_batcher *batcher, struct np_err *err)
     batcher->row_bytes = np_one_row_bytes(net);
     batcher->labels_at =
         (max * batcher->row_bytes + NP_LABELS_AT - 1) / NP_LABELS_AT * NP_LABELS_AT;
-    batcher->batch_bytes = batcher->labels_at + max * sizeof(int32_t);
+    batcher->batch_bytes =
+        batcher->labels_at + max * (1 + (size_t)net->setup.eval_graph->values) * sizeof(int32_t);
     for (int i = 0; i < NR_BATCHES; i++) {
         all &= (batcher->batches[i].host = np_try_alloc(batcher->batch_bytes, err)) != NULL;
         all &= (batcher->batches[i].asked = np_try_array(max, sizeof(void *), err)) != NULL;

@@ -13,7 +13,7 @@
 struct np_asked { /* a picture; its giver owns it */
     const void *bytes;
     size_t nr_bytes;
-    double *odds; /* (classes): receives the probabilities */
+    double *odds; /* (classes): receives the probabilities; of numbers the outputs */
     void *context;
     /* set by the batcher */
     struct np_err err; /* code 0: odds are valid */

@@ -49,6 +49,11 @@ struct np_index {
     const uint8_t *memory; /* the samples' bytes, if they are in memory; borrowed */
     char *key;             /* np_index_set_key(); NULL: none */
     char *cached;          /* its file in the cache folder, of np_source_open(); NULL: none */
+    /* Of np_source_open(). Not NP_LABEL_CLASS: the classes are texts of label_text.h. */
+    enum np_label_type label_type;
+    float
+        *values; /* (nr_classes, nr_values) by np_label_values(), owned; NULL: labels are classes */
+    int nr_values;
     struct np_raw raw;
     uint32_t max_extent, max_inner; /* bytes of the largest extent and decompressed frame */
     uint64_t nr_new_crcs;           /* set since it was built or opened; atomic */
@@ -154,6 +159,11 @@ uint32_t np_index_mean_extent(const struct np_index *index);
 /* Sets a record's CRC (first epoch, data verify). Any thread: stores crc32c, then the word of
  * has_crc with release. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);
+/* The name of what the index has as classes. */
+static inline const char *np_index_labels_word(const struct np_index *index)
+{
+    return index->label_type == NP_LABEL_CLASS ? "classes" : "different labels";
+}
 /* A consistent copy of a record, even while another thread sets its CRC. */
 static inline struct np_record np_record_get(const struct np_record *record)
 {

@@ -62,6 +62,7 @@ void np_index_free(struct np_index *index)
         np_free(index->classes[i]);
     np_free(index->paths);
     np_free(index->classes);
+    np_free(index->values);
     np_free(index->root);
     np_free(index->key);
     np_free(index->cached);

@@ -10,6 +10,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 #include "loader/source/index.h"
+#include "loader/source/label_text.h"
 
 #define MAX_FILE    (256u << 20)
 #define MAX_COLUMNS 4096
@@ -25,12 +26,17 @@ struct np_label_table {
     struct row *rows; /* by name, without the line of names */
     size_t nr_rows;
     bool named; /* columns are named: the first line is no row */
+    bool owns;  /* the rows own their labels */
 };
 
 struct reader {
     struct np_label_table *table;
-    char separator; /* ' ': one or more blanks */
-    int columns[2]; /* of the file and the label, from 0 */
+    const struct np_label_layout *layout;
+    char separator;      /* ' ': one or more blanks */
+    int nr;              /* columns that are read: that of the file, then those of labels */
+    int *columns;        /* (nr), from 0 */
+    char **names;        /* (nr), with layout->columns */
+    const char **fields; /* (nr) of the line */
     int line;
     struct np_err *err;
 };
@@ -91,30 +97,61 @@ static int check_text(const struct reader *reader, const char *field, const char
         reader->line, what, *field ? "too long" : "empty");
 }
 
+/* The label of the line's fields that is no class. 1: it is a first line of names. */
+static int make_label(struct reader *reader, char **ret_label)
+{
+    const char *const *cells = reader->fields + 1;
+    const char *const *names = reader->names ? (const char *const *)reader->names + 1 : NULL;
+    const int nr = reader->nr - 1;
+    int code;
+
+    if (reader->layout->type == NP_LABEL_VALUE && reader->line == 1 && !names &&
+        !np_label_is_number(cells[0]))
+        return 1;
+    if (reader->layout->type == NP_LABEL_VALUE)
+        code = np_label_of_numbers(cells, names, nr, ret_label, reader->err);
+    else if (nr > 1)
+        code = np_label_of_flags(cells, names, nr, ret_label, reader->err);
+    else
+        code =
+            np_label_of_list((char *)cells[0], reader->layout->separator, ret_label, reader->err);
+    return code < 0 ? np_err_context(reader->err, "%s:%d", reader->table->path, reader->line) : 0;
+}
+
 static int add_row(struct reader *reader, char *line)
 {
     struct np_label_table *table = reader->table;
-    const char *fields[2] = {NULL, NULL};
+    const char **fields = reader->fields;
+    char *label = NULL;
+    int code = 0;
 
+    for (int k = 0; k < reader->nr; k++)
+        fields[k] = NULL;
     for (int column = 0; line && column < MAX_COLUMNS; column++) {
         const char *field = next_field(reader, &line);
 
         if (!field)
             return -EINVAL;
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < reader->nr; k++)
             if (reader->columns[k] == column)
                 fields[k] = field;
     }
-    if (!fields[0] || !fields[1])
-        return np_err_set(reader->err, -EINVAL, "%s:%d: it has no column %d", table->path,
-            reader->line, reader->columns[fields[0] != NULL] + 1);
+    for (int k = 0; k < reader->nr; k++)
+        if (!fields[k])
+            return np_err_set(reader->err, -EINVAL, "%s:%d: it has no column %d", table->path,
+                reader->line, reader->columns[k] + 1);
     if (strncmp(fields[0], "./", 2) == 0)
         fields[0] += 2;
-    if (check_text(reader, fields[0], "name of the file") < 0 ||
-        check_text(reader, fields[1], "label") < 0)
+    if (check_text(reader, fields[0], "name of the file") < 0)
         return -EINVAL;
-    table->rows[table->nr_rows++] = (struct row){fields[0], fields[1], reader->line, false};
-    return 0;
+    if (table->owns)
+        code = make_label(reader, &label);
+    else
+        code = check_text(reader, fields[1], "label");
+    if (code == 0)
+        table->rows[table->nr_rows++] =
+            (struct row){fields[0], table->owns ? label : fields[1], reader->line, false};
+    return code < 0 ? code : 0;
 }
 
 /* --- the file -------------------------------------------------------------------------------- */
@@ -137,31 +174,67 @@ static char separator_of(const char *path, const char *text)
                                                                 : ' ';
 }
 
-/* Finds the columns' names, "file,label", in the first line. */
-static int find_columns(struct reader *reader, const char *columns, char *line)
+/* Finds the columns' names in the first line. */
+static int find_columns(struct reader *reader, char *line)
 {
-    const char *comma = strchr(columns, ',');
-    const char *names[2] = {columns, comma ? comma + 1 : ""};
-    const size_t bytes[2] = {comma ? (size_t)(comma - columns) : strlen(columns), strlen(names[1])};
-
-    reader->columns[0] = reader->columns[1] = -1;
+    for (int k = 0; k < reader->nr; k++)
+        reader->columns[k] = -1;
     for (int column = 0; line && column < MAX_COLUMNS; column++) {
         const char *field = next_field(reader, &line);
 
         if (!field)
             return -EINVAL;
-        for (int k = 0; k < 2; k++)
-            if (strlen(field) == bytes[k] && memcmp(field, names[k], bytes[k]) == 0)
+        for (int k = 0; k < reader->nr; k++)
+            if (strcmp(field, reader->names[k]) == 0)
                 reader->columns[k] = column;
     }
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < reader->nr; k++)
         if (reader->columns[k] < 0)
-            return np_err_set(reader->err, -EINVAL, "%s:1: there is no column '%.*s'",
-                reader->table->path, (int)bytes[k], names[k]);
+            return np_err_set(reader->err, -EINVAL, "%s:1: there is no column '%.200s'",
+                reader->table->path, reader->names[k]);
     return 0;
 }
 
-static int read_lines(struct reader *reader, const char *columns, char *at, const char *end)
+/* Cuts layout->columns into names: of the file, and of one label or several. */
+static int open_columns(struct reader *reader)
+{
+    const char *columns = reader->layout->columns;
+    const bool named = columns && *columns;
+    /* A class has one column, whose name may have commas. */
+    const bool several = reader->layout->type != NP_LABEL_CLASS;
+
+    reader->nr = 2;
+    for (const char *at = named && several ? strchr(columns, ',') : NULL;
+         at && (at = strchr(at + 1, ','));)
+        reader->nr++;
+    reader->columns = np_try_array((size_t)reader->nr, sizeof(*reader->columns), reader->err);
+    reader->fields = np_try_array((size_t)reader->nr, sizeof(*reader->fields), reader->err);
+    if (!reader->columns || !reader->fields)
+        return -ENOMEM;
+    reader->columns[1] = 1;
+    if (!named)
+        return 0;
+    reader->names = np_try_array((size_t)reader->nr, sizeof(*reader->names), reader->err);
+    for (int k = 0; reader->names && k < reader->nr; k++) {
+        const size_t bytes = k == reader->nr - 1 ? strlen(columns) : strcspn(columns, ",");
+
+        if (!(reader->names[k] = np_try_format(reader->err, "%.*s", (int)bytes, columns)))
+            return -ENOMEM;
+        columns += bytes + (columns[bytes] != '\0');
+    }
+    return reader->names ? 0 : -ENOMEM;
+}
+
+static void close_columns(struct reader *reader)
+{
+    for (int k = 0; reader->names && k < reader->nr; k++)
+        np_free(reader->names[k]);
+    np_free(reader->names);
+    np_free(reader->columns);
+    np_free(reader->fields);
+}
+
+static int read_lines(struct reader *reader, char *at, const char *end)
 {
     struct np_label_table *table = reader->table;
     int code = 0;
@@ -177,7 +250,7 @@ static int read_lines(struct reader *reader, const char *columns, char *at, cons
         if (at > line && at[-1] == '\r')
             at[-1] = '\0';
         if (*line && table->named && reader->line == 1)
-            code = find_columns(reader, columns, line);
+            code = find_columns(reader, line);
         else if (*line)
             code = add_row(reader, line);
     }
@@ -202,9 +275,10 @@ static int sort(struct np_label_table *table, struct np_err *err)
     return 0;
 }
 
-static int read_table(struct np_label_table *table, const char *columns, struct np_err *err)
+static int read_text(struct reader *reader)
 {
-    struct reader reader = {.table = table, .columns = {0, 1}, .err = err};
+    struct np_label_table *table = reader->table;
+    struct np_err *err = reader->err;
     uint64_t bytes = 0;
     size_t lines = 1;
     int code = np_read_file(table->path, MAX_FILE, &table->text, &bytes, err);
@@ -219,24 +293,30 @@ static int read_table(struct np_label_table *table, const char *columns, struct 
     table->rows = np_try_array(lines, sizeof(*table->rows), err);
     if (!table->rows)
         return -ENOMEM;
-    table->named = columns && *columns;
-    reader.separator = separator_of(table->path, at);
-    code = read_lines(&reader, columns, at, end);
+    reader->separator = separator_of(table->path, at);
+    code = read_lines(reader, at, end);
     if (code == 0 && table->nr_rows == 0)
         code = np_err_set(err, -EINVAL, "%s: it has no line with a file and a label", table->path);
     return code == 0 ? sort(table, err) : code;
 }
 
-int np_label_table_read(
-    const char *path, const char *columns, struct np_label_table **ret_table, struct np_err *err)
+int np_label_table_read(const char *path, const struct np_label_layout *layout,
+    struct np_label_table **ret_table, struct np_err *err)
 {
     struct np_label_table *table = np_try_alloc(sizeof(*table), err);
+    struct reader reader = {.table = table, .layout = layout, .err = err};
     int code = table ? 0 : -ENOMEM;
 
     if (table && !(table->path = np_try_strdup(path, err)))
         code = -ENOMEM;
     if (code == 0)
-        code = read_table(table, columns, err);
+        code = open_columns(&reader);
+    if (code == 0) {
+        table->named = reader.names != NULL;
+        table->owns = layout->type != NP_LABEL_CLASS;
+        code = read_text(&reader);
+    }
+    close_columns(&reader);
     if (code < 0)
         np_label_table_free(table);
     else
@@ -248,6 +328,8 @@ void np_label_table_free(struct np_label_table *table)
 {
     if (!table)
         return;
+    for (size_t i = 0; table->owns && i < table->nr_rows; i++)
+        np_free((char *)table->rows[i].label);
     np_free(table->path);
     np_free(table->text);
     np_free(table->rows);

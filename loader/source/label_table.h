@@ -6,16 +6,25 @@
 #include <stdbool.h>
 
 #include "loader/base/err.h"
+#include "loader/batch.h"
 
 struct np_label_table;
 
-/* Reads the table at path. columns: the names in its first line of the column of files and that of
- * labels, with a comma between them; empty or NULL: the first two columns, with or without a first
- * line of names. .csv has commas, .tsv tabs; any other name what its first line has: tabs, commas,
- * else blanks. A field may be "quoted" as in RFC 4180, within its line. -EINVAL: err names the file
- * and the line of the mistake, such as a file that is in two lines. The caller frees the table. */
-int np_label_table_read(
-    const char *path, const char *columns, struct np_label_table **ret_table, struct np_err *err);
+struct np_label_layout {
+    const char
+        *columns; /* names in the first line: of the column of files, then those of labels, with
+                            commas between them; empty or NULL: the first two columns */
+    enum np_label_type type;
+    char separator; /* NP_LABEL_MULTI with one column of labels: between its classes */
+};
+
+/* Reads the table at path, whose first two columns may have a first line of names. A label that is
+ * no class is kept as np_label_of_list() and its kin make it. .csv has commas, .tsv tabs; any other
+ * name what its first line has: tabs, commas, else blanks. A field may be "quoted" as in RFC 4180,
+ * within its line. -EINVAL: err names the file and the line of the mistake, such as a file that is in
+ * two lines, or a cell that is no number. The caller frees the table. */
+int np_label_table_read(const char *path, const struct np_label_layout *layout,
+    struct np_label_table **ret_table, struct np_err *err);
 void np_label_table_free(struct np_label_table *table);
 /* Returns the label of a file, by its name or its name without extension; NULL: not in the table.
  * The text lives as long as the table. */

@@ -19,6 +19,8 @@ const struct np_source *const np_sources[] = {
     NULL,
 };
 
+const char *const np_label_types[] = {"class", "multi", "value", NULL};
+
 const struct np_option np_source_option_table[] = {
     {"source", NP_OPT_STRING, AT(source), NULL, 0, 0, NULL,
         "The set's format: `folder` (image files, one folder per class), `tar` (also .tar.gz, "
@@ -36,12 +38,22 @@ const struct np_option np_source_option_table[] = {
         "table are left out, and a name in it may lack its extension."},
     {"columns", NP_OPT_STRING, AT(columns), "", 0, 0, NULL,
         "`folder`: the names of two columns of the table `labels`, files and classes, such as "
-        "`\"image_id,breed\"`; by default its first two columns, with or without a line of names."},
+        "`\"image_id,breed\"`; by default its first two columns, with or without a line of names. "
+        "With another `label_type` there may be several columns of labels: `\"image_id,x,y\"`."},
     {"synsets", NP_OPT_STRING, AT(synsets), "", 0, 0, NULL,
         "`folder`: a file with a class in the first word of each line, as ImageNet's "
         "`n01440764 tench, Tinca tinca`. `labels` is then the ground truth of ImageNet's "
         "validation set: line i is the number of the class of image i, in byte order of the names; "
         "1 is the first line of `synsets`."},
+    {"label_type", NP_OPT_WORD, AT(label_type), "class", 0, 0, "class|multi|value",
+        "`folder` with `labels`: what the label of an image is. `class`: one class. `multi`: any "
+        "number of classes, in one column as a list (`cat|dog`), or in a column of 0 and 1 for "
+        "each "
+        "class; it needs the loss `bce`. `value`: a number, or one in each of several columns, for "
+        "the losses `mse`, `l1` and `huber`. All sets have the same."},
+    {"separator", NP_OPT_STRING, AT(separator), "", 0, 0, NULL,
+        "`label_type: multi`: the character between the classes of a list; by default `|`. Blanks "
+        "around names do not count."},
     {"match", NP_OPT_STRING, AT(match), "", 0, 0, NULL,
         "`folder`, `tar`: use only images whose name below the folder or in the archive matches "
         "this glob; `*` also matches `/`."},
@@ -65,6 +77,26 @@ const struct np_source *np_source_find(const char *name)
         if (strcmp(np_sources[i]->name, name) == 0)
             return np_sources[i];
     return NULL;
+}
+
+void np_source_check_columns(
+    const struct np_source_options *options, const struct np_node *at, struct np_report *report)
+{
+    const char *const columns = at && options->columns ? options->columns : "";
+
+    for (const char *name = columns; *name; name += strcspn(name, ",")) {
+        name += name > columns;
+        const size_t bytes = strcspn(name, ",");
+        bool twice = false;
+
+        for (const char *other = columns; other < name; other += strcspn(other, ",") + 1)
+            twice |= strcspn(other, ",") == bytes && memcmp(other, name, bytes) == 0;
+        if (bytes == 0 || twice) {
+            np_report_add(report, at->line, at->column, "columns: %s%.*s%s",
+                twice ? "'" : "an empty name", (int)bytes, name, twice ? "' is there twice" : "");
+            return;
+        }
+    }
 }
 
 static bool has_word(const char *text, const char *word)
@@ -201,7 +233,8 @@ struct np_node *np_source_options_node(const struct np_source_options *options)
         const struct np_node *item = map->items[i];
         bool empty = item->kind == NP_NODE_SCALAR &&
                      (item->text[0] == '\0' ||
-                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")));
+                         (strcmp(item->key, "unlabelled") == 0 && np_node_is(item, "refuse")) ||
+                         (strcmp(item->key, "label_type") == 0 && np_node_is(item, "class")));
         if (strcmp(item->key, "source") != 0 && !(strcmp(item->key, "cache_dir") == 0 && !empty) &&
             !(has_word(source->keys, item->key) && !empty))
             np_node_remove(map, i);

@@ -16,6 +16,8 @@ struct np_source_options {
     char *labels;    /* idx: the label file; folder: a table of files and labels, or empty */
     char *columns;   /* folder: of that table, as np_label_table_read() takes them */
     char *synsets;   /* folder: the classes that `labels` numbers, one a line, or empty */
+    int label_type;  /* folder: enum np_label_type */
+    char *separator; /* between the classes of a label; empty: '|' */
     char *match;     /* glob over member names, `*` crosses `/`; empty: all */
     int unlabelled;  /* enum np_unlabelled; for np_setup_data() */
     int64_t samples; /* synth */
@@ -25,6 +27,10 @@ struct np_source_options {
     int nr_listers;  /* max threads of a listing, not a key; 0: NP_MAX_LISTERS */
 };
 extern const struct np_option np_source_option_table[];
+extern const char *const np_label_types[]; /* by enum np_label_type; NULL-ended */
+/* Reports mistakes in the names of columns, of which `at` is the node: an empty one, or one twice. */
+void np_source_check_columns(
+    const struct np_source_options *options, const struct np_node *at, struct np_report *report);
 
 /* Reports on a long listing. The calling thread calls these functions; each is optional. */
 struct np_source_progress {

@@ -104,12 +104,17 @@ static char *describe(const struct np_source_options *options, struct np_err *er
     const char *columns = is_set(options->columns) ? options->columns : NULL;
     const char *synsets = is_set(options->synsets) ? base_of(options->synsets) : NULL;
 
+    char type[40] = "";
+
+    if (options->label_type != NP_LABEL_CLASS)
+        snprintf(type, sizeof(type), "label_type=%d '%.1s'\n", options->label_type,
+            is_set(options->separator) ? options->separator : "|");
     return np_try_format(err,
-        "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n%s%s%s%s%s%s", SCAN_VERSION,
+        "nnpipe index %d\nsource=%s\npath=%s\nlabels=%s\nmatch=%s\n%s%s%s%s%s%s%s", SCAN_VERSION,
         options->source, base_of(options->path), options->labels ? base_of(options->labels) : "",
         options->match ? options->match : "", columns ? "columns=" : "", columns ? columns : "",
-        columns ? "\n" : "", synsets ? "synsets=" : "", synsets ? synsets : "",
-        synsets ? "\n" : "");
+        columns ? "\n" : "", synsets ? "synsets=" : "", synsets ? synsets : "", synsets ? "\n" : "",
+        type);
 }
 
 /* A key: the options, and one line per file (base: without its folder). A set may have tens of
@@ -495,6 +500,10 @@ int np_source_open(const struct np_source_options *options,
 {
     const bool has_files = options->path && *options->path;
 
-    return has_files ? open_stored(options, progress, ret_index, err)
-                     : scan(options, progress, ret_index, err);
+    int code = has_files ? open_stored(options, progress, ret_index, err)
+                         : scan(options, progress, ret_index, err);
+
+    if (code == 0)
+        (*ret_index)->label_type = (enum np_label_type)options->label_type;
+    return code;
 }

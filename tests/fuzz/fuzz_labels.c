@@ -44,7 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (fd < 0 || write(fd, data + 1, bytes - 1) != (ssize_t)(bytes - 1))
         abort();
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    int code = np_label_table_read(path, data[0] & 1 ? "a,b" : NULL, &table, &err);
+    const struct np_label_layout layout = {data[0] & 1 ? data[0] & 2 ? "a,b,c" : "a,b" : NULL,
+        (enum np_label_type)(data[0] / 4 % 3), data[0] & 64 ? ' ' : '|'};
+    int code = np_label_table_read(path, &layout, &table, &err);
     if (code != err.code || (code == 0) != (table != NULL))
         abort();
     for (size_t i = 0; table && i < sizeof(names) / sizeof(*names); i++) {

@@ -8,6 +8,9 @@ LABELS = torch.tensor([0, 2, 1, 1])
 WEIGHTS = torch.tensor([0.5, 2.0, 3.0], dtype=torch.float64)
 
 
+VALUES = torch.tensor([[1, 0, 1], [0, 0, 0], [0, 1, 1], [1, 1, 1]], dtype=torch.float64)
+
+
 def focal(logits, gamma, weights):
     """arXiv:1708.02002, equation 5, as the mean weighted by the labels, which torch's cross_entropy takes."""
     rows = F.cross_entropy(logits, LABELS, reduction="none")
@@ -37,6 +40,15 @@ CASES = [
     ("{bce: {label_smoothing: 0.1, threshold: 0.2}}", lambda x: bce(x, 0.1, 0.2)),
     ("{bce: {label_smoothing: 0.3, reduce: sum, class_weights: [0.5, 2, 3]}}",
      lambda x: bce(x, 0.3, None, WEIGHTS, True)),
+    # with `label_type: multi`
+    ("bce", lambda x: F.binary_cross_entropy_with_logits(x, VALUES)),
+    ("{bce: {reduce: sum, class_weights: [0.5, 2, 3]}}",
+     lambda x: F.binary_cross_entropy_with_logits(x, VALUES, WEIGHTS, reduction="sum") / 4),
+    # with `label_type: value`
+    ("mse", lambda x: F.mse_loss(x, VALUES)),
+    ("l1", lambda x: F.l1_loss(x, VALUES)),
+    ("huber", lambda x: F.huber_loss(x, VALUES)),
+    ("{huber: {delta: 0.5}}", lambda x: F.huber_loss(x, VALUES, delta=0.5)),
 ]
 
 

@@ -196,10 +196,14 @@ void interp_batch(
     struct np_draws draws;
 
     *ret_images = malloc(n);
-    *ret_labels = malloc((size_t)graph->batch * sizeof(int32_t));
+    *ret_labels = malloc(np_tensor_elements(&graph->tensors[graph->labels]) * sizeof(int32_t));
     np_draws_init(&draws, seed, NP_STREAM_TEST, 0, 0, 0);
     for (uint64_t i = 0; i < n; i++)
         (*ret_images)[i] = (uint8_t)np_draw_below(&draws, 256);
     for (int r = 0; r < graph->batch; r++)
         (*ret_labels)[r] = (int32_t)np_draw_below(&draws, (uint32_t)graph->classes);
+    for (int i = 0; i < graph->batch * graph->values; i++)
+        ((float *)*ret_labels)[graph->batch + i] = np_graph_has_sigmoids(graph)
+                                                       ? (float)np_draw_below(&draws, 2)
+                                                       : (float)np_draw_normal(&draws);
 }

@@ -30,7 +30,8 @@ void interp_run_forward(
 float interp_get(const struct interp *interp, int tensor, uint64_t i);
 /* Sum over the rows of the loss tensor: the objective whose gradient loss_scale = 1 gives. */
 double interp_loss(const struct interp *interp);
-/* Random images and labels from a seed; both malloc'd. */
+/* Random images and labels from a seed, with values of 0, 1 or, for a loss of numbers, any; both
+ * malloc'd. */
 void interp_batch(
     const struct np_graph *graph, uint64_t seed, uint8_t **ret_images, int32_t **ret_labels);
 

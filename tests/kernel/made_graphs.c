@@ -9,7 +9,8 @@
 #include "loader/base/config_file.h"
 #include "loader/base/yaml.h"
 
-struct np_graph *made_graph(const char *text, struct made made, struct np_report *report)
+struct np_graph *made_typed_graph(
+    const char *text, struct made made, enum np_label_type type, struct np_report *report)
 {
     static const float mean[4] = {0.5f, 0.4f, 0.3f, 0.2f}, std[4] = {0.25f, 0.2f, 0.3f, 0.5f};
     struct np_graph_input input = {.batch = made.batch,
@@ -20,6 +21,7 @@ struct np_graph *made_graph(const char *text, struct made made, struct np_report
         .mean = mean,
         .std = std,
         .precision = made.precision,
+        .label_type = type,
         .seed = 7};
     struct np_node *root = NULL;
     struct np_graph *graph = NULL;
@@ -31,13 +33,18 @@ struct np_graph *made_graph(const char *text, struct made made, struct np_report
     return graph;
 }
 
-struct np_graph *made_good_graph(const char *text, struct made made)
+struct np_graph *made_graph(const char *text, struct made made, struct np_report *report)
+{
+    return made_typed_graph(text, made, NP_LABEL_CLASS, report);
+}
+
+struct np_graph *made_good_typed_graph(const char *text, struct made made, enum np_label_type type)
 {
     struct np_report report;
     struct np_graph *graph;
 
     np_report_init(&report, "test.yaml");
-    graph = made_graph(text, made, &report);
+    graph = made_typed_graph(text, made, type, &report);
     for (int i = 0; i < report.nr_errs; i++) {
         char line[1024];
 
@@ -46,6 +53,11 @@ struct np_graph *made_good_graph(const char *text, struct made made)
     }
     np_report_fini(&report);
     return graph;
+}
+
+struct np_graph *made_good_graph(const char *text, struct made made)
+{
+    return made_good_typed_graph(text, made, NP_LABEL_CLASS);
 }
 
 char *made_read(const char *path)

@@ -136,8 +136,10 @@ static bool freezes(struct np_graph *graph, const char *freeze)
 }
 
 /* A net between a first conv, whose gradient has passed everything, and the classifier. */
-static double error_of_frozen(const char *layers, const char *more, const char *freeze, bool kinks)
+static double error_of_labels(
+    enum np_label_type type, const char *layers, const char *more, const char *freeze, bool kinks)
 {
+
     static const struct np_fusions all = {true, true, true, true, true};
     char text[4096];
     struct np_graph *graph;
@@ -147,7 +149,7 @@ static double error_of_frozen(const char *layers, const char *more, const char *
         "model:\n  - conv: {name: first, out: 4, kernel: 3, pad: 1}\n%s"
         "  - flatten\n  - linear: {name: last, out: classes}\n%s",
         layers, more);
-    graph = made_good_graph(text, tiny);
+    graph = made_good_typed_graph(text, tiny, type);
     if (!graph || !freezes(graph, freeze) || np_autodiff(graph, NULL) < 0)
         return 1e9;
     plain = worst_error(graph, 21, kinks);
@@ -155,6 +157,11 @@ static double error_of_frozen(const char *layers, const char *more, const char *
     fused = worst_error(graph, 21, kinks);
     np_graph_free(graph);
     return plain > fused ? plain : fused;
+}
+
+static double error_of_frozen(const char *layers, const char *more, const char *freeze, bool kinks)
+{
+    return error_of_labels(NP_LABEL_CLASS, layers, more, freeze, kinks);
 }
 
 static double error_of(const char *layers, const char *more, bool kinks)
@@ -165,6 +172,11 @@ static double error_of(const char *layers, const char *more, bool kinks)
 static bool smooth(const char *layers, const char *more)
 {
     return error_of(layers, more, false) < SMOOTH;
+}
+
+static bool smooth_of(enum np_label_type type, const char *layers, const char *more)
+{
+    return error_of_labels(type, layers, more, "[]", false) < SMOOTH;
 }
 
 static bool kinked(const char *layers, const char *more)
@@ -321,6 +333,15 @@ Test(gradients, of_binary_cross_entropy)
     cr_assert(smooth("", "loss: bce\n"));
     cr_assert(smooth("", "loss: {bce: {label_smoothing: 0.2, class_weights: [0.5, 2, 3]}}\n"));
     cr_assert(smooth("", "loss: {bce: {threshold: 0.3, reduce: sum}}\n"));
+}
+
+Test(gradients, of_losses_of_several_classes_and_of_numbers)
+{
+    cr_assert(smooth_of(NP_LABEL_MULTI, "", "loss: bce\n"));
+    cr_assert(smooth_of(NP_LABEL_MULTI, "", "loss: {bce: {class_weights: [0.5, 2, 3]}}\n"));
+    cr_assert(smooth_of(NP_LABEL_VALUE, "", "loss: mse\n"));
+    cr_assert(smooth_of(NP_LABEL_VALUE, "", "loss: l1\n"));
+    cr_assert(smooth_of(NP_LABEL_VALUE, "", "loss: {huber: {delta: 0.5}}\n"));
 }
 
 Test(gradients, of_normalisation_and_scale)

@@ -488,8 +488,9 @@ Test(kernels_cuda, concat_joins_and_splits_parts)
     }
 }
 
-/* kind 1: class weights; 2: focal, or of bce a threshold; 4: mixed, too. */
-static void losses_are_right(enum np_op forward, enum np_op backward, int kind)
+/* kind 1: class weights; 2: focal, or of bce a threshold; 4: mixed, too. values 1: 0 or 1 for each
+ * class; 2: numbers, with a loss by kind. */
+static void losses_are_right(enum np_op forward, enum np_op backward, int kind, int values)
 {
     static const int classes[] = {1, 2, 10, 33, 257, 1000};
 
@@ -505,6 +506,8 @@ static void losses_are_right(enum np_op forward, enum np_op backward, int kind)
                 kernel_case_node(&the_case)->attrs.gamma = kind & 2 ? 0.5 + k : 0;
                 kernel_case_node(&the_case)->attrs.threshold = kind & 2 ? 0.05 * (k + 1) : 0;
                 kernel_case_node(&the_case)->attrs.sums_classes = k == 1;
+                kernel_case_node(&the_case)->attrs.regression = (enum np_regression)(kind % 3);
+                kernel_case_node(&the_case)->attrs.delta = 0.75;
                 if (kind & 4)
                     kernel_case_node(&the_case)->attrs.mix = (struct np_mix){1, 0, 1, 11, 8, 8};
                 the_case.graph->classes = classes[k];
@@ -513,7 +516,11 @@ static void losses_are_right(enum np_op forward, enum np_op backward, int kind)
                 for (int i = 0; kind & 1 && i < classes[k]; i++)
                     the_case.graph->class_weights[i] = 0.5f + (float)(i % 7);
                 kernel_case_activation(&the_case, dtype, 1, 1, classes[k], false);
-                kernel_case_activation(&the_case, NP_I32, 0, 0, 1, false);
+                the_case.graph->values = values ? classes[k] : 0;
+                kernel_case_activation(&the_case, NP_I32, 0, 0, 1 + the_case.graph->values, false);
+                for (int i = 9; values && i < 9 * (1 + classes[k]); i++)
+                    ((float *)the_case.reference[1])[i] = ((float *)the_case.tested[1])[i] =
+                        values == 1 ? (float)(i * 7 % 3 == 0) : (float)(i * 7 % 11) / 4 - 1;
                 for (int i = 0; i < 9; i++)
                     ((int32_t *)the_case.reference[1])[i] = ((int32_t *)the_case.tested[1])[i] =
                         i == 4 ? -1 : i % classes[k];
@@ -528,8 +535,10 @@ static void losses_are_right(enum np_op forward, enum np_op backward, int kind)
 Test(kernels_cuda, the_loss_is_the_reference)
 {
     for (int kind = 0; kind < 8; kind++) {
-        losses_are_right(NP_OP_CROSS_ENTROPY, NP_OP_CROSS_ENTROPY_DGRAD, kind);
-        losses_are_right(NP_OP_BCE, NP_OP_BCE_DGRAD, kind);
+        losses_are_right(NP_OP_CROSS_ENTROPY, NP_OP_CROSS_ENTROPY_DGRAD, kind, 0);
+        losses_are_right(NP_OP_BCE, NP_OP_BCE_DGRAD, kind, 0);
+        losses_are_right(NP_OP_BCE, NP_OP_BCE_DGRAD, kind, 1);
+        losses_are_right(NP_OP_REGRESSION, NP_OP_REGRESSION_DGRAD, kind, 2);
     }
 }
 #endif

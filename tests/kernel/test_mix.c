@@ -176,6 +176,59 @@ Test(mix, a_threshold_makes_targets_of_the_classes_above_it)
     }
 }
 
+/* Losses of rows with labels of this type, as losses_of(). */
+static void losses_of_values(const char *loss, enum np_label_type type, bool mixes,
+    const float values[4][3], float ret_losses[4])
+{
+    const uint8_t images[4 * 3] = {0};
+    char model[256];
+    struct interp interp;
+    float labels[4 * (1 + 3)] = {0}; /* labels of 0, then the values */
+
+    snprintf(model, sizeof(model), "model: [linear: {name: l, out: classes, init: zero}]\nloss: %s",
+        loss);
+    struct np_graph *graph =
+        made_good_typed_graph(model, (struct made){4, 1, 1, 3, 3, NP_F32}, type);
+
+    set_mix(graph, mixes ? 2 : 0, 0);
+    interp_init(&interp, graph, false);
+    for (int c = 0; c < 3; c++)
+        interp.params[graph->tensors[made_tensor(graph, "l.bias")].offset + (uint64_t)c] =
+            0.7f * (float)c - 0.3f;
+    memcpy(labels + 4, values, 12 * sizeof(float));
+    interp_run(&interp, images, (const int32_t *)(const void *)labels, 3);
+    for (int r = 0; r < 4; r++)
+        ret_losses[r] = interp_get(&interp, graph->loss, (uint64_t)r);
+    interp_fini(&interp);
+    np_graph_free(graph);
+}
+
+Test(mix, values_of_a_row_are_mixed_with_those_of_its_partner)
+{
+    static const char *const losses[] = {"bce", "mse", "l1", "{huber: {delta: 0.3}}"};
+    const float own[4][3] = {{1, 0, 1}, {0, 0, 0}, {1, 1, 1}, {0, 1, 0}};
+    float targets[4][3], mixed[4], plain[4], unmixed[4];
+    struct np_mixed m;
+
+    np_mix_draw(&(struct np_mix){2, 0, 1, 7, 1, 1}, 3, &m);
+    for (int r = 0; r < 4; r++)
+        for (int c = 0; c < 3; c++)
+            targets[r][c] = m.keep * own[r][c] + (1 - m.keep) * own[np_mix_partner(r, 4)][c];
+    for (int k = 0; k < 4; k++) {
+        const enum np_label_type type = k == 0 ? NP_LABEL_MULTI : NP_LABEL_VALUE;
+        int differs = 0;
+
+        losses_of_values(losses[k], type, true, own, mixed);
+        losses_of_values(losses[k], type, false, targets, plain);
+        losses_of_values(losses[k], type, false, own, unmixed);
+        for (int r = 0; r < 4; r++) {
+            cr_expect(fabsf(mixed[r] - plain[r]) < 2e-6f, "%s, row %d", losses[k], r);
+            differs += fabsf(mixed[r] - unmixed[r]) > 1e-3f;
+        }
+        cr_expect(differs > 1, "%s", losses[k]);
+    }
+}
+
 Test(mix, a_row_beside_a_masked_one_keeps_its_label)
 {
     const int32_t labels[4] = {0, 2, -1, 1};

@@ -273,14 +273,15 @@ Test(setup, classes_are_matched_by_name)
     np_index_add(index, &record, "a", NULL, NULL);
     np_index_finish(index, NULL);
     cr_assert_eq(
-        np_match_classes(classes, index, "data.test", "the training set", &labels, &err), 0);
+        np_match_labels(&(struct np_source_options){0}, classes, index, "data.test", &labels, &err),
+        0);
     cr_assert(labels && labels[0] == 1 && labels[1] == 2); /* dog, owl */
     np_free(labels);
     labels = NULL;
     np_node_remove(classes, 1);
-    cr_assert(
-        np_match_classes(classes, index, "data.test", "the training set", &labels, &err) < 0 &&
-        !labels);
+    cr_assert(np_match_labels(
+                  &(struct np_source_options){0}, classes, index, "data.test", &labels, &err) < 0 &&
+              !labels);
     cr_assert_str_eq(err.text, "data.test: the class 'dog' is not among the 2 classes of the "
                                "training set (cat ... owl)");
     np_index_free(index);

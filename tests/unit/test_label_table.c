@@ -23,9 +23,12 @@ static void teardown(void)
     rmdir(dir);
 }
 
+static enum np_label_type type; /* of the next table; 0 at the start of a test */
+
 static struct np_label_table *read_text(
     const char *name, const char *text, size_t bytes, const char *columns, struct np_err *err)
 {
+    const struct np_label_layout layout = {columns, type, '|'};
     struct np_label_table *table = NULL;
 
     unlink(path);
@@ -33,7 +36,7 @@ static struct np_label_table *read_text(
     FILE *file = fopen(path, "w");
 
     cr_assert(file && fwrite(text, 1, bytes, file) == bytes && fclose(file) == 0);
-    int code = np_label_table_read(path, columns, &table, err);
+    int code = np_label_table_read(path, &layout, &table, err);
     cr_assert((code == 0) == (table != NULL));
     return table;
 }
@@ -131,4 +134,65 @@ Test(label_table, a_nul_byte_and_a_missing_image_are_mistakes, .init = setup, .f
     cr_expect_eq(np_label_table_check(table, "dir", &err), -ENOENT);
     cr_expect(strstr(err.text, ":2: there is no image 'b' below dir"), "%s", err.text);
     np_label_table_free(table);
+}
+
+static const struct {
+    enum np_label_type type;
+    const char *text, *columns, *name, *label;
+} typed[] = {
+    {NP_LABEL_MULTI, "f,tags\na.jpg,dog|cat\n", NULL, "a.jpg", "cat|dog"},
+    {NP_LABEL_MULTI, "f,tags\na.jpg, dog | cat \nb.jpg,\n", "f,tags", "b.jpg", "|"},
+    {NP_LABEL_MULTI, "f,x,y,z\na,1,0,1\n", "f,z,y,x", "a", "x|z"},
+    {NP_LABEL_MULTI, "f,x,y\na,0,0\n", "f,x,y", "a", "|"},
+    {NP_LABEL_VALUE, "f,price\na,1.50\n", NULL, "a", "1.5"},
+    {NP_LABEL_VALUE, "a,-1e3\nb,0.1\n", NULL, "b", "0.100000001"},
+    {NP_LABEL_VALUE, "x,y,f\n1,2,a\n", "f,y,x", "a", "2 1"},
+};
+
+Test(label_table, of_several_classes_and_of_numbers, .init = setup, .fini = teardown)
+{
+    for (size_t i = 0; i < sizeof(typed) / sizeof(*typed); i++) {
+        struct np_err err = {0};
+
+        type = typed[i].type;
+        struct np_label_table *table =
+            read_text("t.csv", typed[i].text, strlen(typed[i].text), typed[i].columns, &err);
+        cr_assert(table, "%zu: %s", i, err.text);
+        check_label(table, typed[i].name, typed[i].label);
+        np_label_table_free(table);
+    }
+}
+
+static const struct {
+    enum np_label_type type;
+    const char *text, *columns, *wanted; /* behind the path */
+} bad_cells[] = {
+    {NP_LABEL_MULTI, "a,x|x\n", NULL, ":1: the class 'x' is there twice"},
+    {NP_LABEL_MULTI, "a,x\nb,x||y\n", NULL, ":2: the list of classes has an empty name"},
+    {NP_LABEL_MULTI, "f,x,y\na,1,0\nb,1,2\n", "f,x,y", ":3: the column 'y' has '2', not 0 or 1"},
+    {NP_LABEL_MULTI, "f,x,y\na,1,\n", "f,x,y", ":2: the column 'y' has '', not 0 or 1"},
+    {NP_LABEL_VALUE, "a,1\nb,one\n", NULL, ":2: the label is 'one', not a number that fits float"},
+    {NP_LABEL_VALUE, "a,1\nb,\n", NULL, ":2: the label is '', not a number that fits float"},
+    {NP_LABEL_VALUE, "a,1\nb,nan\n", NULL, ":2: the label is 'nan', not a number that fits float"},
+    {NP_LABEL_VALUE, "a,1\nb,1e39\n", NULL,
+        ":2: the label is '1e39', not a number that fits float"},
+    {NP_LABEL_VALUE, "f,x,y\na,1,0x10\n", "f,x,y", ":2: y is '0x10', not a number that fits float"},
+    {NP_LABEL_VALUE, "f,x,y\na,1\n", "f,x,y", ":2: it has no column 3"},
+};
+
+Test(label_table, a_cell_that_is_no_label_names_the_line, .init = setup, .fini = teardown)
+{
+    for (size_t i = 0; i < sizeof(bad_cells) / sizeof(*bad_cells); i++) {
+        struct np_err err = {0};
+
+        type = bad_cells[i].type;
+        struct np_label_table *table = read_text(
+            "t.csv", bad_cells[i].text, strlen(bad_cells[i].text), bad_cells[i].columns, &err);
+        const size_t path_bytes = strlen(path);
+
+        cr_expect(!table && strncmp(err.text, path, path_bytes) == 0 &&
+                      strcmp(err.text + path_bytes, bad_cells[i].wanted) == 0,
+            "%zu: %s", i, err.text);
+        np_label_table_free(table);
+    }
 }

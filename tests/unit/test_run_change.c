@@ -209,10 +209,13 @@ static struct np_index *set_of(const char *name, uint32_t bytes)
 /* May a run with these facts resume with that set? If not, `why` is filled. */
 static bool may(const char *facts, const char *name, uint32_t bytes, char why[256])
 {
+    static struct np_config config;
     struct np_run *run = np_alloc(sizeof(*run));
     struct np_node *node = parsed(facts);
     struct np_err err = {0};
 
+    config.sets.data = &config.data;
+    run->config = &config;
     run->options = &(const struct np_run_options){0};
     run->setup.sets.train = set_of(name, bytes);
     run->setup.sets.classes = parsed("[ant]");

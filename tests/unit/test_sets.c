@@ -197,10 +197,12 @@ Test(setup_classes, a_checkpoints_class_order_replaces_that_of_the_set)
     sum = np_index_sizes_sum(taken.setup.sets.train, taken.setup.sets.train_labels);
     np_node_add(then, NULL, np_node_scalar("1", 0, 0));
     np_node_add(then, NULL, np_node_scalar("2", 0, 0));
-    cr_expect_eq(np_sets_order_classes(&taken.setup.sets, then, &taken.err), -EINVAL);
+    cr_expect_eq(
+        np_sets_order_classes(&taken.config->sets, &taken.setup.sets, then, &taken.err), -EINVAL);
     cr_expect_str_eq(names(taken.setup.sets.classes), "1 10 2"); /* nothing was changed */
     np_node_add(then, NULL, np_node_scalar("10", 0, 0));
-    cr_assert_eq(np_sets_order_classes(&taken.setup.sets, then, &taken.err), 0);
+    cr_assert_eq(
+        np_sets_order_classes(&taken.config->sets, &taken.setup.sets, then, &taken.err), 0);
     cr_expect_str_eq(names(taken.setup.sets.classes), "1 2 10");
     cr_assert_not_null(taken.setup.sets.train_labels);
     cr_expect_eq(taken.setup.sets.train_labels[1], 2); /* 10 */

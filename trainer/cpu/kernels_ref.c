@@ -456,6 +456,8 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(CROSS_ENTROPY_DGRAD, np_ref_cross_entropy_dgrad, NULL),
     ROWS(BCE, np_ref_bce, NULL),
     ROWS(BCE_DGRAD, np_ref_bce_dgrad, NULL),
+    ROWS(REGRESSION, np_ref_regression, NULL),
+    ROWS(REGRESSION_DGRAD, np_ref_regression_dgrad, NULL),
     ROWS(NORM, np_ref_norm, NULL),
     ROWS(NORM_WGRAD, np_ref_norm_wgrad, np_ref_wgrad_finish),
     ROWS(NORM_DGRAD, np_ref_norm_dgrad, NULL),

@@ -106,6 +106,8 @@ void np_ref_cross_entropy(void *state, const struct np_run *run);
 void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run);
 void np_ref_bce(void *state, const struct np_run *run);
 void np_ref_bce_dgrad(void *state, const struct np_run *run);
+void np_ref_regression(void *state, const struct np_run *run);
+void np_ref_regression_dgrad(void *state, const struct np_run *run);
 
 /* normalisation, scale, tokens, attention: kernels_ref_token.c */
 void np_ref_norm(void *state, const struct np_run *run);

@@ -1,6 +1,7 @@
 /* The reference's losses: softmax cross-entropy with label smoothing (arXiv:1512.00567, section 7),
- * a focal factor (arXiv:1708.02002) and weights of classes. The target of a row is its label, or,
- * in a mixed batch (trainer/graph/mix.h), two labels with shares. Any pool thread, each its own lane. */
+ * a focal factor (arXiv:1708.02002) and weights of classes; the binary one; those of numbers. The
+ * target of a row is its label, or, in a mixed batch (trainer/graph/mix.h), two labels with shares.
+ * Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -44,18 +45,35 @@ static float weight_scale(const struct np_ref *ref, const int32_t *labels)
 struct target {
     int nr, labels[2];
     float shares[2];
+    const float
+        *values[2]; /* (graph->values) of the row and its partner; NULL: labels are classes */
 };
 
 static struct target target_of(const struct np_ref *ref, const struct np_run *run, int row)
 {
     const int32_t *labels = run->operands->ptr[1];
-    const int other = labels[np_mix_partner(row, ref->graph->batch)];
+    const int partner = np_mix_partner(row, ref->graph->batch), width = ref->graph->values;
+    const float *values = width ? np_batch_values(labels, ref->graph->batch) : NULL;
+    struct target target = {1, {labels[row], 0}, {1, 0}, {NULL, NULL}};
     struct np_mixed mixed;
 
     np_mix_draw(&ref->node->attrs.mix, run->info->step, &mixed);
-    if (mixed.keep >= 1 || other < 0)
-        return (struct target){1, {labels[row], 0}, {1, 0}};
-    return (struct target){2, {labels[row], other}, {mixed.keep, 1 - mixed.keep}};
+    if (mixed.keep < 1 && labels[partner] >= 0)
+        target = (struct target){
+            2, {labels[row], labels[partner]}, {mixed.keep, 1 - mixed.keep}, {NULL, NULL}};
+    if (values) {
+        target.values[0] = values + (size_t)row * (size_t)width;
+        target.values[1] = values + (size_t)partner * (size_t)width;
+    }
+    return target;
+}
+
+/* The mixed value of an output. */
+static float value_of(const struct target *target, size_t i)
+{
+    float value = target->shares[0] * target->values[0][i];
+
+    return target->nr > 1 ? value + target->shares[1] * target->values[1][i] : value;
 }
 
 /* The label with the larger share. */
@@ -201,13 +219,29 @@ static float wanted_of(
 {
     const float smoothing = (float)ref->node->attrs.label_smoothing;
     const float threshold = (float)ref->node->attrs.threshold;
-    float wanted = smoothing / (float)n;
+    float wanted = target->values[0] ? value_of(target, class) : smoothing / (float)n;
 
-    for (int k = 0; k < target->nr; k++)
+    for (int k = 0; k < target->nr && !target->values[0]; k++)
         wanted += (size_t)target->labels[k] == class ? (1 - smoothing) * target->shares[k] : 0;
     if (threshold > 0)
         return wanted > threshold ? 1 : 0;
     return wanted;
+}
+
+/* Is every class on its value's side? The values are those of the row with the larger share. */
+static bool all_right(
+    const struct np_ref *ref, const struct np_run *run, int row, const struct target *target)
+{
+    const size_t n = classes_of(ref);
+    const float *values = target->values[target->shares[1] > target->shares[0]];
+
+    for (size_t i = 0; i < n; i++) {
+        const float x = np_ref_in(ref, run, 0, (size_t)row * n + i);
+
+        if (values[i] > 0.5f ? !(x > 0) : !(x <= 0)) /* a NaN is never right */
+            return false;
+    }
+    return true;
 }
 
 /* The factor on the loss of a class. */
@@ -240,7 +274,10 @@ void np_ref_bce(void *state, const struct np_run *run)
             sum += (double)(bce_weight(ref, i, n) * (each + log1pf(expf(-fabsf(x)))));
         }
         loss[r] = (float)sum;
-        count_right(ref, run, r, main_label(&target), n);
+        if (target.values[0])
+            correct[r] = all_right(ref, run, r, &target);
+        else
+            count_right(ref, run, r, main_label(&target), n);
     }
 }
 
@@ -258,9 +295,59 @@ void np_ref_bce_dgrad(void *state, const struct np_run *run)
         for (size_t i = 0; i < n; i++) {
             const size_t at = (size_t)r * n + i;
             const float s = 1 / (1 + expf(-np_ref_in(ref, run, 0, at)));
-            const float slope = bce_weight(ref, i, n) * (s - wanted_of(ref, &target, i, n));
+            const float wanted = counts ? wanted_of(ref, &target, i, n) : 0;
 
-            np_ref_out(ref, run, 0, at, counts ? slope * run->info->loss_scale : 0);
+            np_ref_out(ref, run, 0, at,
+                counts ? bce_weight(ref, i, n) * (s - wanted) * run->info->loss_scale : 0);
+        }
+    }
+}
+
+/* --- regression ------------------------------------------------------------------------------ */
+
+void np_ref_regression(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const size_t n = classes_of(ref);
+    const struct np_attrs *attrs = &ref->node->attrs;
+    const int32_t *labels = run->operands->ptr[1];
+    float *loss = run->operands->ptr[2], *correct = run->operands->ptr[3];
+    float *top5 = run->operands->ptr[4];
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        double sum = 0;
+
+        loss[r] = correct[r] = top5[r] = 0;
+        if (labels[r] < 0)
+            continue;
+        const struct target target = target_of(ref, run, r);
+
+        for (size_t i = 0; i < n; i++)
+            sum += (double)np_regression_loss(attrs->regression, (float)attrs->delta,
+                np_ref_in(ref, run, 0, (size_t)r * n + i) - value_of(&target, i));
+        loss[r] = (float)(sum / (double)n);
+    }
+}
+
+void np_ref_regression_dgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    const size_t n = classes_of(ref);
+    const struct np_attrs *attrs = &ref->node->attrs;
+    const int32_t *labels = run->operands->ptr[1];
+    const float scale = run->info->loss_scale / (float)n;
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        const bool counts = labels[r] >= 0;
+        const struct target target = counts ? target_of(ref, run, r) : (struct target){0};
+
+        for (size_t i = 0; i < n; i++) {
+            const size_t at = (size_t)r * n + i;
+
+            np_ref_out(ref, run, 0, at,
+                counts ? scale * np_regression_slope(attrs->regression, (float)attrs->delta,
+                                     np_ref_in(ref, run, 0, at) - value_of(&target, i))
+                       : 0);
         }
     }
 }

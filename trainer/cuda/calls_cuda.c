@@ -247,23 +247,28 @@ static bool weighted(
     *loss = (struct np_cuda_loss){p->graph->batch, np_cuda_channels(p, node->ins[0]),
         (float)node->attrs.label_smoothing, (float)node->attrs.gamma,
         weights ? p->arrays.class_weights : NULL, np_mix_on(&node->attrs.mix),
-        (float)node->attrs.threshold, 1};
+        (float)node->attrs.threshold, 1, p->graph->values > 0, node->attrs.regression,
+        (float)node->attrs.delta};
     if (!node->attrs.sums_classes)
         loss->share /= (float)loss->classes;
     return weights || node->attrs.gamma > 0 || loss->mixes;
 }
 
-static void run_bce(struct np_cuda_program *p, const struct np_cuda_call *c)
+/* The binary cross-entropy, and the losses of numbers. */
+static void run_values(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    const enum np_op op = c->node->op;
     struct np_cuda_loss loss;
 
     weighted(p, c->node, &loss);
-    if (c->node->op == NP_OP_BCE_DGRAD) {
-        np_cuda_bce_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
+    if (op == NP_OP_BCE_DGRAD || op == NP_OP_REGRESSION_DGRAD) {
+        (op == NP_OP_BCE_DGRAD ? np_cuda_bce_dgrad : np_cuda_regression_dgrad)(
+            stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
         return;
     }
-    np_cuda_bce(stream, p->dtype, p->arrays.step, q[0], &loss, q[2], q[3], q[4]);
+    (op == NP_OP_BCE ? np_cuda_bce : np_cuda_regression)(
+        stream, p->dtype, p->arrays.step, q[0], &loss, q[2], q[3], q[4]);
     np_cuda_numbers(
         stream, p->arrays.step, q[2], q[3], q[4], loss.n, p->arrays.numbers, p->arrays.losses);
 }
@@ -358,8 +363,10 @@ const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS] = {
     [NP_OP_CONCAT_DGRAD] = {"own concat", run_concat},
     [NP_OP_CROSS_ENTROPY] = {"own cross_entropy", run_loss},
     [NP_OP_CROSS_ENTROPY_DGRAD] = {"own cross_entropy_dgrad", run_loss},
-    [NP_OP_BCE] = {"own bce", run_bce},
-    [NP_OP_BCE_DGRAD] = {"own bce_dgrad", run_bce},
+    [NP_OP_BCE] = {"own bce", run_values},
+    [NP_OP_BCE_DGRAD] = {"own bce_dgrad", run_values},
+    [NP_OP_REGRESSION] = {"own regression", run_values},
+    [NP_OP_REGRESSION_DGRAD] = {"own regression_dgrad", run_values},
     [NP_OP_NORM] = {"own norm", np_cuda_run_norm},
     [NP_OP_NORM_WGRAD] = {"own norm_wgrad", np_cuda_run_norm},
     [NP_OP_NORM_DGRAD] = {"own norm_dgrad", np_cuda_run_norm},

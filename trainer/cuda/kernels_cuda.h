@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "trainer/graph/mix.h"
+#include "trainer/graph/regression.h"
 #include "trainer/graph/views.h"
 #include "trainer/optim_scalars.h"
 
@@ -261,6 +262,9 @@ struct np_cuda_loss {
     const float *weights; /* (classes) */
     bool mixes;
     float threshold, share; /* of bce: 0: none; the factor on the loss of each class */
+    bool values;            /* f32 (n, classes) behind step->labels are the targets */
+    enum np_regression regression;
+    float delta;
 };
 void np_cuda_loss(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const void *logits, const struct np_cuda_loss *loss, float *losses, float *correct,
@@ -275,6 +279,13 @@ void np_cuda_bce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_st
 void np_cuda_bce_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
     const struct np_cuda_scaler *scaler, const void *logits, const struct np_cuda_loss *loss,
     void *dlogits);
+/* NP_OP_REGRESSION, with the same arguments. */
+void np_cuda_regression(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
+    const void *outputs, const struct np_cuda_loss *loss, float *losses, float *correct,
+    float *top5);
+void np_cuda_regression_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *outputs,
+    const struct np_cuda_loss *loss, void *doutputs);
 /* numbers[step->slot % NP_CUDA_SLOTS] = the sums of these rows, in their order, in double;
  * grad_norm 0. losses (may be NULL): (NP_CUDA_SLOTS, n), receives a copy of loss in that slot. */
 void np_cuda_numbers(void *stream, const struct np_cuda_step *step, const float *loss,

@@ -141,16 +141,20 @@ static __device__ float weight_scale(
 struct target {
     int labels[2];
     float shares[2];
+    const float *values[2]; /* (classes), with loss->values */
 };
 
 static __device__ struct target target_of(
     const np_cuda_step *step, const struct np_cuda_loss *loss, int row)
 {
     const int label = step->labels[row];
-    struct target target = {{label, label}, {1, 0}};
+    const int partner = row > 0 ? row - 1 : loss->n - 1;
+    const float *values = (const float *)(step->labels + loss->n);
+    struct target target = {{label, label}, {1, 0},
+        {values + (uint64_t)row * loss->classes, values + (uint64_t)partner * loss->classes}};
 
     if (loss->mixes && step->mixed.keep < 1) {
-        const int other = step->labels[row > 0 ? row - 1 : loss->n - 1];
+        const int other = step->labels[partner];
 
         if (other >= 0) {
             target.labels[1] = other;
@@ -274,12 +278,23 @@ extern "C" void np_cuda_loss_dgrad(void *stream, enum np_cuda_dtype dtype, const
 
 /* --- binary cross-entropy ---------------------------------------------------------------------- */
 
-/* The target of a class: the shares of the row's labels, smoothed, cut at the threshold. */
+/* The mixed value of an output. */
+static __device__ float value_of(const struct target *t, int i)
+{
+    const float value = t->shares[0] * t->values[0][i];
+
+    return t->shares[1] > 0 ? value + t->shares[1] * t->values[1][i] : value;
+}
+
+/* The target of a class: its value, or the shares of the row's labels, smoothed; cut at the
+ * threshold. */
 static __device__ float wanted_of(const struct np_cuda_loss *loss, const struct target *t, int i)
 {
-    const float wanted = loss->smoothing / (float)loss->classes +
-                         (t->labels[0] == i ? (1 - loss->smoothing) * t->shares[0] : 0.0f) +
-                         (t->labels[1] == i ? (1 - loss->smoothing) * t->shares[1] : 0.0f);
+    const float wanted =
+        loss->values ? value_of(t, i)
+                     : loss->smoothing / (float)loss->classes +
+                           (t->labels[0] == i ? (1 - loss->smoothing) * t->shares[0] : 0.0f) +
+                           (t->labels[1] == i ? (1 - loss->smoothing) * t->shares[1] : 0.0f);
 
     return loss->threshold > 0 ? (wanted > loss->threshold ? 1.0f : 0.0f) : wanted;
 }
@@ -292,6 +307,7 @@ static __global__ void __launch_bounds__(BLOCK) bce(const np_cuda_step *step, co
     const int row = blockIdx.x;
     const struct target t = target_of(step, &loss, row);
     const int label = t.shares[1] > t.shares[0] ? t.labels[1] : t.labels[0]; /* for the counts */
+    const float *own = t.shares[1] > t.shares[0] ? t.values[1] : t.values[0];
     const T *mine = &logits[(uint64_t)row * loss.classes];
     float right, better = 0, sum = 0;
 
@@ -300,21 +316,24 @@ static __global__ void __launch_bounds__(BLOCK) bce(const np_cuda_step *step, co
             losses[row] = correct[row] = top5[row] = 0;
         return;
     }
-    right = np_get(mine[label]);
+    right = loss.values ? 0.0f : np_get(mine[label]);
     for (int i = threadIdx.x; i < loss.classes; i += BLOCK) {
         float logit = np_get(mine[i]);
         float each = fmaxf(logit, 0) - logit * wanted_of(&loss, &t, i);
 
         sum += (loss.weights ? loss.weights[i] : 1) * loss.share *
                (each + log1pf(expf(-fabsf(logit))));
-        better += !(logit <= right) || (logit == right && i < label) ? 1.0f : 0.0f;
+        if (loss.values) /* classes on the wrong side; a NaN is */
+            better += (own[i] > 0.5f ? !(logit > 0) : !(logit <= 0)) ? 1.0f : 0.0f;
+        else
+            better += !(logit <= right) || (logit == right && i < label) ? 1.0f : 0.0f;
     }
     sum = over_block<add_up>(sum, shared);
     better = over_block<add_up>(better, shared);
     if (threadIdx.x == 0) {
         losses[row] = sum;
         correct[row] = better == 0;
-        top5[row] = better < 5;
+        top5[row] = !loss.values && better < 5;
     }
 }
 
@@ -352,6 +371,61 @@ extern "C" void np_cuda_bce_dgrad(void *stream, enum np_cuda_dtype dtype, const 
     NP_FOR_DTYPE(dtype, T,
         NP_LAUNCH(bce_dgrad<T>, loss->n, BLOCK, 0, stream, step, scaler, (const T *)logits, *loss,
             (T *)dlogits));
+}
+
+/* --- regression -------------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) regression(const np_cuda_step *step,
+    const T *outputs, struct np_cuda_loss loss, float *losses, float *correct, float *top5)
+{
+    NP_SHARED(float, shared, [BLOCK / WARP]);
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
+    const T *mine = &outputs[(uint64_t)row * loss.classes];
+    float sum = 0;
+
+    for (int i = threadIdx.x; i < loss.classes && t.labels[0] >= 0; i += BLOCK)
+        sum += np_regression_loss(loss.regression, loss.delta, np_get(mine[i]) - value_of(&t, i));
+    sum = over_block<add_up>(sum, shared);
+    if (threadIdx.x == 0) {
+        losses[row] = sum / (float)loss.classes;
+        correct[row] = top5[row] = 0;
+    }
+}
+
+extern "C" void np_cuda_regression(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
+    const void *outputs, const struct np_cuda_loss *loss, float *losses, float *correct,
+    float *top5)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(regression<T>, loss->n, BLOCK, 0, stream, step, (const T *)outputs, *loss, losses,
+            correct, top5));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(BLOCK) regression_dgrad(const np_cuda_step *step,
+    const np_cuda_scaler *scaler, const T *outputs, struct np_cuda_loss loss, T *doutputs)
+{
+    const int row = blockIdx.x;
+    const struct target t = target_of(step, &loss, row);
+    const T *mine = &outputs[(uint64_t)row * loss.classes];
+    T *out = &doutputs[(uint64_t)row * loss.classes];
+    const float scale = step->loss_scale * scaler->scale / (float)loss.classes;
+
+    for (int i = threadIdx.x; i < loss.classes; i += BLOCK)
+        np_put(&out[i], t.labels[0] < 0 ? 0.0f
+                                        : scale * np_regression_slope(loss.regression, loss.delta,
+                                                      np_get(mine[i]) - value_of(&t, i)));
+}
+
+extern "C" void np_cuda_regression_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_step *step, const np_cuda_scaler *scaler, const void *outputs,
+    const struct np_cuda_loss *loss, void *doutputs)
+{
+    NP_FOR_DTYPE(dtype, T,
+        NP_LAUNCH(regression_dgrad<T>, loss->n, BLOCK, 0, stream, step, scaler, (const T *)outputs,
+            *loss, (T *)doutputs));
 }
 
 /* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */

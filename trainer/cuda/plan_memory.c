@@ -174,8 +174,9 @@ static uint64_t greater(uint64_t a, uint64_t b)
 /* The feed's pixels and labels, which are allocated later. */
 static uint64_t feed_bytes(const struct np_graph *graph)
 {
-    return NP_FEED_BUFFERS * (np_tensor_elements(&graph->tensors[graph->input]) +
-                                 (uint64_t)graph->batch * sizeof(int32_t));
+    return NP_FEED_BUFFERS *
+           (np_tensor_elements(&graph->tensors[graph->input]) +
+               np_tensor_elements(&graph->tensors[graph->labels]) * sizeof(int32_t));
 }
 
 /* True: train.recompute is off, or saves nothing; false, too, where nothing is trained. */

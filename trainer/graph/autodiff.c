@@ -220,8 +220,11 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     int y = node.outs[0], x = node.ins[0], dy = tape->grads[y];
 
     if (np_op_is_loss(node.op)) {
-        send_back(tape, node.op == NP_OP_BCE ? NP_OP_BCE_DGRAD : NP_OP_CROSS_ENTROPY_DGRAD, n, x,
-            node.ins, 2);
+        send_back(tape,
+            node.op == NP_OP_BCE          ? NP_OP_BCE_DGRAD
+            : node.op == NP_OP_REGRESSION ? NP_OP_REGRESSION_DGRAD
+                                          : NP_OP_CROSS_ENTROPY_DGRAD,
+            n, x, node.ins, 2);
         return 0;
     }
     if (dy < 0 || !tape->wanted[y])

@@ -16,8 +16,9 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "global_avgpool_dgrad", "linear", "linear_dgrad", "linear_wgrad", "dropout", "dropout_dgrad",
     "flatten", "flatten_dgrad", "add", "resample", "resample_dgrad", "mul", "mul_sum", "drop_rows",
     "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "bce",
-    "bce_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale", "scale_wgrad", "position",
-    "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention", "attention_dgrad", "views"};
+    "bce_dgrad", "regression", "regression_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale",
+    "scale_wgrad", "position", "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention",
+    "attention_dgrad", "views"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
@@ -140,7 +141,7 @@ void np_graph_free(struct np_graph *graph)
 
 bool np_op_is_loss(enum np_op op)
 {
-    return op == NP_OP_CROSS_ENTROPY || op == NP_OP_BCE;
+    return op == NP_OP_CROSS_ENTROPY || op == NP_OP_BCE || op == NP_OP_REGRESSION;
 }
 
 bool np_graph_has_sigmoids(const struct np_graph *graph)

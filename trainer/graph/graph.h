@@ -9,8 +9,10 @@
 
 #include "loader/base/err.h"
 #include "loader/base/node.h"
+#include "loader/batch.h"
 #include "trainer/graph/mix.h"
 #include "trainer/graph/act.h"
+#include "trainer/graph/regression.h"
 #include "trainer/graph/resample.h"
 #include "trainer/graph/views.h"
 
@@ -65,10 +67,16 @@ enum np_op {
     NP_OP_CROSS_ENTROPY_DGRAD, /* logits, labels -> dlogits: of the sum of losses, * loss_scale */
     /* The same operands. The loss is the mean (attr sums_classes: the sum) over the classes of
      * class_weights[c] * -(t log s + (1 - t) log(1 - s)), with s the logit's sigmoid, and t the shares
-     * of a row's labels, smoothed, then, with attr threshold above 0, 1 or 0. attr: label_smoothing,
-     * threshold, sums_classes, mix */
+     * of a row's labels, smoothed, then, with attr threshold above 0, 1 or 0. With graph->values t is
+     * the row's value of the class; a row is correct if s is on its value's side of 0.5 in all classes,
+     * and top5 is 0. attr: label_smoothing, threshold, sums_classes, mix */
     NP_OP_BCE,
     NP_OP_BCE_DGRAD,
+    /* The same operands, with graph->values: the loss is the mean over the outputs of attr regression
+     * of their differences to the row's values. correct and top5 are 0. attr: regression, delta,
+     * mix */
+    NP_OP_REGRESSION,
+    NP_OP_REGRESSION_DGRAD,
     /* Layer and group normalisation: of each pixel's channels (attr: groups 0), or of a group of
      * channels over all pixels of a row. attr: eps, groups */
     NP_OP_NORM,        /* x, gamma, beta -> y */
@@ -113,10 +121,12 @@ struct np_attrs {
     enum np_resample resample;
     double slope; /* leaky_relu: of negative numbers */
     double label_smoothing;
-    double gamma;          /* cross_entropy: of a focal loss; 0: none */
-    double threshold;      /* bce: of the targets; 0: none */
-    bool sums_classes;     /* bce */
-    struct np_mix mix;     /* input, cross_entropy, bce */
+    double gamma;      /* cross_entropy: of a focal loss; 0: none */
+    double threshold;  /* bce: of the targets; 0: none */
+    bool sums_classes; /* bce */
+    enum np_regression regression;
+    double delta;          /* huber */
+    struct np_mix mix;     /* input and losses */
     float mean[4], std[4]; /* input */
     uint64_t seed;         /* dropout, drop_rows: of the node */
     int groups;            /* norm; 0: each pixel alone */
@@ -198,16 +208,18 @@ struct np_graph {
     int nr_tensors;
     int nr_nodes;       /* in execution order */
     int nr_forward;     /* nodes before this one are the forward pass and the loss */
-    int images, labels; /* tensors: u8 (n, h, w, c), i32 (n) */
+    int images, labels; /* tensors: u8 (n, h, w, c), i32 (n), with values n more for each */
     int input;          /* normalised images */
     int logits, loss, correct, top5;
     uint64_t nr_params, nr_buffers; /* elements */
     int batch, classes;
+    int values;           /* floats of a row's label: classes; 0: the label is a class */
     float *class_weights; /* (classes) of the loss; NULL: all 1. Owned */
 };
 
 struct np_graph_input {
     int batch, height, width, channels, classes;
+    enum np_label_type label_type;
     bool classes_guessed; /* number of classes unknown: accepts a last layer of any size */
     const float *mean, *std;
     enum np_dtype precision;

@@ -1,12 +1,14 @@
-/* The losses of `loss:`: a table of names and options. They are two operations, the cross-entropy over
- * a softmax and the binary one over sigmoids, with attributes. Config time, one thread. */
+/* The losses of `loss:`: a table of names and options. They are three operations with attributes: the
+ * cross-entropy over a softmax, the binary one over sigmoids, and differences to numbers. Config time,
+ * one thread. */
 #include <stddef.h>
+#include <string.h>
 
 #include "loader/base/mem.h"
 #include "trainer/graph/layers.h"
 
 struct loss {
-    double label_smoothing, gamma, threshold;
+    double label_smoothing, gamma, threshold, delta;
     int reduce; /* of bce: a word */
     struct np_floats class_weights;
 };
@@ -56,6 +58,14 @@ static const struct np_option bce_options[] = {
     NP_OPTIONS_END,
 };
 
+static const struct np_option no_options[] = {NP_OPTIONS_END};
+
+static const struct np_option huber_options[] = {
+    {"delta", NP_OPT_FLOAT, offsetof(struct loss, delta), "1", 1e-9, 1e9, NULL,
+        "Where the square of a difference ends and its absolute value begins."},
+    NP_OPTIONS_END,
+};
+
 const struct np_choice np_loss_choices[] = {
     {"cross_entropy", cross_entropy_options, "Softmax and negative log-likelihood of the class."},
     {"focal", focal_options,
@@ -65,9 +75,59 @@ const struct np_choice np_loss_choices[] = {
         "Binary cross-entropy of each class over a sigmoid, with the sample's class as target 1 "
         "and "
         "the others as 0; a mixed batch's targets are the shares of both classes "
-        "(arXiv:2110.00476, section 2.1). `predict` gives the sigmoids."},
+        "(arXiv:2110.00476, section 2.1). `predict` gives the sigmoids. With `label_type: multi` "
+        "the "
+        "targets are the image's classes."},
+    {"mse", no_options,
+        "For `label_type: value`: the square of the difference to the label, the mean of its "
+        "numbers."},
+    {"l1", no_options, "For `label_type: value`: the absolute value of the difference."},
+    {"huber", huber_options,
+        "For `label_type: value`: half the square of a difference up to `delta`, then `delta` "
+        "times "
+        "its absolute value less `delta` / 2 (torch's `huber_loss`)."},
     {NULL, NULL, NULL},
 };
+
+/* The operation of a loss, and the type of label that it takes besides a class. */
+static const struct {
+    const char *name;
+    enum np_op op;
+    enum np_regression regression;
+    bool types[3]; /* by enum np_label_type: it takes such labels */
+} kinds[] = {
+    {"cross_entropy", NP_OP_CROSS_ENTROPY, 0, {[NP_LABEL_CLASS] = true}},
+    {"focal", NP_OP_CROSS_ENTROPY, 0, {[NP_LABEL_CLASS] = true}},
+    {"bce", NP_OP_BCE, 0, {[NP_LABEL_CLASS] = true, [NP_LABEL_MULTI] = true}},
+    {"mse", NP_OP_REGRESSION, NP_REGRESSION_MSE, {[NP_LABEL_VALUE] = true}},
+    {"l1", NP_OP_REGRESSION, NP_REGRESSION_L1, {[NP_LABEL_VALUE] = true}},
+    {"huber", NP_OP_REGRESSION, NP_REGRESSION_HUBER, {[NP_LABEL_VALUE] = true}},
+};
+
+/* A loss that does not fit the labels, or an option that does not. */
+static int check_labels(int kind, const struct loss *loss, const struct np_node *node,
+    enum np_label_type type, struct np_report *report)
+{
+    static const char *const fitting[] = {"cross_entropy, focal or bce", "bce", "mse, l1 or huber"};
+    static const char *const types[] = {"class", "multi", "value"};
+    const int line = node ? node->line : 0, column = node ? node->column : 0;
+    const char *key = NULL;
+
+    if (!kinds[kind].types[type]) {
+        np_report_add(report, line, column,
+            "loss: %s%s does not fit labels of the set's `label_type: %s`; choose %s",
+            kinds[kind].name, node ? "" : ", the default,", types[type], fitting[type]);
+        return -1;
+    }
+    if (type == NP_LABEL_MULTI)
+        key = loss->label_smoothing > 0           ? "label_smoothing"
+              : loss->class_weights.nr_values < 0 ? "class_weights: balanced"
+                                                  : NULL;
+    if (!key)
+        return 0;
+    np_report_add(report, line, column, "%s: it does not work with `label_type: multi`", key);
+    return -1;
+}
 
 /* Samples over classes times the samples of the class, as scikit-learn's "balanced". A class without
  * samples counts neither as a class nor otherwise. */
@@ -118,16 +178,18 @@ static int set_weights(struct np_graph *graph, const struct np_floats *weights,
 }
 
 static void add_node(
-    struct np_graph *graph, int logits, enum np_op op_code, const struct loss *loss, int line)
+    struct np_graph *graph, int logits, int kind, const struct loss *loss, int line)
 {
     static const char *const outs[] = {"loss", "correct", "top5"};
     int *const numbers[] = {&graph->loss, &graph->correct, &graph->top5};
-    const int op = np_graph_node(graph, op_code, "loss", line);
+    const int op = np_graph_node(graph, kinds[kind].op, "loss", line);
 
     graph->nodes[op].attrs.label_smoothing = loss->label_smoothing;
     graph->nodes[op].attrs.gamma = loss->gamma;
     graph->nodes[op].attrs.threshold = loss->threshold;
     graph->nodes[op].attrs.sums_classes = loss->reduce != 0;
+    graph->nodes[op].attrs.regression = kinds[kind].regression;
+    graph->nodes[op].attrs.delta = loss->delta;
     graph->nodes[op].attrs.mix = graph->nodes[0].attrs.mix; /* of NP_OP_INPUT */
     graph->logits = logits;
     np_graph_in(graph, op, logits);
@@ -153,9 +215,15 @@ int np_loss_add(struct np_graph *graph, int logits, const struct np_node *node,
     if (code == 0 && logits >= 0)
         code = set_weights(graph, &loss.class_weights, input,
             args ? np_node_get(args, "class_weights") : NULL, report);
-    if (code == 0 && logits >= 0)
-        add_node(graph, logits, choice->table == bce_options ? NP_OP_BCE : NP_OP_CROSS_ENTROPY,
-            &loss, node ? node->line : 0);
+    if (code == 0)
+        code = check_labels(kind, &loss, node, input->label_type, report);
+    if (code == 0 && logits >= 0) {
+        if (input->label_type != NP_LABEL_CLASS) { /* behind the labels of the rows: their values */
+            graph->values = graph->classes;
+            graph->tensors[graph->labels].dims[0] = graph->batch * (1 + graph->values);
+        }
+        add_node(graph, logits, kind, &loss, node ? node->line : 0);
+    }
     np_options_fini(choice->table, &loss);
     return code;
 }

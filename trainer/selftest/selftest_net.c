@@ -21,6 +21,7 @@ static bool build(struct np_net *net, enum np_dtype precision)
         .mean = mean,
         .std = std,
         .precision = precision,
+        .label_type = the_case->label_type,
         .mix = {.mixup = the_case->mixes, .cutmix = the_case->mixes, .share = 1},
         .seed = 7};
     struct np_report report;
@@ -40,11 +41,16 @@ static bool build(struct np_net *net, enum np_dtype precision)
     return np_autodiff(net->train, net->err) == 0;
 }
 
+static size_t label_bytes_of(const struct np_net *net)
+{
+    return np_tensor_elements(&net->train->tensors[net->train->labels]) * sizeof(int32_t);
+}
+
 /* Allocates a batch from the device's own pinned memory, as the ring does: uploads may need it. */
 static bool alloc_batch(struct np_net *net, struct np_net_batch *batch)
 {
     struct np_device *device = net->device;
-    const size_t bytes = net->rows * net->row_bytes, label_bytes = net->rows * sizeof(int32_t);
+    const size_t bytes = net->rows * net->row_bytes, label_bytes = label_bytes_of(net);
 
     batch->images = device->pinned.alloc(device->pinned.context, bytes);
     batch->labels = device->pinned.alloc(device->pinned.context, label_bytes);
@@ -94,7 +100,8 @@ void np_net_close(struct np_net *net)
             device->ops->free(device, batch->device_labels);
         }
         device->pinned.free(device->pinned.context, batch->images, net->rows * net->row_bytes);
-        device->pinned.free(device->pinned.context, batch->labels, net->rows * sizeof(int32_t));
+        device->pinned.free(
+            device->pinned.context, batch->labels, net->train ? label_bytes_of(net) : 0);
     }
     np_graph_free(net->train);
     np_graph_free(net->eval);
@@ -113,8 +120,7 @@ bool np_net_upload(struct np_net *net, struct np_net_batch *batch)
     if (!ops->alloc)
         return true;
     if (ops->upload(device, batch->device_images, batch->images, net->rows * net->row_bytes) == 0 &&
-        ops->upload(device, batch->device_labels, batch->labels, net->rows * sizeof(int32_t)) ==
-            0) {
+        ops->upload(device, batch->device_labels, batch->labels, label_bytes_of(net)) == 0) {
         ops->record(device, NP_STREAM_COPY, &copied);
         ops->follow(device, NP_STREAM_COMPUTE, &copied);
         if (ops->done(device, &copied, true) >= 0)
