@@ -115,6 +115,7 @@ static int lower(
     const struct network *network, struct np_engines *known, struct np_engines *ret_engines)
 {
     static const char *const names[] = {"train", "eval"};
+    static const struct np_plan_options options;
     struct np_cuda_convs *convs = np_cuda_convs_new(&network->cuda->target, 0);
     const struct np_cuda_parts parts = {network->cuda, convs, known, &options};
     int bad = 0;
