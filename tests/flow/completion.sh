@@ -41,7 +41,7 @@ becomes() { # becomes "WORDS" COMMAND LINE...: it completes to these, whatever t
 t "a command that is begun is ended" becomes "selftest" sel
 t "so is one of a group" becomes "stats" data st
 t "and one behind help" becomes "loader" help bench lo
-t "-o completes keys, up to the '='" becomes "train.tf32= train.threads=" train x.yaml -o train.t
+t "-o completes keys, up to the '='" becomes "train.tf32= train.threads= train.tta=" train x.yaml -o train.t
 t "a key is completed with dots, not with folders" becomes "optimizer.adamw.beta1= optimizer.adamw.beta2=" train \
     x.yaml -o optimizer.adamw.b
 t "a key's values are completed behind the '='" becomes "decoded device" train x.yaml -o loader.cache = de

@@ -46,6 +46,7 @@ t "a run resumed before, at and after the step that thaws parameters ends with t
 emulated() (
     EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
     export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+    rm -rf gpu
     "$EMU/nnpipe" train net.yaml --device cuda:0 -o runs=gpu "$@" >gpu.txt 2>&1 || exit 1
     python3 - <<'P'
 import glob, json
