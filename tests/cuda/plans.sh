@@ -37,7 +37,7 @@ sample() {
             nets | while read -r sizes; do
                 case ${ALL:+all}-$precision-$sizes in
                 all-* | *-cifar10*) ;;
-                *-alexnet* | -f32-* | -f16-resnet50* | -f16-resnet20* | -f16-cnn*) continue ;;
+                *-alexnet* | -f*) continue ;;
                 esac
                 echo "$gpu $precision $sizes"
             done
