@@ -11,8 +11,11 @@
 static char dir[] = "/tmp/nnpipe-labels-XXXXXX"; /* each test has its own */
 static char path[64];
 
+static enum np_label_type type; /* of the next table */
+
 static void setup(void)
 {
+    type = NP_LABEL_CLASS;
     memcpy(dir + strlen(dir) - 6, "XXXXXX", 6);
     cr_assert(mkdtemp(dir));
 }
@@ -22,8 +25,6 @@ static void teardown(void)
     unlink(path);
     rmdir(dir);
 }
-
-static enum np_label_type type; /* of the next table; 0 at the start of a test */
 
 static struct np_label_table *read_text(
     const char *name, const char *text, size_t bytes, const char *columns, struct np_err *err)
