@@ -48,6 +48,9 @@ void np_reference_table(FILE *out, const struct np_option *table)
             fprintf(out, "%s%s%s", *fallback ? "`" : "", fallback, *fallback ? "`" : "");
         fputs(" | ", out);
         print_type(out, table);
-        fprintf(out, " | %s |\n", table->help ? table->help : "");
+        fputs(" | ", out);
+        for (const char *at = table->help ? table->help : ""; *at; at++)
+            fprintf(out, "%s%c", *at == '|' ? "\\" : "", *at); /* else it would end the cell */
+        fputs(" |\n", out);
     }
 }
