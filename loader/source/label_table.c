@@ -19,6 +19,7 @@ struct row {
     const char *name, *label; /* in text */
     int line;                 /* 1: may be the line of names */
     bool used;
+    bool no_number; /* line 1: names, or a mistake, which is clear once the files are known */
 };
 
 struct np_label_table {
@@ -35,6 +36,8 @@ struct reader {
     char separator;      /* ' ': one or more blanks */
     int nr;              /* columns that are read: that of the file, then those of labels */
     int *columns;        /* (nr), from 0 */
+    int last;            /* the largest of them */
+    int *places;         /* (last + 1): of a column in fields; -1: it is not read */
     char **names;        /* (nr), with layout->columns */
     const char **fields; /* (nr) of the line */
     int line;
@@ -97,7 +100,7 @@ static int check_text(const struct reader *reader, const char *field, const char
         reader->line, what, *field ? "too long" : "empty");
 }
 
-/* The label of the line's fields that is no class. 1: it is a first line of names. */
+/* The label of the line's fields that is no class. */
 static int make_label(struct reader *reader, char **ret_label)
 {
     const char *const *cells = reader->fields + 1;
@@ -105,9 +108,6 @@ static int make_label(struct reader *reader, char **ret_label)
     const int nr = reader->nr - 1;
     int code;
 
-    if (reader->layout->type == NP_LABEL_VALUE && reader->line == 1 && !names &&
-        !np_label_is_number(cells[0]))
-        return 1;
     if (reader->layout->type == NP_LABEL_VALUE)
         code = np_label_of_numbers(cells, names, nr, ret_label, reader->err);
     else if (nr > 1)
@@ -118,23 +118,29 @@ static int make_label(struct reader *reader, char **ret_label)
     return code < 0 ? np_err_context(reader->err, "%s:%d", reader->table->path, reader->line) : 0;
 }
 
+static bool may_be_names(const struct reader *reader)
+{
+    return reader->layout->type == NP_LABEL_VALUE && reader->line == 1 && !reader->names &&
+           !np_label_is_number(reader->fields[1]);
+}
+
 static int add_row(struct reader *reader, char *line)
 {
     struct np_label_table *table = reader->table;
     const char **fields = reader->fields;
+    struct row row = {.line = reader->line};
     char *label = NULL;
     int code = 0;
 
     for (int k = 0; k < reader->nr; k++)
         fields[k] = NULL;
-    for (int column = 0; line && column < MAX_COLUMNS; column++) {
+    for (int column = 0; line && column <= reader->last; column++) {
         const char *field = next_field(reader, &line);
 
         if (!field)
             return -EINVAL;
-        for (int k = 0; k < reader->nr; k++)
-            if (reader->columns[k] == column)
-                fields[k] = field;
+        if (reader->places[column] >= 0)
+            fields[reader->places[column]] = field;
     }
     for (int k = 0; k < reader->nr; k++)
         if (!fields[k])
@@ -144,14 +150,18 @@ static int add_row(struct reader *reader, char *line)
         fields[0] += 2;
     if (check_text(reader, fields[0], "name of the file") < 0)
         return -EINVAL;
-    if (table->owns)
+    row.no_number = may_be_names(reader);
+    if (row.no_number)
+        code = (label = np_try_format(reader->err, "'%.60s'", fields[1])) ? 0 : -ENOMEM;
+    else if (table->owns)
         code = make_label(reader, &label);
     else
         code = check_text(reader, fields[1], "label");
+    row.name = fields[0];
+    row.label = table->owns ? label : fields[1];
     if (code == 0)
-        table->rows[table->nr_rows++] =
-            (struct row){fields[0], table->owns ? label : fields[1], reader->line, false};
-    return code < 0 ? code : 0;
+        table->rows[table->nr_rows++] = row;
+    return code;
 }
 
 /* --- the file -------------------------------------------------------------------------------- */
@@ -174,6 +184,21 @@ static char separator_of(const char *path, const char *text)
                                                                 : ' ';
 }
 
+static int place_columns(struct reader *reader)
+{
+    for (int k = 0; k < reader->nr; k++)
+        reader->last = reader->columns[k] > reader->last ? reader->columns[k] : reader->last;
+    np_free(reader->places);
+    reader->places = np_try_array((size_t)reader->last + 1, sizeof(*reader->places), reader->err);
+    if (!reader->places)
+        return -ENOMEM;
+    for (int column = 0; column <= reader->last; column++)
+        reader->places[column] = -1;
+    for (int k = 0; k < reader->nr; k++)
+        reader->places[reader->columns[k]] = k;
+    return 0;
+}
+
 /* Finds the columns' names in the first line. */
 static int find_columns(struct reader *reader, char *line)
 {
@@ -192,7 +217,7 @@ static int find_columns(struct reader *reader, char *line)
         if (reader->columns[k] < 0)
             return np_err_set(reader->err, -EINVAL, "%s:1: there is no column '%.200s'",
                 reader->table->path, reader->names[k]);
-    return 0;
+    return place_columns(reader);
 }
 
 /* Cuts layout->columns into names: of the file, and of one label or several. */
@@ -213,7 +238,7 @@ static int open_columns(struct reader *reader)
         return -ENOMEM;
     reader->columns[1] = 1;
     if (!named)
-        return 0;
+        return place_columns(reader);
     reader->names = np_try_array((size_t)reader->nr, sizeof(*reader->names), reader->err);
     for (int k = 0; reader->names && k < reader->nr; k++) {
         const size_t bytes = k == reader->nr - 1 ? strlen(columns) : strcspn(columns, ",");
@@ -231,6 +256,7 @@ static void close_columns(struct reader *reader)
         np_free(reader->names[k]);
     np_free(reader->names);
     np_free(reader->columns);
+    np_free(reader->places);
     np_free(reader->fields);
 }
 
@@ -384,6 +410,9 @@ int np_label_table_check(const struct np_label_table *table, const char *folder,
     for (size_t i = 0; i < table->nr_rows; i++) {
         const struct row *row = &table->rows[i];
 
+        if (row->used && row->no_number)
+            return np_err_set(err, -EINVAL, "%s:%d: the label is %s, not a number that fits float",
+                table->path, row->line, row->label);
         if (!row->used && !is_names(table, row) && (!first || row->line < first->line))
             first = row;
     }

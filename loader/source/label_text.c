@@ -20,14 +20,15 @@ static int by_text(const void *left, const void *right)
     return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-/* Joins the names, which it sorts. */
-static int join(const char **names, size_t nr, char **ret_text, struct np_err *err)
+int np_label_of_names(const char **names, size_t nr, char **ret_text, struct np_err *err)
 {
     size_t bytes = 2;
     char *text, *at;
 
     qsort(names, nr, sizeof(*names), by_text);
     for (size_t i = 0; i < nr; i++) {
+        if (!*names[i])
+            return np_err_set(err, -EINVAL, "the list of classes has an empty name");
         if (strchr(names[i], JOINT))
             return np_err_set(
                 err, -EINVAL, "the class '%.200s' has a '|', which no class name may", names[i]);
@@ -64,14 +65,12 @@ int np_label_of_list(char *cell, char separator, char **ret_text, struct np_err 
         size_t bytes = end ? (size_t)(end - at) : strlen(at);
         while (bytes > 0 && at[bytes - 1] == ' ')
             bytes--;
-        if (bytes == 0 && separator != ' ' && *cell)
-            code = np_err_set(err, -EINVAL, "the list of classes has an empty name");
         at[bytes] = '\0';
-        if (bytes > 0)
+        if (bytes > 0 || separator != ' ')
             names[nr++] = at;
     }
     if (code == 0)
-        code = join(names, nr, ret_text, err);
+        code = np_label_of_names(names, nr, ret_text, err);
     np_free(names);
     return code;
 }
@@ -91,7 +90,7 @@ int np_label_of_flags(
                 err, -EINVAL, "the column '%.200s' has '%.60s', not 0 or 1", names[i], cells[i]);
     }
     if (code == 0)
-        code = join(set, nr_set, ret_text, err);
+        code = np_label_of_names(set, nr_set, ret_text, err);
     np_free(set);
     return code;
 }
@@ -139,12 +138,13 @@ int np_label_of_numbers(
 
 /* --- classes ----------------------------------------------------------------------------------- */
 
-/* Copies the next name of a text and moves *at behind it; false: no more. */
+/* Copies the next name of a text and moves *at behind it; false: no more, or the text is none of
+ * np_label_of_names(). */
 static bool next_name(const char **at, char name[NP_MAX_NAME + 1])
 {
     const size_t bytes = strcspn(*at, "|");
 
-    if (bytes == 0)
+    if (bytes == 0 || bytes > NP_MAX_NAME)
         return false;
     memcpy(name, *at, bytes);
     name[bytes] = '\0';
@@ -184,13 +184,23 @@ static void unite(struct names *names)
     names->nr = nr;
 }
 
+/* An index that another program wrote, or that is damaged, may have any text. */
+static int check_end(const char *text, const char *at, struct np_err *err)
+{
+    return *at == '\0' || strcmp(text, "|") == 0
+               ? 0
+               : np_err_set(err, -EINVAL, "the label '%.100s' is no list of classes", text);
+}
+
 static int collect(const struct np_index *index, struct names *names, struct np_err *err)
 {
     char name[NP_MAX_NAME + 1];
     uint64_t sorted = 0;
 
-    for (int i = 0; i < index->nr_classes; i++)
-        for (const char *at = index->classes[i]; next_name(&at, name);) {
+    for (int i = 0; i < index->nr_classes; i++) {
+        const char *at = index->classes[i];
+
+        while (next_name(&at, name)) {
             if (sorted > 0 &&
                 bsearch(name, names->items, sorted, sizeof(*names->items), by_text_of))
                 continue;
@@ -203,6 +213,9 @@ static int collect(const struct np_index *index, struct names *names, struct np_
                 sorted = names->nr;
             }
         }
+        if (check_end(index->classes[i], at, err) < 0)
+            return -EINVAL;
+    }
     if (names->nr > 0)
         unite(names);
     return names->nr > 0 ? 0 : np_err_set(err, -EINVAL, "none of its labels names a class");
@@ -252,8 +265,9 @@ static int fill_classes(
     const char *text, const struct place *sorted, int nr, float *row, struct np_err *err)
 {
     char name[NP_MAX_NAME + 1];
+    const char *at = text;
 
-    for (const char *at = text; next_name(&at, name);) {
+    while (next_name(&at, name)) {
         const struct place key = {name, 0},
                            *found = bsearch(&key, sorted, (size_t)nr, sizeof(*sorted), by_name);
 
@@ -262,7 +276,7 @@ static int fill_classes(
                 err, -EINVAL, "the class '%.200s' is not among the %d classes", name, nr);
         row[found->at] = 1;
     }
-    return 0;
+    return check_end(text, at, err);
 }
 
 static int fill_numbers(const char *text, const int *places, int nr, float *row, struct np_err *err)

@@ -9,6 +9,8 @@
 
 /* Texts of a sample's label; np_free. -EINVAL: err says what is wrong with which cell, without a
  * place. */
+/* names: (nr), which it sorts. */
+int np_label_of_names(const char **names, size_t nr, char **ret_text, struct np_err *err);
 /* cell: names between separators, which are one character, ' ' also many; cut in place. */
 int np_label_of_list(char *cell, char separator, char **ret_text, struct np_err *err);
 /* Each cell is 0 or 1, names are those of the classes; nr of both. */

@@ -5,8 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "loader/base/mem.h"
 #include "loader/source/label_table.h"
+#include "loader/source/label_text.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 
 static char dir[] = "/tmp/nnpipe-labels-XXXXXX"; /* each test has its own */
 static char path[64];
@@ -196,4 +199,145 @@ Test(label_table, a_cell_that_is_no_label_names_the_line, .init = setup, .fini =
             "%zu: %s", i, err.text);
         np_label_table_free(table);
     }
+}
+
+Test(label_table, a_first_line_with_no_number_is_names_only_without_its_image, .init = setup,
+    .fini = teardown)
+{
+    for (int found = 0; found < 2; found++) {
+        const char *text = "a,nan\nb,2\n";
+        struct np_err err = {0};
+
+        type = NP_LABEL_VALUE;
+        struct np_label_table *table = read_text("t.csv", text, strlen(text), NULL, &err);
+
+        cr_assert(table, "%s", err.text);
+        check_label(table, "b.jpg", "2");
+        cr_expect_eq(found && !np_label_table_find(table, "a.jpg"), 0);
+        cr_expect_eq(np_label_table_check(table, "dir", &err), found ? -EINVAL : 0);
+        cr_expect_eq(found != 0, strstr(err.text, ":1: the label is 'nan', not a number") != NULL,
+            "%s", err.text);
+        np_label_table_free(table);
+    }
+}
+
+/* A line of 3,000 columns of 0 and 1, in the opposite order of their names. */
+Test(label_table, has_thousands_of_columns, .init = setup, .fini = teardown)
+{
+    char *columns = NULL, *text = NULL;
+    size_t bytes, text_bytes;
+    struct np_err err = {0};
+    FILE *names = open_memstream(&columns, &bytes),
+         *table_text = open_memstream(&text, &text_bytes);
+
+    fputs("f", names);
+    for (int i = 0; i < 3000; i++) {
+        fprintf(names, ",c%d", i);
+        fprintf(table_text, "c%d,", 2999 - i);
+    }
+    fputs("f\n", table_text);
+    for (int i = 0; i < 3000; i++)
+        fprintf(table_text, "%d,", i == 7 || i == 2999);
+    fputs("a\n", table_text);
+    fclose(names);
+    fclose(table_text);
+    type = NP_LABEL_MULTI;
+    struct np_label_table *table = read_text("t.csv", text, text_bytes, columns, &err);
+
+    cr_assert(table, "%s", err.text);
+    check_label(table, "a", "c0|c2992");
+    np_label_table_free(table);
+    free(columns);
+    free(text);
+}
+
+/* Each allocation fails once; what was made before is freed. */
+Test(label_table, without_memory_gives_enomem, .init = setup, .fini = teardown)
+{
+    static const struct {
+        enum np_label_type type;
+        const char *text, *columns;
+    } kinds[] = {
+        {NP_LABEL_CLASS, "f,c\na,x\nb,y\n", "f,c"},
+        {NP_LABEL_MULTI, "a,x|y\nb,z\n", NULL},
+        {NP_LABEL_MULTI, "f,x,y\na,1,0\nb,1,1\n", "f,x,y"},
+        {NP_LABEL_VALUE, "f,x\na,1\nb,2\n", NULL},
+    };
+
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+        const struct np_label_layout layout = {kinds[k].columns, kinds[k].type, '|'};
+        struct np_label_table *table;
+        int code = -ENOMEM;
+
+        type = kinds[k].type;
+        np_label_table_free(
+            read_text("t.csv", kinds[k].text, strlen(kinds[k].text), kinds[k].columns, NULL));
+        for (int fail = 1; code == -ENOMEM; fail++) {
+            struct np_err err = {0};
+
+            cr_assert(fail < 100);
+            table = NULL;
+            made_memory_fail(fail);
+            code = np_label_table_read(path, &layout, &table, &err);
+            made_memory_fail(0);
+            cr_expect((code == 0) == (table != NULL) && err.code == code, "%zu: %s", k, err.text);
+        }
+        cr_expect_eq(code, 0);
+        np_label_table_free(table);
+    }
+}
+
+static void fill_index(struct np_index *index, char **texts, int nr)
+{
+    *index = (struct np_index){.classes = texts, .nr_classes = nr};
+}
+
+Test(label_table, texts_that_no_table_makes_are_refused)
+{
+    static char long_text[NP_MAX_NAME + 3];
+    static char *bad[] = {"a||b", "||", "|a", long_text};
+
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        struct np_node *names = np_node_new(NP_NODE_LIST, 0, 0), *found = NULL;
+        struct np_err err = {0};
+        struct np_index index;
+        int32_t *labels = NULL;
+
+        np_node_add(names, NULL, np_node_scalar("a", 0, 0));
+        fill_index(&index, &bad[i], 1);
+        cr_expect_eq(np_label_classes(&index, &found, &err), -EINVAL, "%zu", i);
+        cr_expect(strstr(err.text, "is no list of classes"), "%s", err.text);
+        cr_expect_eq(np_label_values(NP_LABEL_MULTI, names, NULL, &index, &labels, NULL), -EINVAL);
+        np_node_free(names);
+    }
+}
+
+Test(label_table, classes_and_values_without_memory_give_enomem)
+{
+    char *texts[] = {"b", "a|c", "|"};
+    struct np_node *names = NULL;
+    struct np_index index;
+    int32_t *labels = NULL;
+    int code = -ENOMEM;
+
+    fill_index(&index, texts, 3);
+    for (int fail = 1; code == -ENOMEM && fail < 100; fail++) {
+        made_memory_fail(fail);
+        code = np_label_classes(&index, &names, NULL);
+        made_memory_fail(0);
+        cr_expect((code == 0) == (names != NULL));
+    }
+    cr_assert(names && names->nr_items == 3 && strcmp(names->items[1]->text, "b") == 0);
+    code = -ENOMEM;
+    for (int fail = 1; code == -ENOMEM && fail < 100; fail++) {
+        made_memory_fail(fail);
+        code = np_label_values(NP_LABEL_MULTI, names, NULL, &index, &labels, NULL);
+        made_memory_fail(0);
+        cr_expect((code == 0) == (labels != NULL));
+    }
+    cr_assert(code == 0 && index.values[1] == 1 && index.values[3] == 1 && index.values[5] == 1);
+    np_free(labels);
+    np_free(index.values);
+    np_node_free(names);
 }
