@@ -52,7 +52,7 @@ $(B)/loader/%.o: CFLAGS += -fPIC -fno-semantic-interposition
 $(SHARED): $(LIB) loader/nnpipe.map
 	$(CC) -shared -pthread -Wl,-soname,libnnpipe.so.1 -Wl,--version-script=loader/nnpipe.map -Wl,-Bsymbolic \
 	    -Wl,-z,defs,-z,relro,-z,now,-z,noexecstack,-z,nodelete $(RUNPATH) $(if $(SAN),-fsanitize=$(SAN)) -o $@ \
-	    $(filter $(B)/loader/lib/%,$(OBJS)) $(LIB) $(shell pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg libxxhash spng) -lm
+	    $(filter $(B)/loader/lib/%,$(OBJS)) $(LIB) $(shell pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash spng) -lm
 	ln -sf $(@F) $(basename $@)
 
 # The Python package, ready for PYTHONPATH=build/python; one extension for CPython 3.11 and later.

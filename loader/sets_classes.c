@@ -163,30 +163,11 @@ static int match_classes(const struct np_node *classes, const struct np_index *i
 
 /* --- labels that are no classes --------------------------------------------------------------- */
 
-/* The names in a table's `columns`, without that of the files; else the single name "value". */
-static struct np_node *column_names(const struct np_source_options *source)
-{
-    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
-    const char *at = source->columns && *source->columns ? strchr(source->columns, ',') : NULL;
-
-    do {
-        const size_t bytes = at ? strcspn(at + 1, ",") : 0;
-        char *name = at ? np_format("%.*s", (int)bytes, at + 1) : np_strdup("value");
-        struct np_node *item = np_node_scalar(name, 0, 0);
-
-        item->quoted = true;
-        np_node_add(list, NULL, item);
-        np_free(name);
-        at = at && at[1 + bytes] ? at + 1 + bytes : NULL;
-    } while (at);
-    return list;
-}
-
 /* The places of a set's columns in names; np_free. NULL: they are not the same, or -ENOMEM. */
 static int *column_places(const struct np_source_options *source, const struct np_node *names,
     const char *what, struct np_err *err)
 {
-    struct np_node *own = column_names(source);
+    struct np_node *own = np_source_label_names(source);
     int *places = np_try_array((size_t)own->nr_items, sizeof(*places), err);
     const char *missing = NULL;
 
@@ -228,13 +209,13 @@ int np_match_labels(const struct np_source_options *source, const struct np_node
 static int typed_names(const struct np_source_options *train, const struct np_index *index,
     struct np_node **ret_names, struct np_err *err)
 {
-    const char *comma = train->columns ? strchr(train->columns, ',') : NULL;
-    const bool flags = comma && strchr(comma + 1, ',');
+    struct np_node *names = np_source_label_names(train);
 
-    if (train->label_type == NP_LABEL_VALUE || flags) {
-        *ret_names = column_names(train);
+    if (train->label_type == NP_LABEL_VALUE || names->nr_items > 1) {
+        *ret_names = names;
         return 0;
     }
+    np_node_free(names);
     const int code = np_label_classes(index, ret_names, err);
     return code < 0 ? np_err_context(err, "data.train: %s", train->path) : 0;
 }

@@ -364,7 +364,7 @@ void np_label_table_free(struct np_label_table *table)
 
 /* --- looking up ------------------------------------------------------------------------------ */
 
-static struct row *row_of(struct np_label_table *table, const char *name, size_t bytes)
+static struct row *row_at(const struct np_label_table *table, const char *name, size_t bytes)
 {
     size_t low = 0, high = table->nr_rows;
 
@@ -384,13 +384,26 @@ static struct row *row_of(struct np_label_table *table, const char *name, size_t
     return NULL;
 }
 
-const char *np_label_table_find(struct np_label_table *table, const char *name)
+/* By the whole name, or without its extension. */
+static struct row *row_of(const struct np_label_table *table, const char *name)
 {
     const char *dot = strrchr(name, '.');
-    struct row *row = row_of(table, name, strlen(name));
+    struct row *row = row_at(table, name, strlen(name));
 
     if (!row && dot && !strchr(dot, '/'))
-        row = row_of(table, name, (size_t)(dot - name));
+        row = row_at(table, name, (size_t)(dot - name));
+    return row;
+}
+
+bool np_label_table_has(const struct np_label_table *table, const char *name)
+{
+    return row_of(table, name) != NULL;
+}
+
+const char *np_label_table_find(struct np_label_table *table, const char *name)
+{
+    struct row *row = row_of(table, name);
+
     if (!row)
         return NULL;
     row->used = true;

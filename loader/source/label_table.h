@@ -26,6 +26,8 @@ struct np_label_layout {
 int np_label_table_read(const char *path, const struct np_label_layout *layout,
     struct np_label_table **ret_table, struct np_err *err);
 void np_label_table_free(struct np_label_table *table);
+/* True if the table has a label of the file. Any thread. */
+bool np_label_table_has(const struct np_label_table *table, const char *name);
 /* Returns the label of a file, by its name or its name without extension; NULL: not in the table.
  * The text lives as long as the table. */
 const char *np_label_table_find(struct np_label_table *table, const char *name);

@@ -32,24 +32,28 @@ const struct np_option np_source_option_table[] = {
         "config's folder, then in the working directory."},
     {"labels", NP_OPT_STRING, AT(labels), "", 0, 0, NULL,
         "`idx`: the file of labels; by default `path` with `labels-idx1` in place of "
-        "`images-idx3`. `folder`: a table of image files below `path` and their classes, which "
-        "then "
-        "decide instead of the folders: CSV, TSV, or text with blanks. Images that are not in the "
-        "table are left out, and a name in it may lack its extension."},
+        "`images-idx3`. `folder`, `tar`: a table of image files (below `path`, or members of the "
+        "archives) and their classes, which then decide instead of the folders: CSV, TSV, or text "
+        "with blanks. Images that are not in the table are left out, and a name in it may lack its "
+        "extension."},
     {"columns", NP_OPT_STRING, AT(columns), "", 0, 0, NULL,
-        "`folder`: the names of two columns of the table `labels`, files and classes, such as "
-        "`\"image_id,breed\"`; by default its first two columns, with or without a line of names. "
-        "With another `label_type` there may be several columns of labels: `\"image_id,x,y\"`."},
+        "`folder`, `tar`: the names of two columns of the table `labels`, files and classes, such "
+        "as `\"image_id,breed\"`; by default its first two columns, with or without a line of "
+        "names. With another `label_type` there may be several columns of labels: "
+        "`\"image_id,x,y\"`. `tar` without `labels`: the field of the label in the .json beside "
+        "each image of a WebDataset (instead of a .cls), such as `label`, or several: `\"x,y\"`. "
+        "An image whose field is null is in no class."},
     {"synsets", NP_OPT_STRING, AT(synsets), "", 0, 0, NULL,
         "`folder`: a file with a class in the first word of each line, as ImageNet's "
         "`n01440764 tench, Tinca tinca`. `labels` is then the ground truth of ImageNet's "
         "validation set: line i is the number of the class of image i, in byte order of the names; "
         "1 is the first line of `synsets`."},
     {"label_type", NP_OPT_WORD, AT(label_type), "class", 0, 0, "class|multi|value",
-        "`folder` with `labels`: what the label of an image is. `class`: one class. `multi`: any "
-        "number of classes, in one column as a list (`cat|dog`), or in a column of 0 and 1 for "
-        "each "
-        "class; it needs the loss `bce`. `value`: a number, or one in each of several columns, for "
+        "`folder`, `tar`: what the label of an image is; with `labels`, or JSON `columns`. "
+        "`class`: one class. `multi`: any "
+        "number of classes, in one column as a list (`cat|dog`; in JSON also a list of texts), or "
+        "in a column of 0 and 1 for each class; it needs the loss `bce`. `value`: a number, or one "
+        "in each of several columns, for "
         "the losses `mse`, `l1` and `huber`. All sets have the same."},
     {"separator", NP_OPT_STRING, AT(separator), "", 0, 0, NULL,
         "`label_type: multi`: the character between the classes of a list; by default `|`. Blanks "
@@ -79,7 +83,41 @@ const struct np_source *np_source_find(const char *name)
     return NULL;
 }
 
-void np_source_check_columns(
+static bool is_set(const char *option)
+{
+    return option && *option;
+}
+
+char np_source_separator(const struct np_source_options *options)
+{
+    return is_set(options->separator) ? *options->separator : '|';
+}
+
+struct np_node *np_source_label_names(const struct np_source_options *options)
+{
+    struct np_node *list = np_node_new(NP_NODE_LIST, 0, 0);
+    const char *at = is_set(options->columns) ? options->columns : NULL;
+
+    if (at && is_set(options->labels))
+        at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+    at = at ? at : "value";
+    do { /* a class has one column, whose name may have commas */
+        const size_t bytes = options->label_type == NP_LABEL_CLASS ? strlen(at) : strcspn(at, ",");
+        char *name = np_format("%.*s", (int)bytes, at);
+        struct np_node *item = np_node_scalar(name, 0, 0);
+
+        item->quoted = true;
+        np_node_add(list, NULL, item);
+        np_free(name);
+        at += bytes + (at[bytes] == ',');
+    } while (*at);
+    return list;
+}
+
+/* --- checks ---------------------------------------------------------------------------------- */
+
+/* An empty name, or one twice. */
+static void check_columns(
     const struct np_source_options *options, const struct np_node *at, struct np_report *report)
 {
     const char *const columns = at && options->columns ? options->columns : "";
@@ -97,6 +135,49 @@ void np_source_check_columns(
             return;
         }
     }
+}
+
+/* Labels that are no classes are in a table, or in JSON. */
+static void check_type(const struct np_source_options *options, const struct np_node *node,
+    bool has_fields, struct np_report *report)
+{
+    const struct np_node *type = np_node_get(node, "label_type");
+    const struct np_node *separator = np_node_get(node, "separator");
+    const bool has_labels = is_set(options->labels) || (has_fields && is_set(options->columns));
+
+    if (options->label_type != NP_LABEL_CLASS && (!has_labels || is_set(options->synsets)))
+        np_report_add(report, type->line, type->column,
+            "label_type: %s needs `labels`, a table of images and labels%s",
+            np_label_types[options->label_type],
+            has_fields                 ? ", or `columns`, fields of .json members"
+            : is_set(options->synsets) ? ", without `synsets`"
+                                       : "");
+    if (!separator || !is_set(options->separator))
+        return;
+    if (options->label_type != NP_LABEL_MULTI)
+        np_report_add(report, separator->line, separator->column,
+            "separator: it is for the lists of `label_type: multi`");
+    else if (strlen(options->separator) != 1 || *options->separator == '"' ||
+             (*options->separator & 0x80))
+        np_report_add(report, separator->line, separator->column,
+            "separator: expected one ASCII character that is no quote");
+}
+
+void np_source_check_labels(const struct np_source_options *options, const struct np_node *node,
+    bool has_fields, struct np_report *report)
+{
+    const struct np_node *at = np_node_get(node, "columns");
+    const bool has_table = is_set(options->labels), has_columns = at && is_set(options->columns);
+
+    if (has_columns && !has_table && !has_fields)
+        np_report_add(
+            report, at->line, at->column, "columns: they need `labels`, the table's file");
+    else if (has_columns && has_table && !strchr(options->columns, ','))
+        np_report_add(report, at->line, at->column,
+            "columns: expected two names with a comma, that of the files and that of the classes");
+    if (options->label_type != NP_LABEL_CLASS)
+        check_columns(options, at, report);
+    check_type(options, node, has_fields, report);
 }
 
 static bool has_word(const char *text, const char *word)

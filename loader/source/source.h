@@ -13,10 +13,10 @@ enum np_unlabelled { NP_UNLABELLED_REFUSE, NP_UNLABELLED_SKIP };
 struct np_source_options {
     char *source;    /* "folder", "tar", "cifar10", "idx", "synth" */
     char *path;      /* ${} expanded, resolved by the config; globs allowed for shards */
-    char *labels;    /* idx: the label file; folder: a table of files and labels, or empty */
-    char *columns;   /* folder: of that table, as np_label_table_read() takes them */
+    char *labels;    /* idx: the label file; folder, tar: a table of files and labels, or empty */
+    char *columns;   /* of that table, as np_label_table_read() takes them; tar: JSON fields */
     char *synsets;   /* folder: the classes that `labels` numbers, one a line, or empty */
-    int label_type;  /* folder: enum np_label_type */
+    int label_type;  /* folder, tar: enum np_label_type */
     char *separator; /* between the classes of a label; empty: '|' */
     char *match;     /* glob over member names, `*` crosses `/`; empty: all */
     int unlabelled;  /* enum np_unlabelled; for np_setup_data() */
@@ -28,9 +28,15 @@ struct np_source_options {
 };
 extern const struct np_option np_source_option_table[];
 extern const char *const np_label_types[]; /* by enum np_label_type; NULL-ended */
-/* Reports mistakes in the names of columns, of which `at` is the node: an empty one, or one twice. */
-void np_source_check_columns(
-    const struct np_source_options *options, const struct np_node *at, struct np_report *report);
+/* Reports mistakes in labels, columns, label_type and separator. has_fields: without `labels` the
+ * columns are fields of JSON. */
+void np_source_check_labels(const struct np_source_options *options, const struct np_node *node,
+    bool has_fields, struct np_report *report);
+/* The names of `columns` without that of a table's files; "value" where there are none. The caller
+ * frees the list. */
+struct np_node *np_source_label_names(const struct np_source_options *options);
+/* Between the classes of a label. */
+char np_source_separator(const struct np_source_options *options);
 
 /* Reports on a long listing. The calling thread calls these functions; each is optional. */
 struct np_source_progress {

@@ -253,9 +253,8 @@ static int read_labels(struct walk *walk)
         return 0;
     if (is_set(options->synsets))
         return np_label_list_read(options->labels, options->synsets, &walk->list, walk->err);
-    const struct np_label_layout layout = {options->columns,
-        (enum np_label_type)options->label_type,
-        is_set(options->separator) ? *options->separator : '|'};
+    const struct np_label_layout layout = {
+        options->columns, (enum np_label_type)options->label_type, np_source_separator(options)};
     return np_label_table_read(options->labels, &layout, &walk->table, walk->err);
 }
 
@@ -278,48 +277,13 @@ static int walk_labels(struct walk *walk)
     return code;
 }
 
-/* Labels that are no classes are in a table. */
-static void check_type(
-    const struct np_source_options *options, const struct np_node *node, struct np_report *report)
-{
-    const struct np_node *type = np_node_get(node, "label_type");
-    const struct np_node *separator = np_node_get(node, "separator");
-
-    if (options->label_type != NP_LABEL_CLASS &&
-        (!is_set(options->labels) || is_set(options->synsets)))
-        np_report_add(report, type->line, type->column,
-            "label_type: %s needs `labels`, a table of images and labels%s",
-            np_label_types[options->label_type],
-            is_set(options->synsets) ? ", without `synsets`" : "");
-    if (!separator || !is_set(options->separator))
-        return;
-    if (options->label_type != NP_LABEL_MULTI)
-        np_report_add(report, separator->line, separator->column,
-            "separator: it is for the lists of `label_type: multi`");
-    else if (strlen(options->separator) != 1 || *options->separator == '"' ||
-             (*options->separator & 0x80))
-        np_report_add(report, separator->line, separator->column,
-            "separator: expected one ASCII character that is no quote");
-}
-
-/* The columns of no table are a mistake, as are synsets beside keys of a table or of folders. */
+/* Synsets beside keys of a table or of folders are a mistake. */
 static void check(
     const struct np_source_options *options, const struct np_node *node, struct np_report *report)
 {
-    const struct np_node *at = np_node_get(node, "columns");
-    const bool has_table = is_set(options->labels), has_columns = at && is_set(options->columns);
-    const char *comma = has_columns ? strchr(options->columns, ',') : NULL;
+    const struct np_node *at = np_node_get(node, "synsets");
 
-    if (has_columns && !has_table)
-        np_report_add(
-            report, at->line, at->column, "columns: they need `labels`, the table's file");
-    else if (has_columns && !comma)
-        np_report_add(report, at->line, at->column,
-            "columns: expected two names with a comma, that of the files and that of the classes");
-    if (options->label_type != NP_LABEL_CLASS)
-        np_source_check_columns(options, at, report);
-    check_type(options, node, report);
-    at = np_node_get(node, "synsets");
+    np_source_check_labels(options, node, false, report);
     if (!at || !is_set(options->synsets))
         return;
     if (!is_set(options->labels))

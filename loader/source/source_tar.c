@@ -172,10 +172,33 @@ static int scan_shards(struct np_tar_scan *scan, const struct np_paths *paths)
     return code;
 }
 
+/* Reads the table of labels, or finds the fields of JSON that have them; *ret_names: np_node_free(). */
+static int read_labels(
+    struct np_tar_scan *scan, struct np_label_fields *fields, struct np_node **ret_names)
+{
+    const struct np_source_options *options = scan->options;
+    const struct np_label_layout layout = {
+        options->columns, (enum np_label_type)options->label_type, np_source_separator(options)};
+    const bool has_table = options->labels && *options->labels;
+
+    scan->decided = has_table || (options->columns && *options->columns);
+    if (has_table)
+        return np_label_table_read(options->labels, &layout, &scan->labels, scan->err);
+    if (!scan->decided)
+        return 0;
+    *ret_names = np_source_label_names(options);
+    *fields = (struct np_label_fields){*ret_names, layout.type, layout.separator};
+    scan->fields = fields;
+    scan->webdataset = true;
+    return 0;
+}
+
 static int scan_all(const struct np_source_options *options, struct np_index *index,
     const struct np_source_progress *progress, struct np_err *err)
 {
     struct np_tar_scan *scan = np_try_alloc(sizeof(*scan), err);
+    struct np_label_fields fields;
+    struct np_node *names = NULL;
     struct np_paths paths = {NULL, 0};
     int code = scan ? np_paths_find(options->path, &paths, err) : -ENOMEM;
 
@@ -186,6 +209,7 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
         scan->err = err;
         scan->file.fd = -1;
         scan->max_cls = -1;
+        code = read_labels(scan, &fields, &names);
     }
     if (!code)
         code = scan_shards(scan, &paths);
@@ -205,13 +229,23 @@ static int scan_all(const struct np_source_options *options, struct np_index *in
             "and --dereference store the images instead",
             options->path, (unsigned long long)scan->nr_links, scan->link);
     np_paths_fini(&paths);
+    if (scan)
+        np_label_table_free(scan->labels);
+    np_node_free(names);
     np_free(scan);
     return code;
+}
+
+static void check(
+    const struct np_source_options *options, const struct np_node *node, struct np_report *report)
+{
+    np_source_check_labels(options, node, true, report);
 }
 
 const struct np_source np_source_tar = {
     .name = "tar",
     .help = "tar archives of images, also .gz and .zst: class folders, or WebDataset",
-    .keys = "path match unlabelled",
+    .keys = "path match labels columns label_type separator unlabelled",
+    .check = check,
     .scan = scan_all,
 };

@@ -96,6 +96,8 @@ static int begin(struct np_tar_ahead *ahead, struct listed *listed)
     scan->file.fd = -1;
     scan->webdataset = whole->webdataset;
     scan->decided = true;
+    scan->labels = whole->labels;
+    scan->fields = whole->fields;
     scan->max_cls = -1;
     return 0;
 }

@@ -1,7 +1,8 @@
 /* The samples of a tar archive. A sample's class is the first folder below those that all samples
  * of the set share, or below the literal folders at the start of `match`: as when the archive is
  * unpacked and listed as a folder. If members with the extension `cls` are among the first (a
- * WebDataset), the class is the number in the .cls of the sample's group.
+ * WebDataset), the class is the number in the .cls of the sample's group. With `columns` the label is
+ * in the .json of the group; with `labels` in a table, and the archives are not looked at as groups.
  *
  * WebDataset's groups: the first dot of a name's last part separates key and extension; neighbours
  * with the same key are a group; groups end with the archive; top-level __names__ are ignored.
@@ -19,6 +20,7 @@
 #include "loader/source/source_tar_list.h"
 
 #define MAX_CLS_BYTES 32
+#define MAX_JSON      (16u << 20)
 #define BLANKS        " \t\r\n\v\f"
 #define MAX_CLS       1000000 /* class numbers are below this */
 #define MAX_FILLED    65536   /* unused class numbers below this are classes too */
@@ -126,22 +128,20 @@ static void make_empty(struct np_record *record)
 static int end_group(struct np_tar_scan *scan)
 {
     struct np_tar_group *group = &scan->group;
-    char text[24];
     int label = NO_CLASS, code = 0;
 
     if (group->open && group->has_image) {
-        if (group->cls < 0 && scan->tar.truncated) {
+        if (!*group->label && scan->tar.truncated) {
             make_empty(&group->record);
             label = take_last_label(scan);
         }
-        if (group->cls >= 0) {
-            snprintf(text, sizeof(text), "%ld", group->cls);
-            label = np_index_add_class(scan->index, text, scan->path, scan->err);
+        if (*group->label) {
+            label = np_index_add_class(scan->index, group->label, scan->path, scan->err);
             if (label < 0)
                 return label;
         }
         code = add(scan, &group->record, group->name, label);
-    } else if (group->open && group->cls >= 0 && (!scan->options->match || !*scan->options->match))
+    } else if (group->open && *group->label && (!scan->options->match || !*scan->options->match))
         np_tar_scan_skip(scan, group->key);
     group->open = group->has_image = false;
     return code;
@@ -161,7 +161,7 @@ static int begin_group(struct np_tar_scan *scan, const char *name, size_t key_by
     group->key[key_bytes] = '\0';
     group->open = true;
     group->nr_extensions = 0;
-    group->cls = -1;
+    *group->label = '\0';
     return 0;
 }
 
@@ -186,7 +186,7 @@ static int take_cls(struct np_tar_scan *scan)
     const struct np_tar_member *member = &scan->member;
     char text[MAX_CLS_BYTES + 1] = {0};
     const char *end;
-    int64_t got;
+    int64_t got, cls = -1;
 
     if (member->truncated)
         return 0; /* its image counts as unlabelled */
@@ -195,13 +195,46 @@ static int take_cls(struct np_tar_scan *scan)
                                               text, member->bytes, scan->err);
     if (got < 0)
         return (int)got;
-    end = np_text_int_end(text + strspn(text, BLANKS), &scan->group.cls);
-    if (!end || end[strspn(end, BLANKS)] || scan->group.cls < 0 || scan->group.cls >= MAX_CLS)
+    end = np_text_int_end(text + strspn(text, BLANKS), &cls);
+    if (!end || end[strspn(end, BLANKS)] || cls < 0 || cls >= MAX_CLS)
         return np_err_set(scan->err, -EBADMSG,
             "%s: the member '%s' at offset %llu is not a class number from 0 to %d", scan->path,
             member->name, (unsigned long long)member->data_offset, MAX_CLS - 1);
-    if (scan->group.cls > scan->max_cls)
-        scan->max_cls = scan->group.cls;
+    if (cls > scan->max_cls)
+        scan->max_cls = cls;
+    snprintf(scan->group.label, sizeof(scan->group.label), "%lld", (long long)cls);
+    return 0;
+}
+
+static int read_json(struct np_tar_scan *scan, char **ret_label)
+{
+    const struct np_tar_member *member = &scan->member;
+    char *text;
+    int64_t got;
+
+    if (member->bytes > MAX_JSON)
+        return np_err_set(scan->err, -EFBIG, "over %u MiB", MAX_JSON >> 20);
+    if (!(text = np_try_alloc(member->bytes + 1, scan->err)))
+        return -ENOMEM;
+    got = scan->tar.read(scan->tar.context, member->data_offset, text, member->bytes, scan->err);
+    if (got >= 0)
+        got = np_label_of_json(text, (size_t)got, scan->fields, ret_label, scan->err);
+    np_free(text);
+    return (int)got;
+}
+
+static int take_json(struct np_tar_scan *scan)
+{
+    const struct np_tar_member *member = &scan->member;
+    char *label = NULL;
+    int code = member->truncated ? 0 : read_json(scan, &label); /* as a truncated .cls */
+
+    if (code < 0)
+        return np_err_context(scan->err, "%s: the member '%s' at offset %llu", scan->path,
+            member->name, (unsigned long long)member->data_offset);
+    if (label)
+        snprintf(scan->group.label, sizeof(scan->group.label), "%s", label);
+    np_free(label);
     return 0;
 }
 
@@ -226,8 +259,8 @@ static int take_group_member(struct np_tar_scan *scan)
         code = check_twice(scan, extension);
     if (code)
         return code;
-    if (strcmp(extension, "cls") == 0)
-        return take_cls(scan);
+    if (strcmp(extension, scan->fields ? "json" : "cls") == 0)
+        return scan->fields ? take_json(scan) : take_cls(scan);
     if (strchr(extension, '.') || !np_is_image_name(member->name) || !is_wanted(scan, member->name))
         return 0;
     if (group->has_image)
@@ -255,7 +288,7 @@ static int take_plain_member(struct np_tar_scan *scan)
     struct np_record record;
     int code;
 
-    if (np_tar_scan_is_cls(member->name) && !strchr(member->name, '/'))
+    if (!scan->labels && np_tar_scan_is_cls(member->name) && !strchr(member->name, '/'))
         return np_err_set(scan->err, -EBADMSG,
             "%s: '%s' is a WebDataset label, but the first members of the set have none; all "
             "archives of a set must be of the same kind",
@@ -264,7 +297,8 @@ static int take_plain_member(struct np_tar_scan *scan)
         np_tar_scan_skip(scan, member->name);
         return 0;
     }
-    if (!is_wanted(scan, member->name))
+    if (!is_wanted(scan, member->name) ||
+        (scan->labels && !np_label_table_has(scan->labels, member->name)))
         return 0;
     code = place(scan, member, &record);
     return code ? code : add(scan, &record, member->name, NO_CLASS);
@@ -347,6 +381,44 @@ static int label_folders(struct np_tar_scan *scan)
     return 0;
 }
 
+/* --- a table ------------------------------------------------------------- */
+
+/* All samples are in the table, but those that stand for a truncated end: they are never trained on,
+ * and get the label before them. */
+static int label_by_table(struct np_tar_scan *scan)
+{
+    const struct np_source_options *options = scan->options;
+    struct np_index_names names;
+    int label = NO_CLASS;
+
+    for (np_index_names_begin(scan->index, &names); np_index_names_next(&names);) {
+        const char *text = np_label_table_find(scan->labels, names.name);
+
+        if (text)
+            label = np_index_add_class(scan->index, text, options->path, scan->err);
+        if (text && label < 0)
+            return label;
+        np_index_set_label(scan->index, names.sample, label);
+    }
+    if (options->label_type == NP_LABEL_CLASS && np_label_table_numbered(scan->labels))
+        np_index_set_numbered(scan->index);
+    return np_label_table_check(scan->labels, options->path, scan->err);
+}
+
+/* Classes of JSON whose names are all numbers are in their order. */
+static int order_classes(struct np_tar_scan *scan)
+{
+    const struct np_index *index = scan->index;
+    bool numbered = scan->fields->type == NP_LABEL_CLASS;
+    int64_t number;
+
+    for (int i = 0; numbered && i < index->nr_classes; i++)
+        numbered = np_text_int(index->classes[i], 0, INT32_MAX, &number);
+    if (numbered)
+        np_index_set_numbered(scan->index);
+    return 0;
+}
+
 /* --- archives ------------------------------------------------------------ */
 
 int np_tar_scan_take(struct np_tar_scan *scan)
@@ -385,8 +457,12 @@ int np_tar_scan_classes(struct np_tar_scan *scan)
 {
     char text[24];
 
+    if (scan->labels)
+        return label_by_table(scan);
     if (!scan->webdataset)
         return label_folders(scan);
+    if (scan->fields)
+        return order_classes(scan);
     np_index_set_numbered(scan->index);
     for (long i = 0; i <= scan->max_cls && i < MAX_FILLED; i++) {
         snprintf(text, sizeof(text), "%ld", i);

@@ -2,6 +2,8 @@
 #ifndef NP_SOURCE_TAR_LIST_H
 #define NP_SOURCE_TAR_LIST_H
 
+#include "loader/source/label_json.h"
+#include "loader/source/label_table.h"
 #include "loader/source/seekable.h"
 #include "loader/source/source_scan.h"
 #include "loader/source/tar.h"
@@ -13,7 +15,7 @@ struct np_tar_group {
     uint64_t extensions[NP_TAR_MAX_GROUP]; /* hashes */
     int nr_extensions;
     bool open, has_image;
-    int64_t cls;
+    char label[NP_MAX_NAME + 1]; /* of a .cls or .json; empty: none */
     struct np_record record;
     char name[NP_TAR_MAX_NAME + 1];
 };
@@ -28,7 +30,11 @@ struct np_tar_scan {
     const struct np_seek_table *table; /* NULL: plain */
     struct np_tar tar;
     bool webdataset, decided;
-    uint64_t shard_first; /* sample of this shard */
+    /* A table of labels, or NULL. Shared by the scans of all archives: read only until
+     * np_tar_scan_classes(). */
+    struct np_label_table *labels;
+    const struct np_label_fields *fields; /* of .json members; NULL: classes in .cls members */
+    uint64_t shard_first;                 /* sample of this shard */
     /* The first sample is truncated, and takes the class of the last sample of the index to which
      * this one is appended. */
     bool follows;
@@ -52,7 +58,7 @@ void np_tar_scan_link(struct np_tar_scan *scan, const char *name);
 /* -1: none. */
 int np_tar_scan_last_label(const struct np_tar_scan *scan);
 bool np_tar_scan_is_cls(const char *name);
-/* Call after the last archive. Sets each sample's class by its folder, which depends on the folders
+/* Call after the last archive. Sets each sample's label by the table, if there is one; else sets each sample's class by its folder, which depends on the folders
  * of all samples; in a WebDataset a class's name is its number, and unused numbers are classes
  * too. */
 int np_tar_scan_classes(struct np_tar_scan *scan);

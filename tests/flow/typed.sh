@@ -76,6 +76,42 @@ predicted() {
         "$NNPIPE" predict --weights value/* "$1" --json 2>/dev/null | grep -q '"values": {"x": '
 }
 t "predict writes the numbers by name" predicted
+# The same labels for archives: from the tables, and from JSON beside each image; shards in the folder's order.
+python3 - <<'P'
+import csv, io, json, tarfile
+def put(tar, name, data):
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    tar.addfile(info, io.BytesIO(data))
+multi, flags, value = (list(csv.DictReader(open(f"{n}.csv"))) for n in ("multi", "flags", "value"))
+for shard in range(4):
+    with tarfile.open(f"plain-{shard}.tar", "w") as plain, tarfile.open(f"json-{shard}.tar", "w") as beside:
+        for i in range(16 * shard, 16 * shard + 16):
+            name, tags = multi[i]["file"], multi[i]["tags"]
+            data = open("pics/" + name, "rb").read()
+            put(plain, name, data)
+            fields = {k: [bool, int][i % 2](int(flags[i][k])) for k in "abc"}
+            fields |= {"tags": tags.split("|") if tags else [], "x": float(value[i]["x"]), "y": int(value[i]["y"])}
+            put(beside, name, data)
+            put(beside, name[:-4] + ".json", json.dumps(fields | {"kind": name.split("/")[0]}).encode())
+P
+# archived NAME PATH [OLD NEW]: NAME over archives has the weights of NAME; OLD in its keys is NEW
+archived() {
+    sed "s/source: folder, path: pics/source: tar, path: \"$2\"/; s/${3:-^$}/${4-}/" "$1.yaml" >"tar-$1.yaml"
+    rm -rf "tar-$1" && go "tar-$1.json" "tar-$1.yaml" -o "runs=$TMP/tar-$1" && same "$1.json" "tar-$1.json"
+}
+t "archives with a table of numbers have the folder's weights" archived value 'plain-*.tar'
+t "with one of several classes, too" archived multi 'plain-*.tar'
+t "JSON with lists of classes, too" archived multi 'json-*.tar' 'labels: multi.csv' 'columns: tags'
+t "with true and false or 1 and 0" archived flags 'json-*.tar' 'labels: flags.csv, \(.*\)"file,a' '\1"a'
+t "and with numbers" archived value 'json-*.tar' 'labels: value.csv, \(.*\)"file,x' '\1"x'
+json_classes() { # as the folders of the images are
+    sed 's/^loss.*//; s/, best: .*}/}/; s/labels:.*}, split/match: "*"}, split/' value.yaml >classes.yaml
+    go classes.json classes.yaml -o "runs=$TMP/classes" && cp classes.yaml kind.yaml &&
+        go kind.json kind.yaml -o "runs=$TMP/kind" -o data.train.source=tar -o "data.train.path=$TMP/json-*.tar" \
+            -o data.train.match= -o data.train.columns=kind && same classes.json kind.json
+}
+t "a text of JSON is a class" json_classes
 # refused TEXT ARGS...: the command fails with that text
 refused() {
     text=$1
@@ -89,6 +125,15 @@ t "a metric that the labels lack, too" refused "have loss, mae, rmse or r2" "$NN
 sed '5s/,[^,]*$/,high/' value.csv >bad.csv
 t "a cell that is no number is named" refused "bad.csv:5: y is 'high'" "$NNPIPE" train value.yaml \
     -o data.train.labels="$TMP/bad.csv"
+t "a field that the JSON lacks is named with its member" refused \
+    "json-0.tar: the member 'circle/00000008.json' at offset " "$NNPIPE" train tar-value.yaml \
+    -o 'data.train.columns="x,z"'
+t "labels of an archive that are no classes need a place" refused "or \`columns\`, fields of .json members" \
+    "$NNPIPE" check tar-value.yaml -o data.train.columns=
+printf 'file,x,y\nnone,1,2\n' >gone.csv
+t "a line without a member is named" refused "gone.csv:2: there is no image 'none' below " \
+    "$NNPIPE" train value.yaml -o data.train.source=tar -o "data.train.path=$TMP/plain-*.tar" \
+    -o data.train.labels="$TMP/gone.csv"
 
 if [ ! -e "$EMU/libnnpipe-cuda.so" ]; then
     skip "the same over the emulated GPU" "this build has no headers of CUDA and cuDNN"
