@@ -253,11 +253,6 @@ int np_cmd_eval(int argc, char **argv)
         code = np_cmd_config(path, &overrides, device, &config);
     if (code == 0)
         code = choose(config, set, path, &chosen.set);
-    if (code == 0 && request.html && config->data.train.label_type != NP_LABEL_CLASS)
-        code = np_usage("eval",
-            "--html draws classes; of a set with label_type: %s take --json, --classes or "
-            "--predictions",
-            np_label_types[config->data.train.label_type]);
     np_free(own);
     if (code) {
         np_config_free(config);

@@ -7,7 +7,8 @@
 #include "daemon/ui/table.h"
 #include "loader/base/mem.h"
 
-#define NAME 1024
+#define NAME   1024
+#define POINTS 20000 /* of all numbers on a page */
 
 /* The figures of all and of each class or number; *ret_each: np_free. */
 union each {
@@ -37,7 +38,103 @@ static int make(const struct np_eval_facts *facts, struct np_figures *ret_figure
     return code;
 }
 
-int np_eval_kept_put(struct np_json *json, const struct np_eval_facts *facts, struct np_err *err)
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+static void put_class(struct np_json *json, const struct np_multi_figures *figures)
+{
+    np_json_int(json, "images", (int64_t)figures->images);
+    np_json_int(json, "predicted", (int64_t)figures->predicted);
+    np_json_int(json, "correct", (int64_t)figures->correct);
+    np_json_real(json, "precision", figures->precision);
+    np_json_real(json, "recall", figures->recall);
+    np_json_real(json, "f1", figures->f1);
+    np_json_real(json, "average_precision", figures->ap);
+}
+
+static void put_points(struct np_json *json, const struct np_kept *kept, int value)
+{
+    const uint64_t most = (uint64_t)(POINTS / kept->width) + 1,
+                   step = (kept->nr_rows + most - 1) / most;
+
+    np_json_open(json, "points", '[');
+    for (uint64_t i = 0; i < kept->nr_rows; i += step) {
+        const size_t at = i * (size_t)kept->width + (size_t)value;
+
+        np_json_open(json, NULL, '[');
+        np_json_real(json, NULL, (double)kept->targets[at]);
+        np_json_real(json, NULL, (double)kept->outputs[at]);
+        np_json_close(json, ']');
+    }
+    np_json_close(json, ']');
+}
+
+static void put_value(struct np_json *json, const struct np_kept *kept, int value,
+    const struct np_value_figures *figures, bool page)
+{
+    struct np_error_bins errors;
+
+    np_json_real(json, "mae", figures->mae);
+    np_json_real(json, "rmse", figures->rmse);
+    np_json_real(json, "r2", figures->r2);
+    np_kept_errors(kept, value, &errors);
+    np_json_open(json, "errors", '{');
+    np_json_real(json, "most", errors.most);
+    np_json_open(json, "images", '[');
+    for (int b = 0; b < NP_ERROR_BINS; b++)
+        np_json_int(json, NULL, (int64_t)errors.images[b]);
+    np_json_close(json, ']');
+    np_json_close(json, '}');
+    if (page)
+        put_points(json, kept, value);
+}
+
+/* A label or an answer: the classes in it, above the limit, or the numbers. */
+static void put_answer(struct np_json *json, const char *key, const struct np_eval_facts *facts,
+    const float *values, float limit)
+{
+    const struct np_kept *kept = facts->evaluation->kept;
+
+    np_json_open(json, key, '[');
+    for (int i = 0; i < kept->width; i++)
+        if (kept->type == NP_LABEL_VALUE)
+            np_json_real(json, NULL, (double)values[i]);
+        else if (values[i] > limit)
+            np_json_text(json, NULL, name_of(facts, i));
+    np_json_close(json, ']');
+}
+
+static int put_worst(struct np_json *json, const struct np_eval_facts *facts, char *const *pictures,
+    struct np_err *err)
+{
+    const struct np_kept *kept = facts->evaluation->kept;
+    const char *measure = kept->type == NP_LABEL_MULTI ? "loss" : "distance";
+    uint64_t places[NP_WORST];
+    double losses[NP_WORST];
+    char name[NAME];
+    int nr;
+
+    if (np_kept_worst(kept, NP_WORST, places, losses, &nr, err) < 0)
+        return -ENOMEM;
+    np_json_open(json, "worst", '[');
+    for (int i = 0; i < nr; i++) {
+        const size_t at = places[i] * (size_t)kept->width;
+
+        np_eval_sample_name(facts, kept->samples[places[i]], name, sizeof(name));
+        np_json_open(json, NULL, '{');
+        np_json_text(json, "path", name);
+        np_json_real(json, measure, losses[i]);
+        put_answer(json, "label", facts, kept->targets + at, 0.5f);
+        put_answer(json, "predicted", facts, kept->outputs + at, 0);
+        if (pictures)
+            np_json_text(json, "picture", pictures[i]);
+        np_json_close(json, '}');
+    }
+    np_json_close(json, ']');
+    return 0;
+}
+
+int np_eval_kept_put(struct np_json *json, const struct np_eval_facts *facts, char *const *pictures,
+    struct np_err *err)
 {
     const struct np_kept *kept = facts->evaluation->kept;
     const bool multi = kept->type == NP_LABEL_MULTI;
@@ -47,6 +144,7 @@ int np_eval_kept_put(struct np_json *json, const struct np_eval_facts *facts, st
 
     if (code < 0)
         return code;
+    np_json_text(json, "label_type", np_label_types[kept->type]);
     np_json_int(json, "images", (int64_t)kept->nr_rows);
     np_json_real(json, "loss", facts->report->loss);
     if (multi)
@@ -56,25 +154,18 @@ int np_eval_kept_put(struct np_json *json, const struct np_eval_facts *facts, st
     for (int i = 0; i < kept->width; i++) {
         np_json_open(json, NULL, '{');
         np_json_text(json, multi ? "class" : "value", name_of(facts, i));
-        if (multi) {
-            np_json_int(json, "images", (int64_t)each.multi[i].images);
-            np_json_int(json, "predicted", (int64_t)each.multi[i].predicted);
-            np_json_int(json, "correct", (int64_t)each.multi[i].correct);
-            np_json_real(json, "precision", each.multi[i].precision);
-            np_json_real(json, "recall", each.multi[i].recall);
-            np_json_real(json, "f1", each.multi[i].f1);
-            np_json_real(json, "average_precision", each.multi[i].ap);
-        } else {
-            np_json_real(json, "mae", each.value[i].mae);
-            np_json_real(json, "rmse", each.value[i].rmse);
-            np_json_real(json, "r2", each.value[i].r2);
-        }
+        if (multi)
+            put_class(json, &each.multi[i]);
+        else
+            put_value(json, kept, i, &each.value[i], pictures != NULL);
         np_json_close(json, '}');
     }
     np_json_close(json, ']');
     np_free(each.any);
-    return 0;
+    return put_worst(json, facts, pictures, err);
 }
+
+/* --- image by image, and a table --------------------------------------------------------------- */
 
 void np_eval_kept_lines(FILE *out, const void *facts_)
 {
@@ -92,8 +183,7 @@ void np_eval_kept_lines(FILE *out, const void *facts_)
     }
     for (uint64_t r = 0; r < kept->nr_rows; r++) {
         fputc('\n', out);
-        if (np_index_name(facts->evaluation->index, kept->samples[r], name, sizeof(name)) < 0)
-            snprintf(name, sizeof(name), "sample %llu", (unsigned long long)kept->samples[r]);
+        np_eval_sample_name(facts, kept->samples[r], name, sizeof(name));
         np_csv_text(out, name);
         for (int i = 0; i < kept->width; i++) {
             const size_t at = r * (size_t)kept->width + (size_t)i;

@@ -20,7 +20,7 @@ static const char *class_name(const struct np_eval_facts *facts, int32_t class)
     return facts->evaluation->classes->items[class]->text;
 }
 
-static void sample_name(
+void np_eval_sample_name(
     const struct np_eval_facts *facts, uint64_t sample, char *name, size_t name_bytes)
 {
     if (np_index_name(facts->evaluation->index, sample, name, (int)name_bytes) < 0)
@@ -122,7 +122,7 @@ static void put_worst(
         const struct np_outcome *row = &outcomes->rows[places[i]];
         char name[NAME];
 
-        sample_name(facts, row->sample, name, sizeof(name));
+        np_eval_sample_name(facts, row->sample, name, sizeof(name));
         np_json_open(json, NULL, '{');
         np_json_text(json, "path", name);
         np_json_text(json, "label", class_name(facts, row->label));
@@ -142,6 +142,8 @@ static int put_all(struct np_json *json, const struct np_eval_facts *facts, char
 {
     const struct np_outcomes *outcomes = facts->evaluation->outcomes;
 
+    if (facts->evaluation->kept)
+        return np_eval_kept_put(json, facts, pictures, err);
     np_json_int(json, "images", (int64_t)outcomes->nr_rows);
     np_json_real(json, "loss", facts->report->loss);
     np_json_open(json, "top_accuracy", '[');
@@ -156,8 +158,6 @@ static int put_all(struct np_json *json, const struct np_eval_facts *facts, char
 
 int np_eval_put(struct np_json *json, const struct np_eval_facts *facts, struct np_err *err)
 {
-    if (facts->evaluation->kept)
-        return np_eval_kept_put(json, facts, err);
     return put_all(json, facts, NULL, err);
 }
 
@@ -229,21 +229,38 @@ static int take_picture(void *context, const struct np_remade *row, struct np_er
     return code;
 }
 
+/* *ret_order: samples of the index. */
+static int find_worst(
+    const struct np_evaluation *evaluation, uint32_t *ret_order, int *ret_nr, struct np_err *err)
+{
+    const struct np_kept *kept = evaluation->kept;
+    uint64_t places[NP_WORST];
+    double losses[NP_WORST];
+    int nr = 0;
+
+    if (!kept)
+        nr = np_outcomes_worst(evaluation->outcomes, NP_WORST, places);
+    else if (np_kept_worst(kept, NP_WORST, places, losses, &nr, err) < 0)
+        return -ENOMEM;
+    for (int i = 0; i < nr; i++)
+        ret_order[i] = (uint32_t)(kept ? kept->samples[places[i]]
+                                       : evaluation->outcomes->rows[places[i]].sample);
+    *ret_nr = nr;
+    return 0;
+}
+
 /* Reads the worst images again, as the evaluation did. */
 static int make_gallery(
     const struct np_eval_facts *facts, struct gallery *gallery, struct np_err *err)
 {
     const struct np_evaluation *evaluation = facts->evaluation;
     struct np_loader_config config;
-    uint64_t places[NP_WORST];
     uint32_t order[NP_WORST];
     char changed[1024];
-    const int nr = np_outcomes_worst(evaluation->outcomes, NP_WORST, places);
+    int nr, code = find_worst(evaluation, order, &nr, err);
 
-    if (nr == 0)
-        return 0;
-    for (int i = 0; i < nr; i++)
-        order[i] = (uint32_t)evaluation->outcomes->rows[places[i]].sample;
+    if (code < 0 || nr == 0)
+        return code;
     np_evaluation_loader(evaluation, &config);
     gallery->shape = config.shape;
     config.train = config.eval;
@@ -302,7 +319,7 @@ static void put_predictions(FILE *out, const void *facts_)
         const struct np_outcome *row = &outcomes->rows[i];
         char name[NAME];
 
-        sample_name(facts, row->sample, name, sizeof(name));
+        np_eval_sample_name(facts, row->sample, name, sizeof(name));
         np_csv_text(out, name);
         fputc(',', out);
         np_csv_text(out, class_name(facts, row->label));

@@ -18,10 +18,12 @@ struct np_eval_facts {
     const struct np_eval_report *report;
 };
 
-/* Of labels that are not classes (evaluation->kept) the first two are without calibration, confusions
- * and worst images, and the lines have path, and for each class or number its label and output. There
- * is no page. */
+/* Of labels that are not classes (evaluation->kept) JSON and page are those of eval_kept.h, and the
+ * lines have path, and for each class or number its label and output. */
 
+/* The name of a sample of the set, or its number. */
+void np_eval_sample_name(
+    const struct np_eval_facts *facts, uint64_t sample, char *name, size_t name_bytes);
 /* Adds the figures to an open object. err: -ENOMEM. */
 int np_eval_put(struct np_json *json, const struct np_eval_facts *facts, struct np_err *err);
 /* Writes the page: the same figures and small pictures of the worst images, which are read again. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/run/outcomes.h"
 #include "loader/base/mem.h"
 
 int np_kept_add(struct np_kept *kept, uint64_t sample, const float *outputs, const float *targets,
@@ -135,6 +136,34 @@ static int make_multi(const struct np_kept *kept, struct np_multi_figures *each,
 
 /* --- numbers ----------------------------------------------------------------------------------- */
 
+static size_t place_of(const struct np_kept *kept, uint64_t row, int value)
+{
+    return row * (size_t)kept->width + (size_t)value;
+}
+
+static double difference(const struct np_kept *kept, uint64_t row, int value)
+{
+    const size_t at = place_of(kept, row, value);
+
+    return (double)kept->outputs[at] - (double)kept->targets[at];
+}
+
+/* The variance of a number's labels. */
+static double variance(const struct np_kept *kept, int value)
+{
+    const double n = (double)kept->nr_rows;
+    double mean = 0, sum = 0;
+
+    for (uint64_t i = 0; i < kept->nr_rows; i++)
+        mean += (double)kept->targets[place_of(kept, i, value)] / n;
+    for (uint64_t i = 0; i < kept->nr_rows; i++) {
+        const double d = (double)kept->targets[place_of(kept, i, value)] - mean;
+
+        sum += d * d / n;
+    }
+    return sum;
+}
+
 static void make_values(
     const struct np_kept *kept, struct np_value_figures *each, struct np_figures *figures)
 {
@@ -142,17 +171,14 @@ static void make_values(
     double squares = 0;
 
     for (int v = 0; v < kept->width; v++) {
-        double mean = 0, absolute = 0, square = 0, around = 0;
+        const double around = variance(kept, v);
+        double absolute = 0, square = 0;
 
-        for (uint64_t i = 0; i < kept->nr_rows; i++)
-            mean += (double)kept->targets[i * (size_t)kept->width + (size_t)v] / n;
         for (uint64_t i = 0; i < kept->nr_rows; i++) {
-            const size_t at = i * (size_t)kept->width + (size_t)v;
-            const double d = (double)kept->outputs[at] - (double)kept->targets[at];
+            const double d = difference(kept, i, v);
 
             absolute += fabs(d) / n;
             square += d * d / n;
-            around += ((double)kept->targets[at] - mean) * ((double)kept->targets[at] - mean) / n;
         }
         const struct np_value_figures one = {absolute, sqrt(square),
             around > 0   ? 1 - square / around
@@ -183,6 +209,63 @@ int np_figures_make(
         make_values(kept, each, &figures);
     if (code == 0)
         *ret_figures = figures;
+    return code;
+}
+
+void np_kept_errors(const struct np_kept *kept, int value, struct np_error_bins *ret_bins)
+{
+    *ret_bins = (struct np_error_bins){0};
+    for (uint64_t i = 0; i < kept->nr_rows; i++)
+        ret_bins->most = fmax(ret_bins->most, fabs(difference(kept, i, value)));
+    for (uint64_t i = 0; i < kept->nr_rows; i++) {
+        const double share =
+            ret_bins->most > 0 ? difference(kept, i, value) / ret_bins->most / 2 + 0.5 : 0.5;
+        const int bin = (int)(share * NP_ERROR_BINS);
+
+        ret_bins->images[bin < NP_ERROR_BINS ? bin : NP_ERROR_BINS - 1]++;
+    }
+}
+
+/* --- worst ------------------------------------------------------------------------------------- */
+
+/* Of a sigmoid: ln(1 + e^x) - target x. */
+static double cross_entropy(double x, double target)
+{
+    return (x > 0 ? x : 0) + log1p(exp(-fabs(x))) - target * x;
+}
+
+static double loss_of(const struct np_kept *kept, uint64_t row, const double *variances)
+{
+    const bool multi = kept->type == NP_LABEL_MULTI;
+    double sum = 0;
+
+    for (int v = 0; v < kept->width; v++) {
+        const size_t at = place_of(kept, row, v);
+        const double d = difference(kept, row, v);
+
+        sum += multi ? cross_entropy((double)kept->outputs[at], (double)kept->targets[at])
+                     : d * d / (variances[v] > 0 ? variances[v] : 1);
+    }
+    return multi ? sum / kept->width : sqrt(sum / kept->width);
+}
+
+int np_kept_worst(const struct np_kept *kept, int n, uint64_t *ret_places, double *ret_losses,
+    int *ret_nr, struct np_err *err)
+{
+    double *losses = np_try_array(kept->nr_rows + 1, sizeof(*losses), err);
+    double *variances = np_try_array((size_t)kept->width, sizeof(*variances), err);
+    const int code = losses && variances ? 0 : -ENOMEM;
+
+    for (int v = 0; code == 0 && kept->type == NP_LABEL_VALUE && v < kept->width; v++)
+        variances[v] = variance(kept, v);
+    for (uint64_t i = 0; code == 0 && i < kept->nr_rows; i++)
+        losses[i] = loss_of(kept, i, variances);
+    if (code == 0)
+        *ret_nr = np_worst_rows(losses, sizeof(*losses), kept->nr_rows, n, ret_places);
+    for (int i = 0; code == 0 && i < *ret_nr; i++)
+        ret_losses[i] = losses[ret_places[i]];
+    np_free(losses);
+    np_free(variances);
     return code;
 }
 

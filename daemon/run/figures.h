@@ -45,6 +45,20 @@ struct np_figures {
  * rows. -ENOMEM. */
 int np_figures_make(
     const struct np_kept *kept, void *each, struct np_figures *ret_figures, struct np_err *err);
+/* The images whose answers are the furthest from their labels, the furthest first, of equal ones the
+ * earlier first: *ret_nr of them, at most n, and how far. NP_LABEL_MULTI: the mean over the classes of
+ * the binary cross-entropy. NP_LABEL_VALUE: the root of the mean, over the numbers, of the square of
+ * the difference divided by the standard deviation of this number's labels (1 if it is 0). */
+int np_kept_worst(const struct np_kept *kept, int n, uint64_t *ret_places, double *ret_losses,
+    int *ret_nr, struct np_err *err);
+/* How often a number's answer less its label lies in each of NP_ERROR_BINS equal parts of -most to
+ * most, the largest difference; 0: all are right, and the images are in the middle. */
+#define NP_ERROR_BINS 21
+struct np_error_bins {
+    double most;
+    uint64_t images[NP_ERROR_BINS];
+};
+void np_kept_errors(const struct np_kept *kept, int value, struct np_error_bins *ret_bins);
 /* Adds the figures of this type to an open object, with prefix before their names: "val_". */
 void np_figures_put(struct np_json *json, const char *prefix, enum np_label_type type,
     const struct np_figures *figures);

@@ -161,15 +161,21 @@ int np_outcomes_confusions(const struct np_outcomes *outcomes, struct np_confusi
 
 /* --- worst --------------------------------------------------------------------------------- */
 
-int np_outcomes_worst(const struct np_outcomes *outcomes, int n, uint64_t *ret_places)
+static double loss_at(const double *losses, size_t stride, uint64_t row)
+{
+    return *(const double *)(const void *)((const char *)losses + row * stride);
+}
+
+int np_worst_rows(
+    const double *losses, size_t stride, uint64_t nr_rows, int n, uint64_t *ret_places)
 {
     int nr = 0;
 
-    for (uint64_t i = 0; i < outcomes->nr_rows; i++) {
-        const double loss = outcomes->rows[i].loss;
+    for (uint64_t i = 0; i < nr_rows; i++) {
+        const double loss = loss_at(losses, stride, i);
         int at = nr;
 
-        while (at > 0 && outcomes->rows[ret_places[at - 1]].loss < loss)
+        while (at > 0 && loss_at(losses, stride, ret_places[at - 1]) < loss)
             at--;
         if (at == n)
             continue;
@@ -178,4 +184,11 @@ int np_outcomes_worst(const struct np_outcomes *outcomes, int n, uint64_t *ret_p
         ret_places[at] = i;
     }
     return nr;
+}
+
+int np_outcomes_worst(const struct np_outcomes *outcomes, int n, uint64_t *ret_places)
+{
+    return outcomes->nr_rows ? np_worst_rows(&outcomes->rows->loss, sizeof(*outcomes->rows),
+                                   outcomes->nr_rows, n, ret_places)
+                             : 0;
 }

@@ -4,6 +4,7 @@
 #define NP_OUTCOMES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "loader/base/err.h"
@@ -72,5 +73,8 @@ int np_outcomes_confusions(const struct np_outcomes *outcomes, struct np_confusi
 /* The places in rows of the outcomes with the highest losses, highest first, of equal ones the
  * earlier row first. Returns their number, at most n. */
 int np_outcomes_worst(const struct np_outcomes *outcomes, int n, uint64_t *ret_places);
+/* The same of any losses: that of row i lies i * stride bytes behind the first. */
+int np_worst_rows(
+    const double *losses, size_t stride, uint64_t nr_rows, int n, uint64_t *ret_places);
 
 #endif

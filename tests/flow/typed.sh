@@ -69,6 +69,83 @@ evaluated() { # NAME: the run's own figure again, and a line for each image
 }
 t "eval gives the run's figures" evaluated multi map "path,a,a_predicted,b,b_predicted,c,c_predicted"
 t "and those of numbers" evaluated value rmse "path,x,x_predicted,y,y_predicted"
+cat >page.py <<'P'
+import csv, json, math, sys
+kind, rows = sys.argv[1], list(csv.DictReader(open(sys.argv[3])))
+report = json.loads([l for l in open(sys.argv[2]) if '"report"' in l][0])
+page = open(sys.argv[4]).read()
+data = json.loads(page.split('id="evaluation">')[1].split("</script>")[0])
+near = lambda a, b: abs(a - b) <= 1e-5 * max(1, abs(b))
+names = [k for k in rows[0] if k != "path" and not k.endswith("_predicted")]
+label, answer = ({k: [float(r[k + end]) for r in rows] for k in names} for end in ("", "_predicted"))
+n = len(rows)
+def spread(k): # the standard deviation of the labels
+    mean = sum(label[k]) / n
+    return math.sqrt(sum((v - mean) ** 2 for v in label[k]) / n)
+if kind == "multi":
+    part = lambda k, i: -math.log(answer[k][i] if label[k][i] else 1 - answer[k][i])
+    loss = [sum(part(k, i) for k in names) / len(names) for i in range(n)]
+    key = "loss"
+    assert near(sum(loss) / n, report["loss"]), report["loss"]
+    said = lambda i: ([k for k in names if label[k][i]], [k for k in names if answer[k][i] > 0.5])
+else:
+    part = lambda k, i: ((answer[k][i] - label[k][i]) / spread(k)) ** 2
+    loss = [math.sqrt(sum(part(k, i) for k in names) / len(names)) for i in range(n)]
+    key = "distance"
+    said = lambda i: ([label[k][i] for k in names], [answer[k][i] for k in names])
+    assert near(sum(d * d for d in loss) / n, 1 - report["r2"])
+    for value, drawn in zip(report["values"], data["values"]):
+        errors = [a - l for a, l in zip(answer[value["value"]], label[value["value"]])]
+        most, bins = value["errors"]["most"], value["errors"]["images"]
+        assert near(most, max(map(abs, errors))) and sum(bins) == n == len(drawn["points"]) and len(bins) == 21
+        below = lambda b: sum(e <= (2 * (b + 1) / 21 - 1) * most for e in errors)
+        assert all(abs(below(b) - sum(bins[:b + 1])) <= 1 for b in range(21))
+        want = zip(label[value["value"]], answer[value["value"]])
+        assert all(near(g, w) for got, want in zip(drawn["points"], want) for g, w in zip(got, want))
+worst = sorted(range(n), key=lambda i: -loss[i])
+assert len(report["worst"]) == len(data["worst"]) == n
+assert all(near(w[key], loss[i]) for w, i in zip(report["worst"], worst))
+where = {r["path"]: i for i, r in enumerate(rows)}
+for w in report["worst"]:
+    want = said(where[w["path"]])
+    assert all(near(a, b) if kind == "value" else a == b for got, want in zip((w["label"], w["predicted"]), want)
+               for a, b in zip(got, want)) and [len(w["label"]), len(w["predicted"])] == list(map(len, want)), w
+assert all(w["picture"].startswith("data:image/png;base64,") for w in data["worst"])
+assert page.count("</script") == 2 and report["label_type"] == data["label_type"] == kind
+P
+paged() {
+    "$NNPIPE" eval --weights "$1"/* --set val --html "$1.html" >/dev/null 2>"$1.err" || { cat "$1.err"; return 1; }
+    python3 page.py "$1" "$1.eval" "$1-answers.csv" "$1.html"
+}
+t "JSON and page have the worst images of several classes" paged multi
+t "and of numbers, with their errors" paged value
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+cat >look.py <<'P'
+import sys
+from browser import Browser
+page = Browser(sys.argv[1], sys.argv[2])
+try:
+    for name, title, rows, dots in (("multi", "mean average precision ", 3, 0),
+                                    ("value", "root mean square error ", 2, 32)):
+        page.open(f"file://{sys.argv[2]}/{name}.html")
+        page.wait('document.querySelectorAll("#worst img").length')
+        got = page.see("""({ h1: document.querySelector("h1").textContent, title: document.title,
+            rows: document.querySelectorAll(".facts tbody tr").length, text: document.querySelector("main").innerText,
+            dots: document.querySelectorAll("circle.got").length,
+            bars: document.querySelectorAll("#answers .rates").length,
+            images: [...document.images].filter(i => i.complete && i.naturalWidth === 12).length })""")
+        assert got["h1"].startswith(title) and got["title"] == f"{name}: val" and got["rows"] == rows, got
+        assert got["images"] == 16 and got["dots"] == dots and got["bars"] == (42 if dots else 0), got
+        assert not page.complaints and "NaN" not in got["text"] and "undefined" not in got["text"], got
+finally:
+    page.close()
+P
+look() { PYTHONPATH="$ROOT/tests/flow" PYTHONDONTWRITEBYTECODE=1 python3 look.py "$browser" "$TMP"; }
+if [ -n "$browser" ]; then
+    t "a browser draws the pages" look
+else
+    skip "a browser draws the pages" "no chromium here"
+fi
 predicted() {
     set -- pics/*/*.jpg
     "$NNPIPE" predict --weights value/* "$1" "$2" --format csv 2>/dev/null >p.csv &&
@@ -119,7 +196,6 @@ refused() {
     "$@" >said.txt 2>&1
     [ $? -eq 2 ] && grep -qF -- "$text" said.txt || { cat said.txt; return 1; }
 }
-t "a page of classes is refused" refused "--html draws classes" "$NNPIPE" eval --weights multi/* --html x.html
 t "a loss that does not fit is refused" refused "does not fit labels" "$NNPIPE" check value.yaml -o loss=bce
 t "a metric that the labels lack, too" refused "have loss, mae, rmse or r2" "$NNPIPE" check value.yaml -o train.best=map
 sed '5s/,[^,]*$/,high/' value.csv >bad.csv

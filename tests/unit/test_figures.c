@@ -61,3 +61,47 @@ Test(figures, without_images_are_zeros)
     cr_assert_eq(np_figures_make(&kept, each, &figures, NULL), 0);
     cr_expect(each[1].mae == 0 && figures.value.rmse == 0);
 }
+
+Test(figures, the_worst_images_and_where_the_errors_lie)
+{
+    static const float outputs[4][2] = {{0, 10}, {1, 10}, {3, 10}, {3, 10}};
+    static const float targets[4][2] = {{0, 8}, {1, 12}, {2, 12}, {3, 8}};
+    struct np_kept kept = {.type = NP_LABEL_VALUE, .width = 2};
+    struct np_error_bins bins;
+    uint64_t places[3];
+    double losses[3];
+    int nr = 0;
+
+    for (uint64_t i = 0; i < 4; i++)
+        cr_assert_eq(np_kept_add(&kept, i, outputs[i], targets[i], NULL), 0);
+    cr_assert_eq(np_kept_worst(&kept, 3, places, losses, &nr, NULL), 0);
+    /* variances 1.25 and 4 */
+    cr_expect(nr == 3 && places[0] == 2 && places[1] == 0 && places[2] == 1);
+    cr_expect(near(losses[0], sqrt((1 / 1.25 + 1) / 2)) && near(losses[1], sqrt(0.5)));
+    np_kept_errors(&kept, 1, &bins);
+    cr_expect(bins.most == 2 && bins.images[0] == 2 && bins.images[NP_ERROR_BINS - 1] == 2);
+    np_kept_errors(&kept, 0, &bins);
+    cr_expect(bins.most == 1 && bins.images[NP_ERROR_BINS / 2] == 3);
+    np_kept_fini(&kept);
+
+    kept = (struct np_kept){.type = NP_LABEL_VALUE, .width = 2};
+    np_kept_errors(&kept, 0, &bins);
+    cr_expect(bins.most == 0 && bins.images[NP_ERROR_BINS / 2] == 0);
+    cr_assert_eq(np_kept_worst(&kept, 3, places, losses, &nr, NULL), 0);
+    cr_expect_eq(nr, 0);
+}
+
+Test(figures, the_loss_of_several_classes_does_not_overflow)
+{
+    static const float outputs[2][2] = {{1000, -1000}, {0, 0}}, targets[2] = {0, 1};
+    struct np_kept kept = {.type = NP_LABEL_MULTI, .width = 2};
+    uint64_t places[2];
+    double losses[2];
+    int nr = 0;
+
+    for (uint64_t i = 0; i < 2; i++)
+        cr_assert_eq(np_kept_add(&kept, i, outputs[i], targets, NULL), 0);
+    cr_assert_eq(np_kept_worst(&kept, 2, places, losses, &nr, NULL), 0);
+    cr_expect(nr == 2 && places[0] == 0 && near(losses[0], 1000) && near(losses[1], log(2)));
+    np_kept_fini(&kept);
+}
