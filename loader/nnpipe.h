@@ -94,6 +94,9 @@ uint64_t nnp_samples(const struct nnp_loader *loader); /* of the set, all ranks 
 uint64_t nnp_length(const struct nnp_loader *loader);  /* batches of an epoch of this rank */
 int nnp_nr_classes(const struct nnp_loader *loader);
 const char *nnp_class(const struct nnp_loader *loader, int label); /* NULL: no such class */
+/* Floats of a sample's label: 0 where it is one class. `label_type: multi`: 1 or 0 for each class;
+ * `value`: numbers, of which nnp_class() has the names. */
+int nnp_nr_values(const struct nnp_loader *loader);
 /* A number that is the same for the same data, config and options but for rank: a position is only
  * good for such a loader. */
 uint64_t nnp_fingerprint(const struct nnp_loader *loader);
@@ -132,7 +135,10 @@ int nnp_batch_nr_bad(const struct nnp_batch *batch); /* rows that are bad and we
 /* (rows, height, width, channels) or (rows, channels, height, width), dense. The program may write
  * to it. device=cuda:N: an address of the GPU's, for streams that nnp_batch_use() was called with. */
 void *nnp_batch_images(const struct nnp_batch *batch);
-int64_t *nnp_batch_labels(const struct nnp_batch *batch); /* (rows); -1: no class */
+/* (rows); -1: no class. With nnp_nr_values() 0, or -1: the row was bad. */
+int64_t *nnp_batch_labels(const struct nnp_batch *batch);
+/* (rows, nnp_nr_values()); NaN: the row was bad. NULL: labels are classes. */
+float *nnp_batch_values(const struct nnp_batch *batch);
 /* The sample of a row: its number in the set. UINT64_MAX: it was bad, and the row is all 0. */
 uint64_t nnp_batch_sample(const struct nnp_batch *batch, int row);
 /* One more owner; each owner releases once. The memory is used again after the last release. Atomic

@@ -91,6 +91,11 @@ const char *nnp_class(const struct nnp_loader *loader, int label)
                                                         : NULL;
 }
 
+int nnp_nr_values(const struct nnp_loader *loader)
+{
+    return loader->shape.values;
+}
+
 uint64_t nnp_fingerprint(const struct nnp_loader *loader)
 {
     return loader->fingerprint;
@@ -195,6 +200,11 @@ void *nnp_batch_images(const struct nnp_batch *batch)
 int64_t *nnp_batch_labels(const struct nnp_batch *batch)
 {
     return batch->labels;
+}
+
+float *nnp_batch_values(const struct nnp_batch *batch)
+{
+    return batch->values;
 }
 
 uint64_t nnp_batch_sample(const struct nnp_batch *batch, int row)

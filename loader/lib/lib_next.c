@@ -1,5 +1,7 @@
 /* Batches in turn, and the position. */
 #include <errno.h>
+#include <math.h>
+#include <string.h>
 #include <time.h>
 
 #include "loader/base/clock.h"
@@ -26,6 +28,19 @@ static int count_rows(const struct nnp_loader *loader, uint64_t seq)
     return rows;
 }
 
+/* NaN for a row without a sample: zeros are labels. */
+static void copy_values(
+    const struct nnp_loader *loader, const struct np_batch *from, struct nnp_batch *batch)
+{
+    const size_t width = (size_t)loader->shape.values;
+    const float *values = np_batch_values(from->labels, loader->shape.rows);
+
+    memcpy(batch->values, values, (size_t)batch->rows * width * sizeof(float));
+    for (size_t i = 0; i < (size_t)batch->rows * width; i++)
+        if (from->labels[i / width] < 0)
+            batch->values[i] = NAN;
+}
+
 /* The rows' own facts are not read here: a reader has just written them, and each would be a miss of
  * this core's cache. */
 void np_lib_describe(
@@ -36,6 +51,8 @@ void np_lib_describe(
     batch->rows = count_rows(loader, from->seq);
     for (int r = 0; r < batch->rows; r++)
         batch->labels[r] = from->labels[r];
+    if (batch->values)
+        copy_values(loader, from, batch);
     batch->nr_bad = nr_judged - loader->nr_judged;
     loader->nr_judged = nr_judged;
 }

@@ -172,11 +172,6 @@ static void parse_keys(struct nnp_loader *loader, const char *dir, struct np_rep
     }
     if (!loader->sets.train)
         np_data_options_parse(data, dir, &loader->data_options, report);
-    if (loader->data_options.train.label_type != NP_LABEL_CLASS)
-        np_report_add(report, data->line, data->column,
-            "label_type: libnnpipe and the Python package give labels that are classes; "
-            "`label_type: %s` works in `nnpipe train`",
-            np_label_types[loader->data_options.train.label_type]);
     np_loader_options_parse(np_node_get(root, "loader"), &loader->loader_options, report);
     map = np_node_new(NP_NODE_MAP, 0, 0);
     if (seed)
@@ -424,7 +419,8 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
             "order=dealt: torchvision has no operation like '%s' of loader.augment; use flip",
             np_chain_needs_epoch(loader->chain));
     loader->shape = (struct np_batch_shape){(int)loader->loader_options.batch, loader->sets.height,
-        loader->sets.width, (int)loader->loader_options.channels, loader->options.format, 0};
+        loader->sets.width, (int)loader->loader_options.channels, loader->options.format,
+        loader->index->values ? loader->index->nr_values : 0};
     if (loader->options.gpu != NP_LIB_CPU && (code = np_lib_find_gpu(loader, err)) < 0)
         return code;
     if ((code = make_order(loader, err)) < 0 || (code = np_lib_format(loader, NULL, err)) < 0)

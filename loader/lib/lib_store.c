@@ -13,7 +13,8 @@
 struct nnp_store {
     _Atomic int nr_users; /* the owner, and each batch that is held */
     size_t row_bytes;
-    int rows, held;
+    size_t label_bytes; /* as the ring's */
+    int rows, held, nr_values;
     struct np_store_gpu gpu; /* plugin NULL: none */
     struct np_tally *tally;
     struct np_err pin_error;
@@ -51,13 +52,14 @@ static size_t images_bytes(const struct nnp_store *store)
     return round_up((size_t)store->rows * store->row_bytes, PAGE);
 }
 
-/* Of a batch's memory: images, labels, about, and the labels for the program. */
+/* Of a batch's memory: images, labels, about, and the labels and values for the program. */
 static size_t memory_bytes(const struct nnp_store *store)
 {
     const size_t rows = (size_t)store->rows;
 
-    return (store->gpu.gpu ? 0 : images_bytes(store)) + round_up(rows * sizeof(int32_t), NP_ALIGN) +
-           round_up(rows * sizeof(struct np_row), NP_ALIGN) + rows * sizeof(int64_t);
+    return (store->gpu.gpu ? 0 : images_bytes(store)) + round_up(store->label_bytes, NP_ALIGN) +
+           round_up(rows * sizeof(struct np_row), NP_ALIGN) + rows * sizeof(int64_t) +
+           rows * (size_t)store->nr_values * sizeof(float);
 }
 
 static void close_gpu(const struct np_store_gpu *gpu)
@@ -80,6 +82,8 @@ struct nnp_store *np_store_new(const struct np_batch_shape *shape, int held,
     atomic_fetch_add_explicit(&tally->nr_users, 1, memory_order_relaxed);
     store->row_bytes = np_batch_row_bytes(shape);
     store->rows = shape->rows;
+    store->label_bytes = np_batch_label_bytes(shape);
+    store->nr_values = shape->values;
     store->held = held;
     atomic_init(&store->nr_users, 1);
     store->batches = np_try_array((size_t)held, sizeof(*store->batches), err);
@@ -159,7 +163,7 @@ static struct np_batch_memory split(const struct nnp_store *store, uint8_t **at,
 
     *at += images ? 0 : images_bytes(store);
     memory.labels = (int32_t *)(void *)*at;
-    *at += round_up(rows * sizeof(int32_t), NP_ALIGN);
+    *at += round_up(store->label_bytes, NP_ALIGN);
     memory.about = (struct np_row *)(void *)*at;
     *at += round_up(rows * sizeof(struct np_row), NP_ALIGN);
     return memory;
@@ -204,6 +208,7 @@ static int new_memory(struct nnp_store *store, int i, struct np_err *err)
         return np_err_set(err, -ENOMEM, "out of memory: %zu bytes asked for, for a batch", bytes);
     batch->memory = split(store, &at, images);
     batch->labels = (int64_t *)(void *)at;
+    batch->values = store->nr_values ? (float *)(void *)(batch->labels + store->rows) : NULL;
     return 0;
 }
 

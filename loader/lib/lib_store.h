@@ -19,6 +19,7 @@ struct nnp_batch {
     uint64_t epoch, number;
     struct np_batch_memory memory; /* NULL: none yet */
     int64_t *labels;               /* (rows), beside the memory */
+    float *values;                 /* (rows, shape.values), behind them; NULL: labels are classes */
     struct np_gpu_buffer *buffer;  /* where the images are; NULL: in host memory */
     pthread_mutex_t lock;          /* over use_error */
     struct np_err use_error;       /* of nnp_batch_use() */

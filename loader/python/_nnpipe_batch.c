@@ -7,6 +7,7 @@ struct np_py_batch {
     PyObject_HEAD struct nnp_batch *batch;
     const struct np_py_dtype *dtype;
     int64_t shape[4]; /* rows, height, width, channels */
+    int nr_values;    /* of a label; 0: a class */
     bool planar, channels_last;
     int device, device_id;
 };
@@ -28,6 +29,7 @@ PyObject *np_py_batch_new(struct np_py_loader *loader, struct nnp_batch *batch)
     self->batch = batch;
     self->dtype = np_py_dtype_named(nnp_dtype(loader->loader));
     nnp_shape(loader->loader, self->shape);
+    self->nr_values = nnp_nr_values(loader->loader);
     self->shape[0] = nnp_batch_rows(batch);
     self->planar = strcmp(nnp_layout(loader->loader), "nchw") == 0;
     self->channels_last = loader->channels_last;
@@ -85,14 +87,17 @@ static PyObject *get_labels(PyObject *object, void *none)
 {
     const struct np_py_batch *self = batch_of(object);
     struct np_py_array *array = np_py_array_new(object, self->batch);
+    const bool values = self->nr_values > 0;
 
     if (!array)
         return NULL;
-    array->nr_dims = 1;
+    array->nr_dims = values ? 2 : 1;
+    array->dtype = np_py_dtype_named(values ? "float32" : "int64");
     array->shape[0] = (Py_ssize_t)self->shape[0];
-    array->strides[0] = sizeof(int64_t);
-    array->data = nnp_batch_labels(self->batch);
-    array->dtype = np_py_dtype_named("int64");
+    array->shape[1] = self->nr_values;
+    array->strides[0] = array->dtype->bytes * (values ? self->nr_values : 1);
+    array->strides[1] = array->dtype->bytes;
+    array->data = values ? (void *)nnp_batch_values(self->batch) : nnp_batch_labels(self->batch);
     return (PyObject *)array;
 }
 
@@ -137,7 +142,11 @@ static PyObject *get_samples(PyObject *object, void *none)
 
 static PyGetSetDef attributes[] = {
     {"images", get_images, NULL, "The images, an Array of 4 axes.", NULL},
-    {"labels", get_labels, NULL, "The labels, an Array of int64 (rows); -1: no class.", NULL},
+    {"labels", get_labels, NULL,
+        "The labels, an Array of int64 (rows), -1: no class; of several classes or numbers, of "
+        "float32 "
+        "(rows, values), NaN: the row was bad.",
+        NULL},
     {"rows", get_rows, NULL, "The number of rows.", NULL},
     {"epoch", get_epoch, NULL, "The epoch, from 0.", NULL},
     {"number", get_number, NULL, "The batch's number in its epoch, from 0.", NULL},

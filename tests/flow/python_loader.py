@@ -131,6 +131,55 @@ with test("python: every mistake of a config is named, with its line; other erro
     raises(ValueError, "rank 2 of 2", lambda: nnpipe.Loader(synth(), rank=2, world=2))
     raises(TypeError, "config", lambda: nnpipe.Loader({"data": {1, 2}}))
 
+def typed(kind, columns, folder=SET, **loader):
+    """A config whose samples have the label (number, -number / 4), or the classes of the number's bits."""
+    path = TMP + "/" + kind + ".csv"
+    with open(path, "w") as file:
+        print("file,x,y,tags", file=file)
+        for k in range(SAMPLES):
+            print(f"{k:03}/a.png,{k},{-k / 4},{'|'.join(c for i, c in enumerate('abcde') if k >> i & 1)}", file=file)
+    made = config(folder, **loader)
+    for source in made["data"].values():
+        source.update(labels=path, label_type=kind, columns=columns)
+    return made
+
+def numbers(images):
+    return [next(k for k in range(SAMPLES) if image.tobytes() == picture(k)) for image in images]
+
+for cache in "none", "encoded", "decoded":
+    with test("python: labels that are numbers are float32 (rows, values), those of their samples; cache " + cache):
+        with nnpipe.Loader(typed("value", "file,y,x", cache=cache)) as loader:
+            equal(loader.classes, ("y", "x"), "classes")
+            for epoch in range(3):
+                saw = []
+                for images, labels in loader:
+                    here = numbers(images)
+                    equal((labels.dtype, labels.tolist()), (np.dtype("f4"), [[-k / 4, k] for k in here]), "labels")
+                    saw += here
+                equal(sorted(saw), list(range(SAMPLES)), "samples")
+            labels[0, 0] = 5  # the program may write
+            images = labels = None
+
+with test("python: of several classes they are 0 and 1 for each; jobs that share give each other them"):
+    one = nnpipe.Loader(typed("multi", "file,tags", share="typed"))
+    other = nnpipe.Loader(typed("multi", "file,tags", share="typed"), as_="dlpack")
+    for (images, labels), (_, same) in zip(one, other):
+        equal(labels.tolist(), [[k >> i & 1 for i in range(5)] for k in numbers(images)], "labels")
+        equal(memoryview(same).tolist(), labels.tolist(), "the peer's")
+    equal(one.classes, tuple("abcde"), "classes")
+    images = labels = same = _ = None
+    other.close()
+    one.close()
+
+with test("python: a bad sample that no other replaces has NaN"):
+    make_set(TMP + "/bad-typed")
+    with open(TMP + "/bad-typed/002/a.png", "wb") as file:
+        file.write(b"no picture")
+    with nnpipe.Loader(typed("value", "file,x,y", TMP + "/bad-typed"), set="test") as loader:
+        labels = np.concatenate([labels.copy() for _, labels in loader])
+        equal(np.isnan(labels).tolist(), [[k == 2] * 2 for k in range(SAMPLES)], "NaN")
+        equal(np.delete(labels, 2, 0).tolist(), [[k, -k / 4] for k in range(SAMPLES) if k != 2], "the others")
+
 with test("python: bad samples are named, and end the iteration above their budget"):
     make_set(TMP + "/bad", 8)
     for sample in (3, 6):

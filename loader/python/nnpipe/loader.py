@@ -171,7 +171,8 @@ class Loader:
     held       the number of batches that the program may hold at a time; a for loop holds two.
 
     Each of the batches is (images, labels): images of the layout's shape, labels int64 (rows), -1 where a sample has
-    no class. They are the loader's memory, which may be written to; the memory is used for another batch once
+    no class. With `label_type: multi` labels are float32 (rows, classes) of 0 and 1, and with `value` (rows, values);
+    NaN where a sample is bad and no other took its place. They are the loader's memory, which may be written to; the memory is used for another batch once
     the last tensor, array or view of it is gone. Copy what you keep: images.clone(), images.copy().
 
     Every iteration is one epoch, in an order of its own. A loop that breaks off does not continue: the next one
