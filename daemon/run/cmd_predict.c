@@ -109,6 +109,7 @@ static int run_all(struct predictor *p, const struct request *request, struct np
     p->predictions = (struct np_predictions){.format = request->format,
         .top = request->top,
         .sigmoids = np_graph_has_sigmoids(p->net.setup.eval_graph),
+        .several = config->data.train.label_type == NP_LABEL_MULTI,
         .numbers = config->data.train.label_type == NP_LABEL_VALUE,
         .classes = sets->classes,
         .ui = p->ui};

@@ -417,3 +417,12 @@ int np_take_best(const double *odds, int n)
             best = i;
     return best;
 }
+
+void np_odds_classes(struct np_json *json, const struct np_node *classes, const double *odds)
+{
+    np_json_open(json, "classes", '[');
+    for (int i = 0; i < classes->nr_items; i++)
+        if (odds[i] > 0.5)
+            np_json_text(json, NULL, classes->items[i]->text);
+    np_json_close(json, ']');
+}

@@ -4,6 +4,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/setup.h"
+#include "loader/base/json.h"
 #include "loader/base/stat.h"
 #include "loader/source/source.h"
 #include "trainer/device.h"
@@ -55,5 +56,8 @@ void np_inference_close(struct np_inference *inference);
 void np_odds(const float *logits, int n, bool sigmoids, double *odds);
 /* The index of the largest, which the caller then sets to -1 to take the next. */
 int np_take_best(const double *odds, int n);
+/* Adds `classes` to an object: the names of those that a network for several classes answers with a
+ * probability above 0.5. */
+void np_odds_classes(struct np_json *json, const struct np_node *classes, const double *odds);
 
 #endif

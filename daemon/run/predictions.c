@@ -77,13 +77,15 @@ static const char *json_line(struct np_predictions *predictions, const char *pat
     struct np_json *line = &predictions->ui->object;
     const int first = np_take_best(predictions->odds, predictions->classes->nr_items);
     const double odds = predictions->odds[first];
-    struct np_node *top = take_top(predictions);
 
     np_json_begin(line, "prediction");
     np_json_text(line, "path", path);
+    if (predictions->several)
+        np_odds_classes(line, predictions->classes, predictions->odds);
     np_json_int(line, "label", first);
     np_json_text(line, "class", class_name(predictions, first));
     np_json_real(line, "probability", odds);
+    struct np_node *top = take_top(predictions);
     np_json_node(line, "top", top);
     np_node_free(top);
     return np_json_end(line);

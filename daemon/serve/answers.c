@@ -32,16 +32,18 @@ const char *np_answers_prediction(
     struct np_answers *answers, const struct np_inference *net, double *odds, int top)
 {
     struct np_json *json = &answers->json;
-    const int n = net->setup.sets.classes->nr_items;
+    const int n = net->setup.sets.classes->nr_items, type = net->config->data.train.label_type;
 
     np_json_begin(json, NULL);
-    if (net->config->data.train.label_type == NP_LABEL_VALUE) {
+    if (type == NP_LABEL_VALUE) {
         np_json_open(json, "values", '{');
         for (int i = 0; i < n; i++)
             np_json_real(json, net->setup.sets.classes->items[i]->text, odds[i]);
         np_json_close(json, '}');
         return np_json_end(json);
     }
+    if (type == NP_LABEL_MULTI)
+        np_odds_classes(json, net->setup.sets.classes, odds);
     for (int k = 0; k < top && k < n; k++) {
         const int best = np_take_best(odds, n);
         const char *name = net->setup.sets.classes->items[best]->text;
@@ -70,6 +72,7 @@ const char *np_answers_model(
 
     np_json_begin(json, NULL);
     np_json_text(json, "weights", weights);
+    np_json_text(json, "label_type", np_label_types[net->config->data.train.label_type]);
     np_json_text(json, "device", net->device->name);
     np_json_text(json, "precision", np_precision_names[net->precision]);
     np_json_text(json, "tta", np_tta_names[net->config->run.tta]);

@@ -19,7 +19,7 @@ void np_answers_fini(struct np_answers *answers);
 /* JSON; valid until the next call. NULL: no memory. */
 const char *np_answers_error(struct np_answers *answers, const char *code, const char *text);
 /* As `nnpipe predict --json` prints it: label, class, probability, and the `top` classes; of a network
- * for numbers their values. Changes odds. */
+ * for several classes, too, `classes`; of one for numbers their values. Changes odds. */
 const char *np_answers_prediction(
     struct np_answers *answers, const struct np_inference *net, double *odds, int top);
 const char *np_answers_model(

@@ -153,6 +153,34 @@ predicted() {
         "$NNPIPE" predict --weights value/* "$1" --json 2>/dev/null | grep -q '"values": {"x": '
 }
 t "predict writes the numbers by name" predicted
+several() { # the classes above 0.5, as eval found them
+    "$NNPIPE" predict --weights multi/* pics/*/*.jpg --json 2>/dev/null >several.json &&
+        python3 - <<'P'
+import csv, json
+want = {r["path"]: [k[0] for k in r if k.endswith("_predicted") and float(r[k]) > 0.5]
+        for r in csv.DictReader(open("multi-answers.csv"))}
+got = {p["path"][5:]: p["classes"] for p in map(json.loads, open("several.json")) if p["event"] == "prediction"}
+assert want and any(want.values()) and all(got[path] == classes for path, classes in want.items())
+P
+}
+t "and all classes that a picture has" several
+# served NAME JSON: what the server answers of a picture has JSON
+served() {
+    "$NNPIPE" serve "$1"/* --listen 127.0.0.1:0 >serve.txt 2>&1 & server=$!
+    for _ in $(seq 100); do grep -q "http://[^ ]*" serve.txt && break; sleep 0.1; done
+    url=$(grep -o "http://[0-9.:]*" serve.txt | head -n 1)
+    set -- "$1" "$2" pics/*/*.jpg
+    curl -s --data-binary "@$3" "$url/predict" >served.json
+    curl -s "$url/model" >model.json
+    kill "$server"
+    wait "$server" 2>/dev/null
+    grep -q "$2" served.json && grep -q "\"label_type\": \"$1\"" model.json || {
+        cat serve.txt served.json model.json
+        return 1
+    }
+}
+t "serve answers with the classes" served multi '"classes": \['
+t "and with the numbers" served value '"values": {"x": '
 # The same labels for archives: from the tables, and from JSON beside each image; shards in the folder's order.
 python3 - <<'P'
 import csv, io, json, tarfile

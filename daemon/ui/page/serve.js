@@ -42,6 +42,21 @@ function rows(top) {
   return table;
 }
 
+// Of a network for numbers: { name: value }.
+function numbers(values) {
+  const table = make("table");
+  for (const [name, value] of Object.entries(values)) {
+    const row = table.insertRow(), head = make("th", name);
+    head.scope = "row";
+    row.append(head);
+    row.insertCell().textContent = String(Number(value.toPrecision(6)));
+  }
+  return table;
+}
+
+// Of a network for several classes: those with a probability above 50 %.
+const found = classes => make("p", classes.length ? classes.join(", ") : "no class", "found");
+
 async function predict(file) {
   const item = make("li"), canvas = make("canvas"), side = make("div"), head = make("h2", file.name || "pasted picture");
   side.append(head);
@@ -52,7 +67,8 @@ async function predict(file) {
   try {
     const answer = await ask("/predict", { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } });
     head.append(" ", make("small", Math.round(performance.now() - from) + " ms"));
-    side.append(rows(answer.top));
+    if (answer.classes) side.append(found(answer.classes));
+    side.append(answer.values ? numbers(answer.values) : rows(answer.top));
   } catch (error) {
     side.append(make("p", error.message, "failed"));
   }
@@ -78,7 +94,7 @@ async function begin() {
   listen();
   try {
     const model = await ask("/model");
-    byId("model").textContent = `${model.weights}: ${model.classes.length} classes, ${model.width} x ${model.height}, ` +
+    byId("model").textContent = `${model.weights}: ${model.classes.length} ${model.label_type === "value" ? "values" : "classes"}, ${model.width} x ${model.height}, ` +
       `${model.precision} on ${model.device}, batches of up to ${model.max_batch}`;
   } catch (error) {
     byId("problem").textContent = "the server does not answer: " + error.message;
