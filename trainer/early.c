@@ -8,8 +8,7 @@
 #define AT(field) offsetof(struct np_early_options, field)
 
 const struct np_option np_early_table[] = {
-    {"metric", NP_OPT_WORD, AT(metric), "loss", 0, 0, "loss|accuracy",
-        "Number of the evaluations that shall improve: those of `train.eval_every`."},
+    {"metric", NP_OPT_WORD, AT(metric), "loss", 0, 0, NP_METRIC_WORDS, NP_METRIC_HELP},
     {"patience", NP_OPT_INT, AT(patience), "10", 0, 1e9, NULL,
         "Evaluations in a row without an improvement that are allowed; the next one ends the run."},
     {"threshold", NP_OPT_FLOAT, AT(threshold), "1e-4", 0, 1, NULL,

@@ -2,12 +2,23 @@
 
 #include <math.h>
 
+const char *const np_metric_names[] = {
+    [NP_METRIC_LOSS] = "loss",
+    [NP_METRIC_ACCURACY] = "accuracy",
+    [NP_METRIC_MAP] = "map",
+    [NP_METRIC_MAE] = "mae",
+    [NP_METRIC_RMSE] = "rmse",
+    [NP_METRIC_R2] = "r2",
+    [NP_NR_METRICS] = NULL,
+};
+
 bool np_metric_better(int metric, double threshold, double value, double best)
 {
     if (!isfinite(best))
         return isfinite(value);
-    return metric == NP_METRIC_LOSS ? value < best * (1 - threshold)
-                                    : value > best * (1 + threshold);
+    if (metric == NP_METRIC_LOSS || metric == NP_METRIC_MAE || metric == NP_METRIC_RMSE)
+        return value < best * (1 - threshold);
+    return value > best * (1 + (best < 0 ? -threshold : threshold)); /* R2 may be below 0 */
 }
 
 void np_plateau_step(

@@ -14,7 +14,7 @@ struct np_plateau {
 /* Is a value of an evaluation better than the best one so far, by more than that share of it?
  * metric: enum np_metric. No finite best: any number is. */
 bool np_metric_better(int metric, double threshold, double value, double best);
-/* Takes the metric of an evaluation: its loss, or its accuracy in 0 to 1. A metric that is not a
+/* Takes the metric of an evaluation: its loss, its accuracy in 0 to 1, or another one. A metric that is not a
  * number is no improvement. As torch's ReduceLROnPlateau with threshold_mode rel. */
 void np_plateau_step(
     const struct np_schedule_options *options, double metric, struct np_plateau *plateau);

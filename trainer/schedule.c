@@ -88,8 +88,7 @@ static const struct np_option restarts_table[] = {
 };
 
 static const struct np_option plateau_table[] = {
-    {"metric", NP_OPT_WORD, AT(metric), "loss", 0, 0, "loss|accuracy",
-        "Number of the evaluations that shall improve: those of `train.eval_every`."},
+    {"metric", NP_OPT_WORD, AT(metric), "loss", 0, 0, NP_METRIC_WORDS, NP_METRIC_HELP},
     {"gamma", NP_OPT_FLOAT, AT(gamma), "0.1", 0, 1, NULL, "Factor."},
     {"patience", NP_OPT_INT, AT(patience), "10", 0, 1e9, NULL,
         "Evaluations without an improvement that are allowed; the next one lowers the rate."},

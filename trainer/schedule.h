@@ -19,7 +19,22 @@ enum np_schedule_kind {
     NP_RANGE = NP_NR_SCHEDULES /* of `nnpipe lr`, in no config: growth ^ update */
 };
 enum np_anneal { NP_ANNEAL_COSINE, NP_ANNEAL_LINEAR };
-enum np_metric { NP_METRIC_LOSS, NP_METRIC_ACCURACY };
+/* Of an evaluation; the last four are those of labels that are several classes or numbers. */
+enum np_metric {
+    NP_METRIC_LOSS,
+    NP_METRIC_ACCURACY,
+    NP_METRIC_MAP,
+    NP_METRIC_MAE,
+    NP_METRIC_RMSE,
+    NP_METRIC_R2,
+    NP_NR_METRICS
+};
+extern const char *const np_metric_names[]; /* "loss", ..., by enum np_metric; NULL-ended */
+/* The words of a key `metric`, and its help. */
+#define NP_METRIC_WORDS "loss|accuracy|map|mae|rmse|r2"
+#define NP_METRIC_HELP                                                                             \
+    "Number of the evaluations that shall improve: those of `train.eval_every`. `map` is for "     \
+    "`label_type: multi`; `mae`, `rmse` and `r2` are for `value`, which has no accuracy."
 struct np_schedule_options {
     int kind;
     double warmup;        /* share of the run, linear from warmup_from * lr */

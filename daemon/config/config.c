@@ -414,6 +414,27 @@ static void expand_runs(struct np_config *config, struct np_report *report)
     config->runs = runs;
 }
 
+/* Of train.stop, or the schedule plateau. */
+static void check_metric(
+    int metric, int type, const struct np_node *at, const char *key, struct np_report *report)
+{
+    static const struct {
+        unsigned has;
+        const char *words;
+    } types[] = {
+        [NP_LABEL_CLASS] = {1u << NP_METRIC_LOSS | 1u << NP_METRIC_ACCURACY, "loss or accuracy"},
+        [NP_LABEL_MULTI] = {1u << NP_METRIC_LOSS | 1u << NP_METRIC_ACCURACY | 1u << NP_METRIC_MAP,
+            "loss, accuracy or map"},
+        [NP_LABEL_VALUE] = {1u << NP_METRIC_LOSS | 1u << NP_METRIC_MAE | 1u << NP_METRIC_RMSE |
+                                1u << NP_METRIC_R2,
+            "loss, mae, rmse or r2"},
+    };
+
+    if (at && !(types[type].has & 1u << metric))
+        np_report_add(report, at->line, at->column, "%s: sets with `label_type: %s` have %s", key,
+            np_label_types[type], types[type].words);
+}
+
 /* Metrics that the labels do not have. */
 static void check_metrics(struct np_config *config, struct np_report *report)
 {
@@ -438,14 +459,9 @@ static void check_metrics(struct np_config *config, struct np_report *report)
         np_report_add(report, config->loader_node->line, config->loader_node->column,
             "loader.balance: it draws classes, and the sets have `label_type: %s`",
             np_label_types[type]);
-    if (type != NP_LABEL_VALUE)
-        return;
-    if (stop && config->run.stop.metric != NP_METRIC_LOSS)
-        np_report_add(report, stop->line, stop->column,
-            "stop.metric: sets with `label_type: value` have no accuracy; take loss");
-    if (config->schedule.kind == NP_PLATEAU && config->schedule.metric != NP_METRIC_LOSS)
-        np_report_add(report, schedule ? schedule->line : 0, schedule ? schedule->column : 0,
-            "schedule.plateau.metric: sets with `label_type: value` have no accuracy; take loss");
+    check_metric(config->run.stop.metric, type, stop, "stop.metric", report);
+    if (config->schedule.kind == NP_PLATEAU)
+        check_metric(config->schedule.metric, type, schedule, "schedule.plateau.metric", report);
 }
 
 /* A GPU's limits are checked by its plugin. */

@@ -28,6 +28,18 @@ static double value_of(const struct np_run *run, const struct np_eval_report *re
     }
 }
 
+double np_run_metric(const struct np_run *run, const struct np_eval_report *report, int metric)
+{
+    switch ((enum np_metric)metric) {
+    case NP_METRIC_MAP: return run->figures.map;
+    case NP_METRIC_MAE: return run->figures.value.mae;
+    case NP_METRIC_RMSE: return run->figures.value.rmse;
+    case NP_METRIC_R2: return run->figures.value.r2;
+    case NP_METRIC_ACCURACY: return report->numbers ? (double)NAN : np_eval_accuracy(report);
+    default: return report->loss;
+    }
+}
+
 static bool is_better(const struct np_run *run, double value)
 {
     if (run->position.best_step == 0 || isnan(run->best_value))

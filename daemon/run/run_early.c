@@ -5,7 +5,7 @@
 
 static const char *metric_of(const struct np_run *run)
 {
-    return run->config->run.stop.metric == NP_METRIC_LOSS ? "loss" : "accuracy";
+    return np_metric_names[run->config->run.stop.metric];
 }
 
 uint64_t np_run_last_step(const struct np_run *run)
@@ -16,12 +16,13 @@ uint64_t np_run_last_step(const struct np_run *run)
 void np_run_early_text(const struct np_run *run, char *text, size_t text_bytes)
 {
     const struct np_early *early = &run->position.early;
-    const bool loss = run->config->run.stop.metric == NP_METRIC_LOSS;
+    const int metric = run->config->run.stop.metric;
+    const bool share = metric == NP_METRIC_ACCURACY || metric == NP_METRIC_MAP;
     char best[32] = "none was a number";
 
     if (isfinite(early->best))
-        snprintf(best, sizeof(best), loss ? "the best was %.4f" : "the best was %.2f%%",
-            loss ? early->best : 100 * early->best);
+        snprintf(best, sizeof(best), share ? "the best was %.2f%%" : "the best was %.4f",
+            share ? 100 * early->best : early->best);
     const uint64_t last = np_run_last_step(run);
 
     snprintf(text, text_bytes,
@@ -40,8 +41,7 @@ bool np_run_early(struct np_run *run, const struct np_eval_report *report)
 
     if (!run->config->run.stop_node || early->stopped)
         return false;
-    np_early_step(options,
-        options->metric == NP_METRIC_LOSS ? report->loss : np_eval_accuracy(report), report->step,
+    np_early_step(options, np_run_metric(run, report, options->metric), report->step,
         np_run_epoch_at(run, report->step), early);
     if (!early->stopped)
         return false;

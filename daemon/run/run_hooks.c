@@ -274,7 +274,7 @@ static void write_curves(struct np_run *run)
     np_free(path);
 }
 
-static void take_plateau(struct np_run *run, double loss, double accuracy)
+static void take_plateau(struct np_run *run, const struct np_eval_report *report)
 {
     const struct np_schedule_options *schedule = &run->config->schedule;
     struct np_plateau *plateau = &run->position.plateau;
@@ -282,11 +282,11 @@ static void take_plateau(struct np_run *run, double loss, double accuracy)
 
     if (schedule->kind != NP_PLATEAU)
         return;
-    np_plateau_step(schedule, schedule->metric == NP_METRIC_LOSS ? loss : accuracy, plateau);
+    np_plateau_step(schedule, np_run_metric(run, report, schedule->metric), plateau);
     if (plateau->factor != before)
-        np_run_say(run, "step %llu: %s has not improved; the rate falls to %g of its peak",
-            (unsigned long long)run->position.step,
-            schedule->metric == NP_METRIC_LOSS ? "the loss" : "the accuracy", plateau->factor);
+        np_run_say(run, "step %llu: the %s has not improved; the rate falls to %g of its peak",
+            (unsigned long long)run->position.step, np_metric_names[schedule->metric],
+            plateau->factor);
 }
 
 static int on_eval(void *context, const struct np_eval_report *report)
@@ -314,7 +314,7 @@ static int on_eval(void *context, const struct np_eval_report *report)
     np_run_best_put(run, report);
     np_json_real(line, "seconds", report->seconds);
     send(run);
-    take_plateau(run, report->loss, accuracy);
+    take_plateau(run, report);
     if (np_run_early(run, report))
         send(run);
     add_eval_curves(run, epoch, report->loss, accuracy);

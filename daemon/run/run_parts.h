@@ -238,6 +238,8 @@ void np_run_progress(const struct np_run *run, struct np_progress *progress);
 
 /* Decides whether an evaluation is the best one so far, and notes it in the position. */
 void np_run_best(struct np_run *run, const struct np_eval_report *report);
+/* A number (enum np_metric) of the evaluation that np_run_best() took last. */
+double np_run_metric(const struct np_run *run, const struct np_eval_report *report, int metric);
 /* Adds to an `eval` line what train.best needs; nothing by default. */
 void np_run_best_put(struct np_run *run, const struct np_eval_report *report);
 /* At a resume: takes the best value from the `eval` line of the best step. */

@@ -226,6 +226,23 @@ refused() {
 }
 t "a loss that does not fit is refused" refused "does not fit labels" "$NNPIPE" check value.yaml -o loss=bce
 t "a metric that the labels lack, too" refused "have loss, mae, rmse or r2" "$NNPIPE" check value.yaml -o train.best=map
+t "as does one of train.stop" refused "stop.metric: sets with \`label_type: multi\` have loss, accuracy or map" \
+    "$NNPIPE" check multi.yaml -o train.stop.metric=rmse
+t "or of the schedule" refused "schedule.plateau.metric: sets with \`label_type: value\` have loss, mae, rmse or r2" \
+    "$NNPIPE" check value.yaml -o schedule.plateau.metric=accuracy
+# stops NAME METRIC: a run whose rate is 0 ends at its third evaluation, also resumed, for the metric's sake
+stops() {
+    rm -rf stops stops-killed &&
+        go stops.json "$1.yaml" -o "runs=$TMP/stops" -o optimizer.adamw.lr=0 -o "train.stop.metric=$2" \
+        -o train.stop.patience=1 -o "train.eval_every=4 steps" -o "schedule={plateau: {metric: $2, patience: 0}}" &&
+        grep -q "\"event\": \"early_stop\", \"step\": 12,.*\"metric\": \"$2\"" stops.json &&
+        grep -q "the $2 has not improved; the rate falls to 0.1" stops/*/log && killed stops stops-killed &&
+        rm -rf stops-killed/*/checkpoints/step-12 && go again.json --resume stops-killed/* &&
+        same stops.json again.json &&
+        [ "$(field best stops.json)" = "$(field best again.json)" ]
+}
+t "a run of several classes ends when its map does not improve" stops multi map
+t "one of numbers, when its r2 does not" stops value r2
 sed '5s/,[^,]*$/,high/' value.csv >bad.csv
 t "a cell that is no number is named" refused "bad.csv:5: y is 'high'" "$NNPIPE" train value.yaml \
     -o data.train.labels="$TMP/bad.csv"

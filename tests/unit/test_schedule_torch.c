@@ -121,3 +121,24 @@ Test(schedule_torch, early_stopping_waits_for_min_epochs)
         np_early_step(&stop, 0.5, (uint64_t)i * 10, i, &early);
     cr_expect(early.stopped == 50 && early.nr_bad == 4 && early.best == 0.5);
 }
+
+Test(schedule_torch, a_metric_has_its_direction_also_below_zero)
+{
+    static const struct {
+        enum np_metric metric;
+        double best, better, worse;
+    } cases[] = {
+        {NP_METRIC_LOSS, 1, 0.89, 0.91},
+        {NP_METRIC_MAE, 1, 0.89, 1.2},
+        {NP_METRIC_RMSE, 1, 0.89, 1.2},
+        {NP_METRIC_MAP, 0.5, 0.56, 0.54},
+        {NP_METRIC_R2, 0.5, 0.56, 0.54},
+        {NP_METRIC_R2, -0.5, -0.44, -0.46},
+        {NP_METRIC_R2, -0.5, 0.1, -0.54},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        cr_expect(np_metric_better(cases[i].metric, 0.1, cases[i].better, cases[i].best), "%zu", i);
+        cr_expect(!np_metric_better(cases[i].metric, 0.1, cases[i].worse, cases[i].best), "%zu", i);
+    }
+}
