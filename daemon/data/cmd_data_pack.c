@@ -60,7 +60,8 @@ static int packing_open(
     if (code == 0 && packing->index->label_type != NP_LABEL_CLASS)
         code = np_err_set(err, -EINVAL,
             "label_type: shards hold classes, not labels of the type %s; pack the images without "
-            "the table, into shards of one class",
+            "the keys of labels (`nnpipe data pack FOLDER`), and give these to the shards: "
+            "`source: tar` takes the same table",
             np_label_types[packing->index->label_type]);
     if (!code)
         code = np_fetch_open(packing->index, &packing->fetch, err);

@@ -207,6 +207,12 @@ archived() {
 }
 t "archives with a table of numbers have the folder's weights" archived value 'plain-*.tar'
 t "with one of several classes, too" archived multi 'plain-*.tar'
+packed() { # the advice for a set with a table works
+    "$NNPIPE" data pack value.yaml --out packed >pack.txt 2>&1
+    [ $? -ne 0 ] && grep -q "takes the same table" pack.txt && "$NNPIPE" data pack pics --out packed >/dev/null &&
+        archived value 'packed\/train-*.tar'
+}
+t "a packed folder with its table does, too" packed
 t "JSON with lists of classes, too" archived multi 'json-*.tar' 'labels: multi.csv' 'columns: tags'
 t "with true and false or 1 and 0" archived flags 'json-*.tar' 'labels: flags.csv, \(.*\)"file,a' '\1"a'
 t "and with numbers" archived value 'json-*.tar' 'labels: value.csv, \(.*\)"file,x' '\1"x'
