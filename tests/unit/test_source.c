@@ -64,10 +64,10 @@ Test(source, names_each_mistake)
     text = mistakes((const char *const[]){"source", "tar", NULL}, &options);
     cr_assert_not_null(strstr(text, "path: the key is missing"));
     text = mistakes((const char *const[]){"source", "tar", "path", "${NP_NO_SUCH_VARIABLE}/a",
-                        "labels", "b", NULL},
+                        "synsets", "b", NULL},
         &options);
     cr_assert_not_null(strstr(text, "NP_NO_SUCH_VARIABLE is not set"));
-    cr_assert_not_null(strstr(text, "labels: the source tar does not have this key"));
+    cr_assert_not_null(strstr(text, "synsets: the source tar does not have this key"));
     text = mistakes((const char *const[]){"path", "a", NULL}, &options);
     cr_assert_not_null(strstr(text, "source"));
     text = mistakes((const char *const[]){"source", "synth", "size", "3", NULL}, &options);
