@@ -194,8 +194,14 @@ static int place_columns(struct reader *reader)
         return -ENOMEM;
     for (int column = 0; column <= reader->last; column++)
         reader->places[column] = -1;
-    for (int k = 0; k < reader->nr; k++)
-        reader->places[reader->columns[k]] = k;
+    for (int k = 0; k < reader->nr; k++) {
+        int *place = &reader->places[reader->columns[k]];
+
+        if (*place >= 0)
+            return np_err_set(reader->err, -EINVAL, "%s: the column '%.200s' is asked for twice",
+                reader->table->path, reader->names[k]);
+        *place = k;
+    }
     return 0;
 }
 
@@ -275,7 +281,7 @@ static int read_lines(struct reader *reader, char *at, const char *end)
         *at = '\0';
         if (at > line && at[-1] == '\r')
             at[-1] = '\0';
-        if (*line && table->named && reader->line == 1)
+        if (table->named && reader->line == 1)
             code = find_columns(reader, line);
         else if (*line)
             code = add_row(reader, line);

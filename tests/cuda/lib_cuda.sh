@@ -17,7 +17,7 @@ mkdir "$TMP/rt" && cp "$EMU/libcudart-emu.so" "$TMP/rt" # alone: the plugin besi
 # shellcheck disable=SC2086,SC2046 # words are flags
 gcc -std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Wno-unused-parameter -pthread $san -I. -isystem "$toolkit" \
     -o "$TMP/lib_cuda" tests/cuda/lib_cuda.c "$BUILD/libnnpipe.a" "$TMP/rt/libcudart-emu.so" -Wl,-rpath,"$TMP/rt" \
-    $(pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg libxxhash spng) -lm || exit 1
+    $(pkg-config --libs liburing libzstd zlib yaml-0.1 libjpeg jansson libxxhash spng) -lm || exit 1
 export NNPIPE_CUDA_PLUGIN="$EMU/libnnpipe-cuda-rows.so" TMP_BAD="$TMP"
 echo "no picture" >"$TMP/lib_cuda.bad"
 

@@ -109,6 +109,8 @@ static const struct {
     {"t.csv", "", NULL, ": it has no line with a file and a label"},
     {"t.csv", "file,label\n", "file,label", ": it has no line with a file and a label"},
     {"t.csv", "file,label\na,1\n", "file,class", ":1: there is no column 'class'"},
+    {"t.csv", "\na,1\n", "file,class", ":1: there is no column 'file'"},
+    {"t.csv", "file,label\na,1\n", "file,file", ": the column 'file' is asked for twice"},
 };
 
 Test(label_table, mistakes_name_the_line, .init = setup, .fini = teardown)
