@@ -110,6 +110,15 @@ static void put_numbers_csv(
     fputc('\n', out);
 }
 
+/* Of several classes: a column for each, as that of the numbers. */
+static void put_odds_csv(const struct np_predictions *predictions, const char *path, FILE *out)
+{
+    np_csv_text(out, path);
+    for (int i = 0; i < predictions->classes->nr_items; i++)
+        fprintf(out, ",%.6g", predictions->odds[i]);
+    fputc('\n', out);
+}
+
 static const char *numbers_line(
     struct np_predictions *predictions, const char *path, const float *outputs)
 {
@@ -149,9 +158,11 @@ int np_predictions_open(struct np_predictions *predictions, const char *path, st
         return np_err_set(err, -errno, "%s: cannot be opened: %s", path, strerror(errno));
     if (predictions->format == NP_PREDICT_CSV) {
         fputs("path", output(predictions));
-        for (int k = 1; k <= nr_top(predictions) && !predictions->numbers; k++)
+        const bool named = predictions->numbers || predictions->several;
+
+        for (int k = 1; k <= nr_top(predictions) && !named; k++)
             fprintf(output(predictions), ",class_%d,probability_%d", k, k);
-        for (int i = 0; i < n && predictions->numbers; i++) {
+        for (int i = 0; i < n && named; i++) {
             fputc(',', output(predictions));
             np_csv_text(output(predictions), class_name(predictions, i));
         }
@@ -165,6 +176,8 @@ static void put_csv_of(
 {
     if (predictions->numbers)
         put_numbers_csv(predictions, path, logits, out);
+    else if (predictions->several)
+        put_odds_csv(predictions, path, out);
     else
         put_csv(predictions, path, out);
 }

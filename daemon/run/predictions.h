@@ -12,7 +12,7 @@ struct np_predictions {
     enum np_prediction_format format;
     int top;                       /* classes for each image */
     bool sigmoids;                 /* np_graph_has_sigmoids() */
-    bool several;                  /* an image may have several classes: JSON has `classes` */
+    bool several;                  /* an image may have several: JSON has `classes`, CSV each */
     bool numbers;                  /* outputs are numbers by name, not classes: all are written */
     const struct np_node *classes; /* borrowed, as ui */
     struct np_ui *ui;              /* standard output, and errors */

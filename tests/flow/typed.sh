@@ -155,12 +155,15 @@ predicted() {
 t "predict writes the numbers by name" predicted
 several() { # the classes above 0.5, as eval found them
     "$NNPIPE" predict --weights multi/* pics/*/*.jpg --json 2>/dev/null >several.json &&
+        "$NNPIPE" predict --weights multi/* pics/*/*.jpg --format csv 2>/dev/null >several.csv &&
         python3 - <<'P'
 import csv, json
 want = {r["path"]: [k[0] for k in r if k.endswith("_predicted") and float(r[k]) > 0.5]
         for r in csv.DictReader(open("multi-answers.csv"))}
 got = {p["path"][5:]: p["classes"] for p in map(json.loads, open("several.json")) if p["event"] == "prediction"}
 assert want and any(want.values()) and all(got[path] == classes for path, classes in want.items())
+rows = {r["path"][5:]: [k for k in r if k != "path" and float(r[k]) > 0.5] for r in csv.DictReader(open("several.csv"))}
+assert rows == got, (rows, got)
 P
 }
 t "and all classes that a picture has" several
