@@ -10,8 +10,8 @@ import warnings
 
 import torch
 from PIL import Image
-from like_cases import CHAINS, CIFAR_CHAINS, cifar, differ, epochs, facts, folder, losses, make_folder, make_loader
-from like_cases import make_transform, noise_pixels, random_chain
+from like_cases import CHAINS, CIFAR_CHAINS, STD, V1_TAIL, cifar, differ, epochs, facts, folder, losses
+from like_cases import make_folder, make_loader, make_transform, noise_pixels, random_chain
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Subset, SubsetRandomSampler
 from torch.utils.data import SequentialSampler, WeightedRandomSampler
 from torchvision import transforms as v1
@@ -81,6 +81,26 @@ def blurs(root):
         return None if far <= 2 and torch.equal(made[0][1], made[1][1]) else "a pixel differs by %d" % far
 
     check("a blur, within a level before it is resized", lambda: first_of(why(w) for w in (0, 2)))
+
+
+def erasings(root):
+    """Boxes of 0 behind Normalize, which no pixel becomes: within half a level there, all else is the same."""
+    chain = [v1.RandomResizedCrop(40), *V1_TAIL, v1.RandomErasing(0.8)]
+    half = 0.5 / 255 / torch.tensor(STD)[:, None, None] + 1e-6
+
+    def why(workers):
+        torch.manual_seed(3)
+        expected = [images for images, _ in make_loader(folder(root, chain), num_workers=workers)]
+        torch.manual_seed(3)
+        with nnpipe.like(make_loader(folder(root, chain), num_workers=workers)) as loader:
+            got = [images for images, _ in loader]
+        boxes = sum((want == 0).sum().item() for want in expected)
+        for a, b in zip(expected, got, strict=True):
+            if not torch.equal(a[a != 0], b[a != 0]) or ((a - b).abs() > half).any():
+                return "a pixel differs by %g" % (a - b).abs().max()
+        return None if boxes > 1000 else "only %d values are erased" % boxes
+
+    check("erasing behind Normalize, within half a level", lambda: first_of(why(w) for w in (0, 2)))
 
 
 def orders(root, pixels):
@@ -353,6 +373,7 @@ def main():
         pixels = noise_pixels(150)
         chains(root, pixels)
         blurs(root)
+        erasings(root)
         orders(root, pixels)
         interruptions(pixels)
         changes(pixels)

@@ -126,8 +126,8 @@ def chains(root, pixels):
         "policies of both kinds": ([v1.AutoAugment(), v2.RandAugment(), *FLOAT], "v2.RandAugment", "differently"),
         "erasing a picture": ([v1.RandomErasing(), *FLOAT], "RandomErasing", "behind ToTensor"),
         "erasing with random values": ([*FLOAT, v2.RandomErasing(value="random")], "v2.RandomErasing", "random values"),
-        "erasing behind Normalize": (
-            [*FLOAT, v1.Normalize([.45] * 3, [.3] * 3), v1.RandomErasing()], "RandomErasing", "no pixel's value"),
+        "erasing brighter than white": (
+            [*FLOAT, v1.Normalize([.45] * 3, [.3] * 3), v1.RandomErasing(value=2)], "RandomErasing", "brighter"),
         "float64": ([v2.ToImage(), v2.ToDtype(torch.float64, scale=True)], "float64"),
         "other values of uint8": (
             [v2.ToImage(), v2.ToDtype(torch.int16), v2.ToDtype(torch.uint8, scale=True)], "uint8"),

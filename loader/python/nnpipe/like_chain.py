@@ -485,17 +485,18 @@ def _probe(recipe, transforms):
 
 
 def _erase(reader, transform, args, at):
-    """Finds the pixel's value from which the transforms of values make what the erased box becomes."""
+    """Finds the pixel's value from which the transforms of values make what the erased box becomes, or, behind
+    Normalize, where none does, the nearest to it: within half a level."""
     values = reader.values
     box = _run(values[:at], _all_values())[:, :1, :1].clone()
     value = transform.value if isinstance(transform.value, (tuple, list)) else [transform.value]
     box[:] = torch.tensor([float(v) for v in value])[:, None, None]
     wanted = _run(values[at:], box).reshape(3, 1)
     table = _run(values, _all_values()).reshape(3, 256)
-    if not (table == wanted).any(dim=1).all():
-        reader.refuse(transform, f"what the value {transform.value!r} becomes is no pixel's value; in front of "
-                      "Normalize a value of 0 is")
-    args["value"] = [int(level) for level in (table == wanted).int().argmax(dim=1)]
+    within = (table.amin(dim=1, keepdim=True) <= wanted) & (wanted <= table.amax(dim=1, keepdim=True))
+    if not within.all():
+        reader.refuse(transform, f"what the value {transform.value!r} becomes is darker or brighter than any pixel")
+    args["value"] = [int(level) for level in (table.double() - wanted.double()).abs().argmin(dim=1)]
 
 
 def read_chain(transform, size):
