@@ -85,6 +85,7 @@ struct np_metrics {
 /* Training and evaluation of one network. Trainer thread. Images and labels are device pointers
  * of one batch. */
 struct np_plan_ops {
+    bool synchronous; /* step() and the others return when the batch is computed, not queued */
     /* train: after np_autodiff(), not fused; eval: its np_graph_eval(); both borrowed while the
      * plan lives. */
     int (*prepare)(struct np_device *device, const struct np_graph *train,

@@ -158,6 +158,14 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     return code == 0 && updates ? average(loop, err) : code;
 }
 
+/* Reports every step done, before a checkpoint or an evaluation reads the run's position. */
+static int catch_up(struct loop *loop, struct np_err *err)
+{
+    return loop->reported < loop->step ? report_step(loop, false, err) : 0;
+}
+
+/* A queued step is reported while the next one runs; one that is computed at once, else its time
+ * would be the next step's. */
 static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -178,13 +186,9 @@ static int train_step(struct loop *loop, struct np_err *err)
     if (code < 0)
         return code;
     loop->step++;
+    if (loop->config->device->plan_ops->synchronous)
+        return catch_up(loop, err);
     return loop->step - loop->reported > 1 ? report_step(loop, true, err) : 0;
-}
-
-/* Reports every step done, before a checkpoint or an evaluation reads the run's position. */
-static int catch_up(struct loop *loop, struct np_err *err)
-{
-    return loop->reported < loop->step ? report_step(loop, false, err) : 0;
 }
 
 /* Runs the next batch of the evaluation after `step`. *ret_last: it was the last one. */

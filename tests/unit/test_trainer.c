@@ -267,6 +267,20 @@ static bool no_boundary(void *context, uint64_t step)
     return false;
 }
 
+Test(trainer, a_computed_step_is_reported_before_the_next_batch, .timeout = 20)
+{
+    struct np_plan_ops ops = fake_ops;
+    struct bench bench;
+
+    ops.synchronous = true;
+    setup(&bench, 3, 2, 1);
+    bench.device.plan_ops = &ops;
+    bench.config.hooks.boundary_follows = no_boundary;
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    cr_assert_str_eq(bench.plan.calls, "bsu.bsu.BeBeE|bsu.|");
+    teardown(&bench);
+}
+
 Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 20)
 {
     struct bench bench;

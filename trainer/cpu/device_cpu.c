@@ -621,6 +621,7 @@ static int plan_logits(struct np_plan *plan, float *out, struct np_err *err)
 }
 
 const struct np_plan_ops np_plan_cpu = {
+    .synchronous = true,
     .prepare = plan_prepare,
     .free = plan_free,
     .step = plan_step,
