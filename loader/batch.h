@@ -18,12 +18,29 @@ struct np_row_format {
 /* What a sample's label is: one class; any number of classes, as a 0 or 1 for each; or numbers. */
 enum np_label_type { NP_LABEL_CLASS, NP_LABEL_MULTI, NP_LABEL_VALUE };
 
+enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
+
 /* The same for all batches of a run. */
 struct np_batch_shape {
     int rows, height, width, channels;
     struct np_row_format format;
-    int values; /* floats of a row's label; 0: the label is a class */
+    int values;                  /* floats of a row's label; 0: the label is a class */
+    int eval_height, eval_width; /* of NP_BATCH_EVAL; 0: as the others */
 };
+
+/* The shape of the batches of one kind. */
+static inline struct np_batch_shape np_batch_shape_of(
+    const struct np_batch_shape *shape, enum np_batch_kind kind)
+{
+    struct np_batch_shape of = *shape;
+
+    if (kind == NP_BATCH_EVAL && shape->eval_width > 0) {
+        of.height = shape->eval_height;
+        of.width = shape->eval_width;
+    }
+    of.eval_height = of.eval_width = 0;
+    return of;
+}
 
 /* Of a batch's labels: i32 (rows), then, with values, f32 (rows, values). */
 static inline size_t np_batch_label_bytes(const struct np_batch_shape *shape)
@@ -37,12 +54,31 @@ static inline const float *np_batch_values(const void *labels, int rows)
     return (const float *)labels + rows;
 }
 
+/* Of the pixels of a training row, or of any row if all kinds have one size. */
 static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 {
     static const size_t type_bytes[] = {1, 4, 2, 2}; /* by enum np_row_type */
 
     return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels *
            type_bytes[shape->format.type];
+}
+
+/* Of the pixels of a row of this kind. */
+static inline size_t np_batch_row_bytes_of(
+    const struct np_batch_shape *shape, enum np_batch_kind kind)
+{
+    const struct np_batch_shape of = np_batch_shape_of(shape, kind);
+
+    return np_batch_row_bytes(&of);
+}
+
+/* Of the pixels of a row of the larger kind: a slot has room for both. */
+static inline size_t np_batch_row_room(const struct np_batch_shape *shape)
+{
+    const size_t train = np_batch_row_bytes(shape);
+    const size_t eval = np_batch_row_bytes_of(shape, NP_BATCH_EVAL);
+
+    return train > eval ? train : eval;
 }
 
 /* The layout of pixels without a header (CIFAR, IDX). NP_RAW_NONE: the format is detected from the
@@ -98,8 +134,6 @@ struct np_row {
 };
 #define NP_NOT_RESIDENT UINT64_MAX
 
-enum np_batch_kind { NP_BATCH_TRAIN, NP_BATCH_EVAL };
-
 /* The memory of a batch; borrowed. */
 struct np_batch_memory {
     uint8_t *images;
@@ -109,7 +143,7 @@ struct np_batch_memory {
 
 /* A ring slot while it is full. Valid from np_ring_take() to np_ring_release(). */
 struct np_batch {
-    uint8_t *images;      /* (rows) in the shape's format, u8 (height, width, channels); pinned */
+    uint8_t *images;      /* (rows) in the format of its kind's shape, dense; pinned */
     int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0. With shape.values: 0, and
                              the values follow (np_batch_values()); those of a masked row are 0 */
     struct np_row *about; /* (rows), pinned; the origin of each row */

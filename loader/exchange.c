@@ -81,7 +81,7 @@ struct np_exchange {
 static struct np_shelf_shape shelf_shape(const struct np_exchange_options *options)
 {
     const size_t rows = (size_t)options->shape.rows;
-    struct np_shelf_shape shape = {.part_bytes = {rows * np_batch_row_bytes(&options->shape),
+    struct np_shelf_shape shape = {.part_bytes = {rows * np_batch_row_room(&options->shape),
                                        np_batch_label_bytes(&options->shape),
                                        rows * sizeof(struct np_row), sizeof(struct notes)}};
     uint64_t bytes = 1, nr_slots;
@@ -103,9 +103,9 @@ static uint64_t hash_of(const struct np_exchange *exchange)
         o->split ? XXH3_64bits(o->split, (o->nr_eval + o->nr_train) * sizeof(*o->split)) : 0,
         (uint64_t)o->epochs, (uint64_t)o->rank, (uint64_t)o->world, o->keep_bad, o->balance,
         (uint64_t)o->repeat, (uint64_t)shape->height, (uint64_t)shape->width,
-        (uint64_t)shape->channels, (uint64_t)shape->format.type, shape->format.planar,
-        (uint64_t)shape->values, (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row),
-        sizeof(struct notes)};
+        (uint64_t)shape->eval_height, (uint64_t)shape->eval_width, (uint64_t)shape->channels,
+        (uint64_t)shape->format.type, shape->format.planar, (uint64_t)shape->values,
+        (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row), sizeof(struct notes)};
     const double period = o->eval_epochs;
 
     return XXH3_64bits_withSeed(facts, sizeof(facts), XXH3_64bits(&period, sizeof(period)));

@@ -72,7 +72,7 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
 
 static int64_t batch_bytes(const struct np_batch_shape *shape)
 {
-    return (int64_t)np_batch_row_bytes(shape) * (int64_t)shape->rows + 1;
+    return (int64_t)np_batch_row_room(shape) * (int64_t)shape->rows + 1;
 }
 
 int np_loader_slots(const struct np_loader_options *options, const struct np_batch_shape *shape)

@@ -58,8 +58,8 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     struct np_row *about = &batch->about[ticket->row];
 
     if (!good) {
-        memset(np_ring_row(reader->config->ring, batch, ticket->row), 0,
-            np_batch_row_bytes(&reader->config->row.shape));
+        memset(np_ring_row(reader->config->ring, batch, ticket->kind, ticket->row), 0,
+            np_batch_row_bytes_of(&reader->config->row.shape, ticket->kind));
         memset(about, 0, sizeof(*about));
         about->resident = NP_NOT_RESIDENT;
     }
@@ -258,13 +258,13 @@ static struct np_job *reap(struct np_reader *reader)
 
 static int fill(struct np_reader *reader)
 {
-    const size_t row_bytes = np_batch_row_bytes(&reader->config->row.shape);
     struct np_job *job = NULL;
     int code = 0;
 
     while (!code && reader->nr_free > 0 && !np_buffers_full(&reader->buffers) &&
            (job = next_job(reader))) {
-        np_stat_lap(reader->block, NP_STAGE_BATCH, row_bytes, 0);
+        np_stat_lap(reader->block, NP_STAGE_BATCH,
+            np_batch_row_bytes_of(&reader->config->row.shape, job->ticket.kind), 0);
         code = begin(reader, job);
     }
     if (!job) /* the time of a search without a result */

@@ -148,7 +148,7 @@ int np_reading_start(struct np_reader *reader, struct np_job *job)
     job->submit_ns = 0;
     making->ticket = &job->ticket;
     making->record = &job->record;
-    making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.row);
+    making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.kind, job->ticket.row);
     making->about = &job->batch->about[job->ticket.row];
     making->mtime_ns = 0;
     making->entries = job->entries;

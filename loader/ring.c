@@ -25,7 +25,7 @@ struct np_ring {
     int nr_slots;
     struct np_allocator allocator;
     void *memory; /* images, labels and facts of all slots */
-    size_t memory_bytes, row_bytes;
+    size_t memory_bytes;
     struct slot *slots;
     uint64_t first_seq; /* set before the first claim */
     bool gated;         /* a free slot waits for np_ring_open() */
@@ -63,7 +63,7 @@ static int ring_memory(struct np_ring *ring, struct np_err *err)
 {
     const struct np_batch_shape *shape = &ring->shape;
     const size_t rows = (size_t)shape->rows;
-    const size_t image_bytes = round_up(rows * ring->row_bytes, 4096);
+    const size_t image_bytes = round_up(rows * np_batch_row_room(shape), 4096);
     const size_t label_bytes = round_up(np_batch_label_bytes(shape), NP_ALIGN);
     const size_t about_bytes = round_up(rows * sizeof(struct np_row), NP_ALIGN);
     uint8_t *at;
@@ -101,7 +101,6 @@ int np_ring_new(const struct np_batch_shape *shape, int nr_slots,
     ring->shape = *shape;
     ring->nr_slots = nr_slots;
     ring->allocator = *allocator;
-    ring->row_bytes = np_batch_row_bytes(shape);
     np_ring_wait_init(&ring->wait, is_open, is_ready);
     ring->gauge = np_ring_gauge_new(err);
     code = ring->gauge ? ring_memory(ring, err) : -ENOMEM;
@@ -166,10 +165,11 @@ struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_blo
     return np_ring_try_claim(ring, seq);
 }
 
-uint8_t *np_ring_row(const struct np_ring *ring, const struct np_batch *batch, int row)
+uint8_t *np_ring_row(
+    const struct np_ring *ring, const struct np_batch *batch, enum np_batch_kind kind, int row)
 {
     assert(row >= 0 && row < ring->shape.rows);
-    return batch->images + (size_t)row * ring->row_bytes;
+    return batch->images + (size_t)row * np_batch_row_bytes_of(&ring->shape, kind);
 }
 
 static void commit(

@@ -56,7 +56,7 @@ static int new_plain(struct np_row_maker *maker, struct np_err *err)
     struct np_batch_shape shape = maker->options.shape;
 
     shape.format = (struct np_row_format){0};
-    maker->plain = np_try_alloc(np_batch_row_bytes(&shape), err);
+    maker->plain = np_try_alloc(np_batch_row_room(&shape), err);
     return maker->plain ? 0 : -ENOMEM;
 }
 
@@ -283,7 +283,7 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
     int height, struct np_err *err)
 {
     const struct np_ticket *ticket = making->ticket;
-    const struct np_batch_shape *shape = &maker->options.shape;
+    const struct np_batch_shape shape = np_batch_shape_of(&maker->options.shape, ticket->kind);
     struct np_drawn drawn = {0};
 
     making->about->source_w = width;
@@ -295,12 +295,12 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
         return -EBADMSG;
     making->about->geometry = drawn.geometry;
     np_geometry_order(&making->about->geometry, maker->options.rule);
-    if (drawn.width == shape->width && drawn.height == shape->height)
+    if (drawn.width == shape.width && drawn.height == shape.height)
         return 0;
     return np_err_set(err, -EBADMSG,
         "its %d x %d pixels become %d x %d, but rows are %d x %d; add a resize to loader.augment "
         "and loader.test_augment",
-        width, height, drawn.width, drawn.height, shape->width, shape->height);
+        width, height, drawn.width, drawn.height, shape.width, shape.height);
 }
 
 static bool wants_whole(const struct np_row_maker *maker, const struct np_making *making)
@@ -583,7 +583,7 @@ int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_
     if (!code && !is_resident(maker, making))
         code = maker->stages->augment(maker->context, making, err);
     if (!code)
-        np_stat_lap(
-            maker->options.block, NP_STAGE_AUGMENT, np_batch_row_bytes(&maker->options.shape), 0);
+        np_stat_lap(maker->options.block, NP_STAGE_AUGMENT,
+            np_batch_row_bytes_of(&maker->options.shape, making->ticket->kind), 0);
     return code;
 }

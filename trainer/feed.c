@@ -144,7 +144,7 @@ struct np_feed {
     bool has_memory;          /* the device has its own memory */
     struct np_ring *ring;
     struct np_block *block;
-    size_t image_bytes, label_bytes;
+    size_t label_bytes;
     struct np_batch_shape shape;
     struct np_cache *cache; /* the device has a copy of it; NULL: no cache */
     const uint8_t *cache_arena;
@@ -152,7 +152,7 @@ struct np_feed {
     struct staging *staging;
 
     /* The copy stage of the pixels: upload(), or what np_feed_stub() set. */
-    int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const void *images);
+    int (*copy_pixels)(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch);
     struct buffer buffers[NR_BUFFERS]; /* used in turn */
     unsigned nr_filled, nr_handed;     /* so far; modulo NR_BUFFERS: the next one */
     struct np_event last_compute;      /* recorded at the last release */
@@ -169,15 +169,17 @@ static int upload(
     return feed->device->ops->upload(feed->device, dst, src, bytes);
 }
 
-static int copy_pixels(struct np_feed *feed, struct buffer *buffer, const void *images)
+static int copy_pixels(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
 {
-    return upload(feed, buffer, buffer->images, images, feed->image_bytes);
+    return upload(feed, buffer, buffer->images, batch->images,
+        (size_t)feed->shape.rows * np_batch_row_bytes_of(&feed->shape, batch->kind));
 }
 
 /* With the stub, a buffer keeps the pixels that it got first. */
-static int copy_first_pixels(struct np_feed *feed, struct buffer *buffer, const void *images)
+static int copy_first_pixels(
+    struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
 {
-    return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, images) : 0;
+    return feed->nr_filled < NR_BUFFERS ? copy_pixels(feed, buffer, batch) : 0;
 }
 
 /* what: the purpose of the memory, and the user's remedy; goes into the error. */
@@ -196,7 +198,8 @@ static int buffer_init(struct np_feed *feed, struct buffer *buffer, struct np_er
     static const char advice[] = "a batch; use a smaller loader.batch";
     const size_t rows = (size_t)feed->shape.rows;
 
-    if (!(buffer->images = device_alloc(feed, feed->image_bytes, advice, err)) ||
+    if (!(buffer->images =
+                device_alloc(feed, rows * np_batch_row_room(&feed->shape), advice, err)) ||
         !(buffer->labels = device_alloc(feed, feed->label_bytes, advice, err)))
         return -ENOMEM;
     buffer->about = np_try_array(rows, sizeof(*buffer->about), err);
@@ -216,7 +219,6 @@ int np_feed_new(struct np_device *device, struct np_ring *ring, const struct np_
     feed->block = block;
     feed->account = (struct np_account){.block = block};
     feed->shape = *shape;
-    feed->image_bytes = (size_t)shape->rows * np_batch_row_bytes(shape);
     feed->label_bytes = np_batch_label_bytes(shape);
     for (int i = 0; i < NR_BUFFERS && feed->has_memory; i++) {
         const int result = buffer_init(feed, &feed->buffers[i], err);
@@ -351,7 +353,7 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     struct np_residents residents = {
         .rows = buffer->rows,
         .arena = feed->arena,
-        .shape = feed->shape,
+        .shape = np_batch_shape_of(&feed->shape, batch->kind),
         .images = buffer->images,
     };
     bool all_resident = false;
@@ -361,7 +363,7 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     if (feed->cache)
         result = upload_rows(feed, buffer, batch, &all_resident);
     if (result == 0 && !all_resident)
-        result = feed->copy_pixels(feed, buffer, batch->images);
+        result = feed->copy_pixels(feed, buffer, batch);
     if (result == 0)
         result = upload(feed, buffer, buffer->labels, batch->labels, feed->label_bytes);
     if (result == 0 && feed->cache)

@@ -418,9 +418,14 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
         return np_err_set(err, -EINVAL,
             "order=dealt: torchvision has no operation like '%s' of loader.augment; use flip",
             np_chain_needs_epoch(loader->chain));
-    loader->shape = (struct np_batch_shape){(int)loader->loader_options.batch, loader->sets.height,
-        loader->sets.width, (int)loader->loader_options.channels, loader->options.format,
-        loader->index->values ? loader->index->nr_values : 0};
+    loader->shape = (struct np_batch_shape){
+        .rows = (int)loader->loader_options.batch,
+        .height = loader->sets.height,
+        .width = loader->sets.width,
+        .channels = (int)loader->loader_options.channels,
+        .format = loader->options.format,
+        .values = loader->index->values ? loader->index->nr_values : 0,
+    };
     if (loader->options.gpu != NP_LIB_CPU && (code = np_lib_find_gpu(loader, err)) < 0)
         return code;
     if ((code = make_order(loader, err)) < 0 || (code = np_lib_format(loader, NULL, err)) < 0)

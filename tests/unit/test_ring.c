@@ -37,7 +37,8 @@ static struct np_ring *make(int nr_slots, uint64_t first_seq)
 
 static void write_row(struct np_ring *ring, struct np_batch *batch, int row, uint64_t seq)
 {
-    memset(np_ring_row(ring, batch, row), (int)(seq * ROWS + (uint64_t)row) & 255, 6);
+    memset(
+        np_ring_row(ring, batch, NP_BATCH_TRAIN, row), (int)(seq * ROWS + (uint64_t)row) & 255, 6);
     batch->labels[row] = (int32_t)(seq * 100) + row;
     batch->about[row].sample = seq * ROWS + (uint64_t)row;
     if (row == 0) {
