@@ -28,6 +28,11 @@ struct np_batch_shape {
     int eval_height, eval_width; /* of NP_BATCH_EVAL; 0: as the others */
 };
 
+/* The sizes of the rows of both kinds, while a network is built. Width 0: not known. */
+struct np_row_sizes {
+    int height, width, eval_height, eval_width;
+};
+
 /* The shape of the batches of one kind. */
 static inline struct np_batch_shape np_batch_shape_of(
     const struct np_batch_shape *shape, enum np_batch_kind kind)

@@ -242,7 +242,9 @@ const struct np_option np_loader_option_table[] = {
     {"augment", NP_OPT_NODE, AT(augment_node), "[]", 0, 0, NULL,
         "Operations on training images, in order."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), "[]", 0, 0, NULL,
-        "Operations on test images, in order."},
+        "Operations on test images, in order. They may give another size than `augment`, if the "
+        "network's "
+        "weights do not depend on it."},
     {"normalize", NP_OPT_NODE, AT(normalize_node), "{mean: [0.5], std: [0.25]}", 0, 0, NULL,
         "`{mean: [...], std: [...]}` for pixels from 0 to 1; see below. `nnpipe data stats` "
         "computes them."},
@@ -523,25 +525,13 @@ void np_loader_options_fini(struct np_loader_options *options)
     options->augment = options->test_augment = NULL;
 }
 
-int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
-    struct np_report *report)
+void np_loader_row_sizes(const struct np_loader_options *options, struct np_row_sizes *ret_sizes)
 {
-    int width = 0, height = 0, test_width = 0, test_height = 0;
-
+    *ret_sizes = (struct np_row_sizes){0};
     if (options->augment)
-        np_chain_size(options->augment, &width, &height);
+        np_chain_size(options->augment, &ret_sizes->width, &ret_sizes->height);
     if (options->test_augment)
-        np_chain_size(options->test_augment, &test_width, &test_height);
-    if (width && test_width && (width != test_width || height != test_height)) {
-        const struct np_node *at = options->test_augment_node;
-        return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
-            "test_augment: its images are %dx%d, those of augment %dx%d; the network needs one "
-            "size",
-            test_width, test_height, width, height);
-    }
-    *ret_width = width ? width : test_width;
-    *ret_height = height ? height : test_height;
-    return 0;
+        np_chain_size(options->test_augment, &ret_sizes->eval_width, &ret_sizes->eval_height);
 }
 
 static struct np_node *number_node(double value)

@@ -93,10 +93,8 @@ int np_loader_options_parse(
 int np_loader_normalize_parse(
     const struct np_node *node, struct np_loader_options *options, struct np_report *report);
 void np_loader_options_fini(struct np_loader_options *options);
-/* Height and width of a row as the chains set them; 0: the images keep their size. -EINVAL: the two
- * chains differ, and report has the mistake. */
-int np_loader_row_size(const struct np_loader_options *options, int *ret_height, int *ret_width,
-    struct np_report *report);
+/* Height and width of the rows as the two chains set them; 0: the images keep their size. */
+void np_loader_row_sizes(const struct np_loader_options *options, struct np_row_sizes *ret_sizes);
 /* The resolved form. The caller frees it. */
 struct np_node *np_loader_options_node(const struct np_loader_options *options);
 

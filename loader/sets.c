@@ -152,31 +152,52 @@ static int images_size(const struct np_index *index, const struct np_set_options
     return code < 0 ? np_err_set(err, code, "%s: %.700s", what, differ.text) : 0;
 }
 
-static int set_size(const struct np_set_options *options, const struct np_index *index,
-    const struct np_chain *chain, const char *what, struct np_sets *sets, struct np_err *err)
+/* The size of the rows that a chain makes of a set. */
+static int find_size(const struct np_set_options *options, const struct np_index *index,
+    const struct np_chain *chain, const char *what, int *ret_height, int *ret_width,
+    struct np_err *err)
 {
-    int width, height;
-    int code;
+    np_chain_size(chain, ret_width, ret_height);
+    return *ret_width > 0 ? 0 : images_size(index, options, what, ret_width, ret_height, err);
+}
 
-    np_chain_size(chain, &width, &height);
-    if (width == 0 && (code = images_size(index, options, what, &width, &height, err)) < 0)
+/* The rows of val and test may have another size than those of training if the test chain says so,
+ * but one size. */
+static int eval_size(const struct np_set_options *options, const struct np_index *index,
+    const char *what, struct np_sets *sets, struct np_err *err)
+{
+    struct np_row_sizes *size = &sets->size, chains;
+    int height = 0, width = 0;
+    int code = find_size(options, index, options->loader->test_augment, what, &height, &width, err);
+
+    if (code < 0)
         return code;
-    if (sets->width && (sets->width != width || sets->height != height))
+    np_loader_row_sizes(options->loader, &chains);
+    if (size->eval_width == 0 && chains.eval_width == 0) {
+        size->eval_height = size->height;
+        size->eval_width = size->width;
+    }
+    if (size->eval_width && (size->eval_width != width || size->eval_height != height))
         return np_err_set(err, -EINVAL,
             "%s: its images are %dx%d, the network is built for %dx%d; a resize or center_crop in "
-            "loader.%s makes them equal",
-            what, width, height, sets->width, sets->height, chain_of(what));
-    sets->width = width;
-    sets->height = height;
+            "loader.test_augment makes them equal",
+            what, width, height, size->eval_width, size->eval_height);
+    size->eval_height = height;
+    size->eval_width = width;
     return 0;
 }
 
 int np_sets_adopt(const struct np_set_options *options, bool for_training, struct np_sets *sets,
     struct np_err *err)
 {
-    return set_size(options, sets->train,
+    struct np_row_sizes *size = &sets->size;
+    const int code = find_size(options, sets->train,
         for_training ? options->loader->augment : options->loader->test_augment,
-        for_training ? "data.train" : "data.test", sets, err);
+        for_training ? "data.train" : "data.test", &size->height, &size->width, err);
+
+    size->eval_height = size->height;
+    size->eval_width = size->width;
+    return code;
 }
 
 bool np_sets_is_mistake(int code)
@@ -247,8 +268,7 @@ static int open_other(const struct np_set_options *options, const struct other *
         code = np_match_labels(
             other->options, sets->classes, *other->ret_index, other->what, other->ret_labels, err);
     if (code == 0)
-        code = set_size(
-            options, *other->ret_index, options->loader->test_augment, other->what, sets, err);
+        code = eval_size(options, *other->ret_index, other->what, sets, err);
     return code;
 }
 
@@ -308,13 +328,18 @@ int np_sets_open(const struct np_set_options *options, const struct np_source_pr
         return code;
     if ((code = np_sets_classes(options, sets, err)) < 0)
         return code;
-    code = set_size(options, sets->train, options->loader->augment, "data.train", sets, err);
+    struct np_row_sizes *size = &sets->size;
+    code = find_size(options, sets->train, options->loader->augment, "data.train", &size->height,
+        &size->width, err);
     if (code == 0 && options->data->split > 0) /* the val part uses the test chain */
-        code =
-            set_size(options, sets->train, options->loader->test_augment, "data.split", sets, err);
+        code = eval_size(options, sets->train, "data.split", sets, err);
     if (code == 0 && options->data->has_val)
         code = np_sets_open_one(options, NP_SET_VAL, progress, sets, err);
     if (code == 0 && options->data->has_test)
         code = np_sets_open_one(options, NP_SET_TEST, progress, sets, err);
+    if (size->eval_width == 0) { /* no set is evaluated */
+        size->eval_height = size->height;
+        size->eval_width = size->width;
+    }
     return code;
 }

@@ -21,7 +21,7 @@ struct np_sets {
      * the values, and these are hashes of them, for checksums. */
     int32_t *train_labels, *val_labels, *test_labels;
     struct np_split split; /* of train, by np_sets_split(); empty: no split */
-    int height, width;     /* of a row; 0: not known yet */
+    struct np_row_sizes size;
 };
 
 /* Opens train, and val and test if the config has them, and finds classes and row size. May
@@ -29,8 +29,8 @@ struct np_sets {
  * calls np_sets_fini() in any case. */
 int np_sets_open(const struct np_set_options *options, const struct np_source_progress *progress,
     struct np_sets *sets, struct np_err *err);
-/* Opens one set that the config has, for the test chain and for known sets->classes, height and
- * width (0: the set's own). NP_SET_VAL with data.split opens the train set, for
+/* Opens one set that the config has, for the test chain and for known sets->classes and sizes
+ * (0: the set's own). NP_SET_VAL with data.split opens the train set, for
  * np_sets_split(). */
 enum np_which_set { NP_SET_TEST, NP_SET_VAL, NP_SET_TRAIN };
 extern const char *const np_set_names[]; /* "test", "val", "train", NULL */

@@ -80,8 +80,9 @@ static int drain(const struct np_bench *bench, struct np_loader *loader, uint64_
     struct np_ring *ring = loader->ring;
     const uint64_t warm_up = (uint64_t)np_ring_slots(ring);
     struct np_block *block = np_stat_join(bench->stat, "bench", err);
-    const size_t bytes = (size_t)bench->config->loader.batch * (size_t)bench->setup.sets.height *
-                         (size_t)bench->setup.sets.width * (size_t)bench->config->loader.channels;
+    const size_t bytes =
+        (size_t)bench->config->loader.batch * (size_t)bench->setup.sets.size.height *
+        (size_t)bench->setup.sets.size.width * (size_t)bench->config->loader.channels;
 
     if (!block)
         return -ENOMEM;

@@ -63,15 +63,11 @@ static void guess_data(struct np_bench *bench, struct np_err *err)
 {
     struct np_setup *setup = &bench->setup;
     char guess[NP_GUESS_TEXT];
-    struct np_report report; /* stays empty: parsing has reported chains that disagree */
     int classes = 0;
 
     np_setup_fini(setup);
-    np_config_report(bench->config, &report);
-    np_loader_row_size(&bench->config->loader, &setup->sets.height, &setup->sets.width, &report);
-    np_report_fini(&report);
-    np_network_guess(
-        &bench->config->network, &setup->sets.height, &setup->sets.width, &classes, guess);
+    np_loader_row_sizes(&bench->config->loader, &setup->sets.size);
+    np_network_guess(&bench->config->network, &setup->sets.size, &classes, guess);
     np_ui_say(&bench->ui, "%s; %s", err->text, guess);
     setup->sets.classes = np_node_new(NP_NODE_LIST, 0, 0);
     for (int i = 0; i < classes; i++)

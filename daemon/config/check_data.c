@@ -18,7 +18,8 @@
 struct message {
     bool is_end; /* else a note, with only a text */
     int code;    /* of np_sets_open() */
-    int height, width, nr_classes;
+    struct np_row_sizes size;
+    int nr_classes;
     uint64_t samples;
     char text[800];
 };
@@ -52,8 +53,7 @@ static int list_data(const void *context, int out_fd)
     if (message.code == 0 && config->data.split > 0)
         message.code = np_sets_split(&config->sets, &setup.sets, &err);
     snprintf(message.text, sizeof(message.text), "%s", err.text);
-    message.height = setup.sets.height;
-    message.width = setup.sets.width;
+    message.size = setup.sets.size;
     message.nr_classes = setup.sets.classes ? setup.sets.classes->nr_items : 0;
     message.samples =
         samples(setup.sets.train) + samples(setup.sets.val) + samples(setup.sets.test);
@@ -111,8 +111,7 @@ static void fill_check(const struct np_config *config, const struct message *mes
     int line, column;
 
     check->complete = true;
-    check->height = message->height;
-    check->width = message->width;
+    check->size = message->size;
     check->nr_classes = message->nr_classes;
     snprintf(check->note, sizeof(check->note),
         "the data: %" PRIu64 " samples in %d %s are listed; images were not decoded "

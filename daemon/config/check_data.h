@@ -7,10 +7,10 @@
 #include "daemon/config/config.h"
 
 struct np_data_check {
-    bool complete;     /* false: some data were not checked */
-    int height, width; /* of a row; 0: unknown */
-    int nr_classes;    /* 0: unknown */
-    char note[800];    /* a sentence: what was checked and what was not */
+    bool complete; /* false: some data were not checked */
+    struct np_row_sizes size;
+    int nr_classes; /* 0: unknown */
+    char note[800]; /* a sentence: what was checked and what was not */
 };
 
 /* Blocks for at most `seconds`. A forked process does the check and is killed at the timeout,

@@ -38,13 +38,13 @@ struct check {
 static void check_model(const struct np_config *config, const struct np_data_check *data,
     char guess[NP_GUESS_TEXT], struct np_report *report)
 {
-    int height = data->height, width = data->width, classes = data->nr_classes;
+    struct np_row_sizes size = data->size;
+    int classes = data->nr_classes;
 
-    if (height == 0)
-        np_loader_row_size(
-            &config->loader, &height, &width, report); /* cannot fail: the config is loaded */
-    np_network_guess(&config->network, &height, &width, &classes, guess);
-    np_network_check(&config->network, height, width, data->nr_classes, report);
+    if (size.width == 0)
+        np_loader_row_sizes(&config->loader, &size);
+    np_network_guess(&config->network, &size, &classes, guess);
+    np_network_check(&config->network, &size, data->nr_classes, report);
 }
 
 static int check_one(const struct check *check, const char *path)
@@ -192,11 +192,10 @@ static double check_parts(const struct np_config *config, double seconds,
     np_check_data(config, seconds, NULL, data, report);
     const double left_s = seconds + FOLDER_SECONDS - (double)(np_now_ns() - began_ns) * 1e-9;
     if (report->nr_errs == 0 && data->nr_classes == 0) {
-        np_network_check(&config->network, 0, 0, 0, report);
+        np_network_check(&config->network, &setup.sets.size, 0, report);
         check_space(config, 0, left_s, ret_folder, report);
     } else if (report->nr_errs == 0) {
-        setup.sets.height = data->height;
-        setup.sets.width = data->width;
+        setup.sets.size = data->size;
         setup.sets.classes = np_node_new(NP_NODE_LIST, 0, 0);
         for (int i = 0; i < data->nr_classes; i++)
             np_node_add(setup.sets.classes, NULL, np_node_scalar("class", 0, 0));

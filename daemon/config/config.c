@@ -211,45 +211,97 @@ static int guess_side(const struct np_source_options *source)
                                                   : GUESS_SIDE;
 }
 
-bool np_network_guess(const struct np_network *network, int *height, int *width, int *classes,
-    char text[NP_GUESS_TEXT])
+/* The two graphs share their parameters, whose shapes may depend on the size of the rows: those of a
+ * flatten and a linear layer, or of a position. */
+static int check_alike(const struct np_network *network, const struct np_graph_input *input,
+    const struct np_row_sizes *size, const struct np_graph *train, const struct np_graph *eval,
+    struct np_report *report)
 {
-    bool size = *height == 0, count = *classes == 0;
+    const struct np_node *at = network->loader->test_augment_node;
+    char here[NP_DIMS_TEXT], there[NP_DIMS_TEXT];
+    int other = 0;
+    const int t = np_graph_differs(train, eval, &other);
 
-    if (size)
-        *height = *width = guess_side(network->train);
-    if (count)
-        *classes = *height > GUESS_SMALL ? GUESS_MANY_CLASSES : GUESS_CLASSES;
-    if (size && count)
-        snprintf(text, NP_GUESS_TEXT, "images of %dx%d and %d classes are assumed", *width, *height,
-            *classes);
-    else if (size)
-        snprintf(text, NP_GUESS_TEXT, "images of %dx%d are assumed", *width, *height);
-    else if (count)
-        snprintf(text, NP_GUESS_TEXT, "%d classes are assumed", *classes);
-    return size || count;
+    if (t < 0)
+        return 0;
+    np_dims_text(here, &train->tensors[t]);
+    np_dims_text(there, &eval->tensors[other]);
+    return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
+        "test_augment: its images are %dx%d, those of augment %dx%d, and %s has %s values for the "
+        "one, %s for the other: this network takes one size",
+        size->eval_width, size->eval_height, input->width, input->height, train->tensors[t].name,
+        there, here);
 }
 
-int np_network_check(
-    const struct np_network *network, int height, int width, int classes, struct np_report *report)
+struct np_graph *np_network_build_eval(const struct np_network *network,
+    const struct np_graph_input *input, const struct np_row_sizes *size,
+    const struct np_graph *train, struct np_report *report)
 {
+    struct np_graph_input other = *input;
+    struct np_graph *graph, *eval = NULL;
+
+    if (size->eval_width == input->width && size->eval_height == input->height)
+        return np_graph_eval(train);
+    other.height = size->eval_height;
+    other.width = size->eval_width;
+    graph = np_network_build(network, &other, report);
+    if (graph && check_alike(network, input, size, train, graph, report) == 0)
+        eval = np_graph_eval(graph);
+    np_graph_free(graph);
+    return eval;
+}
+
+bool np_network_guess(const struct np_network *network, struct np_row_sizes *size, int *classes,
+    char text[NP_GUESS_TEXT])
+{
+    const bool none = size->width == 0 && size->eval_width == 0, count = *classes == 0;
+
+    if (size->width == 0) {
+        const int side = guess_side(network->train);
+
+        size->height = none ? side : size->eval_height;
+        size->width = none ? side : size->eval_width;
+    }
+    if (size->eval_width == 0) {
+        size->eval_height = size->height;
+        size->eval_width = size->width;
+    }
+    if (count)
+        *classes = size->height > GUESS_SMALL ? GUESS_MANY_CLASSES : GUESS_CLASSES;
+    if (none && count)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d and %d classes are assumed", size->width,
+            size->height, *classes);
+    else if (none)
+        snprintf(text, NP_GUESS_TEXT, "images of %dx%d are assumed", size->width, size->height);
+    else if (count)
+        snprintf(text, NP_GUESS_TEXT, "%d classes are assumed", *classes);
+    return none || count;
+}
+
+int np_network_check(const struct np_network *network, const struct np_row_sizes *known,
+    int classes, struct np_report *report)
+{
+    struct np_row_sizes size = *known;
     char guess[NP_GUESS_TEXT];
     struct np_graph_input input;
     bool guessed = classes == 0;
 
-    np_network_guess(network, &height, &width, &classes, guess);
-    np_network_input(network, height, width, classes, NP_F32, &input);
+    np_network_guess(network, &size, &classes, guess);
+    np_network_input(network, size.height, size.width, classes, NP_F32, &input);
     input.classes_guessed = guessed;
     if (input.batch < 1) /* reported already */
         input.batch = 1;
     if (input.channels != 1)
         input.channels = 3;
     const struct np_rules_time any = {1, 1};
-    struct np_graph *graph = np_network_build(network, &input, report);
+    struct np_graph *graph = np_network_build(network, &input, report), *eval = NULL;
     int code = graph ? 0 : -EINVAL;
 
     if (graph && network->rules)
         code = np_rules_apply(network->rules, &any, graph, report);
+    if (graph && !(eval = np_network_build_eval(network, &input, &size, graph, report)))
+        code = -EINVAL;
+    np_graph_free(eval);
     np_graph_free(graph);
     return code;
 }
@@ -474,21 +526,20 @@ static void check_precision(const struct np_config *config, struct np_report *re
             "precision: f16 needs a GPU; the CPU computes in f32 or bf16");
 }
 
-/* Checks the model if the augmentation chains fix the input's size, or if the config is wrong
+/* Checks the model if the augmentation chain fixes the input's size, or if the config is wrong
  * anyway: with a guessed size a correct shape could be reported as wrong. */
 static void check_model(struct np_config *config, struct np_report *report)
 {
-    int height = 0, width = 0;
+    struct np_row_sizes size;
 
     config->network.loader = &config->loader;
     config->network.train = &config->data.train;
     config->network.run = &config->run;
     config->sets = (struct np_set_options){&config->data, &config->loader};
     config->network.seed = config->seed;
-    if (config->network.model &&
-        np_loader_row_size(&config->loader, &height, &width, report) == 0 &&
-        (height > 0 || report->nr_errs))
-        np_network_check(&config->network, height, width, 0, report);
+    np_loader_row_sizes(&config->loader, &size);
+    if (config->network.model && (size.width > 0 || report->nr_errs))
+        np_network_check(&config->network, &size, 0, report);
 }
 
 /* "": it evaluates while it trains. */

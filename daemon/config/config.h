@@ -123,14 +123,20 @@ void np_network_input(const struct np_network *network, int height, int width, i
 /* The caller frees the graph. NULL: report has the mistakes. */
 struct np_graph *np_network_build(
     const struct np_network *network, const struct np_graph_input *input, struct np_report *report);
+/* The evaluation graph of a network, for rows of the size that evaluations see: of train, or, if that
+ * is another size, of a graph that has the same parameters. input: of train. NULL: report has the
+ * mistakes. The caller frees the graph. */
+struct np_graph *np_network_build_eval(const struct np_network *network,
+    const struct np_graph_input *input, const struct np_row_sizes *size,
+    const struct np_graph *train, struct np_report *report);
 /* Guesses values that are 0, by the kind of data. True: it guessed, and text names the guesses. */
 #define NP_GUESS_TEXT 96
-bool np_network_guess(const struct np_network *network, int *height, int *width, int *classes,
+bool np_network_guess(const struct np_network *network, struct np_row_sizes *size, int *classes,
     char text[NP_GUESS_TEXT]);
-/* Checks the model for this image size and class count, guessed where 0. -EINVAL: report has the
- * mistakes. */
-int np_network_check(
-    const struct np_network *network, int height, int width, int classes, struct np_report *report);
+/* Checks the model for these sizes of images and this class count, guessed where 0. -EINVAL: report
+ * has the mistakes. */
+int np_network_check(const struct np_network *network, const struct np_row_sizes *size, int classes,
+    struct np_report *report);
 
 /* The option tables: struct np_config, np_train_options, np_checkpoint_options. */
 extern const struct np_option np_config_table[], np_train_table[], np_checkpoint_table[];

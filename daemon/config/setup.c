@@ -16,11 +16,13 @@ struct np_batch_shape np_setup_shape(const struct np_config *config, const struc
 {
     return (struct np_batch_shape){
         .rows = (int)config->loader.batch,
-        .height = setup->sets.height,
-        .width = setup->sets.width,
+        .height = setup->sets.size.height,
+        .width = setup->sets.size.width,
         .channels = (int)config->loader.channels,
         .values =
             config->data.train.label_type == NP_LABEL_CLASS ? 0 : setup->sets.classes->nr_items,
+        .eval_height = setup->sets.size.eval_height,
+        .eval_width = setup->sets.size.eval_width,
     };
 }
 
@@ -59,7 +61,7 @@ static int add_views(
     const struct np_config *config, struct np_setup *setup, struct np_report *report)
 {
     const struct np_node *at = np_node_get(config->run_node, "tta");
-    const int height = setup->sets.height, width = setup->sets.width;
+    const int height = setup->sets.size.eval_height, width = setup->sets.size.eval_width;
 
     if (config->run.tta == NP_TTA_FLIP_SHIFT && (height < 2 || width < 2))
         return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
@@ -85,7 +87,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         np_report_no_memory(report);
         return -EINVAL;
     }
-    np_network_input(&config->network, setup->sets.height, setup->sets.width,
+    np_network_input(&config->network, setup->sets.size.height, setup->sets.size.width,
         setup->sets.classes->nr_items, precision, &input);
     input.class_samples = samples;
     setup->graph = np_network_build(&config->network, &input, report);
@@ -96,8 +98,11 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         setup->graph->tensors[i].rule.decay = 1; /* by default only weights of conv and linear */
     if (np_rules_apply(&config->rules, &time, setup->graph, report) < 0)
         return -EINVAL;
-    setup->eval_graph = np_graph_eval(setup->graph);
-    if (!setup->eval_graph || np_autodiff(setup->graph, &err) < 0)
+    setup->eval_graph =
+        np_network_build_eval(&config->network, &input, &setup->sets.size, setup->graph, report);
+    if (!setup->eval_graph)
+        return -EINVAL;
+    if (np_autodiff(setup->graph, &err) < 0)
         return np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");
     return add_views(config, setup, report);
 }

@@ -47,6 +47,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     config->train = index;
     config->train_labels = labels;
     config->augment = config->test_augment;
+    config->shape = np_batch_shape_of(&config->shape, NP_BATCH_EVAL);
     config->eval = NULL;
     config->sampler = (struct np_sampler_options){.seed = config->sampler.seed,
         .nr_train = np_index_samples(index),
@@ -187,7 +188,7 @@ static int run(struct view *view)
     struct np_stat *stat = np_stat_new(&err);
     int code = np_sets_open(&view->config->sets, &progress, &view->setup.sets, &err);
 
-    if (!code && (view->setup.sets.height == 0 || view->setup.sets.width == 0))
+    if (!code && (view->setup.sets.size.height == 0 || view->setup.sets.size.width == 0))
         code = np_err_set(&err, -EINVAL,
             "loader.augment: the rows differ in size; end it with a crop or a resize");
     if (!code && view->out)

@@ -138,13 +138,12 @@ static int show(const struct np_config *config, const struct np_overrides *overr
     char guess[NP_GUESS_TEXT];
 
     np_config_report(config, &report);
-    np_loader_row_size(&config->loader, &setup.sets.height, &setup.sets.width, &report);
+    np_loader_row_sizes(&config->loader, &setup.sets.size);
     if (np_sets_open(&config->sets, &progress, &setup.sets, &err) < 0)
         fprintf(stderr, "the data are not checked: %s\n", err.text);
     int classes = setup.sets.classes ? setup.sets.classes->nr_items : 0;
-    bool guessed =
-        np_network_guess(&config->network, &setup.sets.height, &setup.sets.width, &classes, guess);
-    np_network_input(&config->network, setup.sets.height, setup.sets.width, classes,
+    bool guessed = np_network_guess(&config->network, &setup.sets.size, &classes, guess);
+    np_network_input(&config->network, setup.sets.size.height, setup.sets.size.width, classes,
         config->precision < 0 ? NP_F32 : (enum np_dtype)config->precision, &input);
     input.classes_guessed = !setup.sets.classes;
     struct np_graph *graph = np_network_build(&config->network, &input, &report);

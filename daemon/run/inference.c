@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "loader/base/json.h"
+#include "loader/base/text.h"
 #include "daemon/config/config.h"
 #include "daemon/run/compute.h"
 #include "daemon/run/run_folder.h"
@@ -150,19 +151,34 @@ static void take_split(struct np_inference *inference)
     config->data.split_seed = (int64_t)seed;
 }
 
+/* Reads the n numbers of a fact; false: it has others, or there is none. */
+static bool take_sides(const struct np_node *facts, const char *key, int n, int *sides)
+{
+    const struct np_node *size = np_node_get(facts, key);
+    int64_t side;
+
+    if (!size || size->kind != NP_NODE_LIST || size->nr_items != n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        if (size->items[i]->kind != NP_NODE_SCALAR ||
+            !np_text_int(size->items[i]->text, 1, 65500, &side))
+            return false;
+        sides[i] = (int)side;
+    }
+    return true;
+}
+
 /* Takes classes, size and preprocessing from the facts, which come from a file: checks them. */
 static int take_facts(struct np_inference *inference, struct np_err *err)
 {
     const struct np_node *classes = np_node_get(inference->facts, "classes");
-    const struct np_node *size = np_node_get(inference->facts, "size");
     struct np_setup *setup = &inference->setup;
-    int sides[3] = {0};
+    int sides[3];
 
-    for (int i = 0; size && size->kind == NP_NODE_LIST && i < size->nr_items && i < 3; i++)
-        if (size->items[i]->kind == NP_NODE_SCALAR)
-            sides[i] = atoi(size->items[i]->text);
-    if (!classes || classes->kind != NP_NODE_LIST || classes->nr_items < 1 || sides[0] < 1 ||
-        sides[1] < 1 || sides[0] > 65500 || sides[1] > 65500)
+    if (!classes || classes->kind != NP_NODE_LIST || classes->nr_items < 1 ||
+        !take_sides(inference->facts, "size", 3, sides) ||
+        (np_node_get(inference->facts, "eval_size") &&
+            !take_sides(inference->facts, "eval_size", 2, sides)))
         return np_err_set(err, -EBADMSG, "the checkpoint's facts have no classes or no size");
     for (int i = 0; i < classes->nr_items; i++)
         if (classes->items[i]->kind != NP_NODE_SCALAR)
@@ -178,8 +194,7 @@ static int take_facts(struct np_inference *inference, struct np_err *err)
         return np_err_set(err, -EINVAL,
             "the weights are of a run with `label_type: %.20s`, the config has `%s`", was, is);
     setup->sets.classes = np_node_copy(classes);
-    setup->sets.height = sides[0];
-    setup->sets.width = sides[1];
+    setup->sets.size = (struct np_row_sizes){sides[0], sides[1], sides[0], sides[1]};
     take_split(inference);
     int code = take_chain(inference, err);
     if (code == 0)
@@ -339,6 +354,19 @@ int np_inference_tta(const char *command, const char *word, struct np_overrides 
         word);
 }
 
+/* Without facts, classes and size are those of the data. Nothing is trained: the network takes rows
+ * of the test chain. */
+static int open_sets(struct np_inference *inference, struct np_err *err)
+{
+    struct np_row_sizes *size = &inference->setup.sets.size;
+    const int code =
+        np_sets_open(&inference->config->sets, inference->progress, &inference->setup.sets, err);
+
+    size->height = size->eval_height;
+    size->width = size->eval_width;
+    return code;
+}
+
 int np_inference_open(struct np_config *config, const char *weights,
     const struct np_overrides *overrides, const struct np_source_progress *progress,
     struct np_inference *inference, struct np_err *err)
@@ -359,7 +387,7 @@ int np_inference_open(struct np_config *config, const char *weights,
     if (code == 0 && inference->facts && (code = take_facts(inference, err)) < 0)
         np_err_context(err, "%s", checkpoint);
     if (code == 0 && !inference->facts)
-        code = np_sets_open(&config->sets, progress, &inference->setup.sets, err);
+        code = open_sets(inference, err);
     if (code == 0)
         code = np_device_open(config->device, &config->device_options, &inference->device, err);
     if (code == 0 && *inference->device->passed_over)

@@ -12,7 +12,7 @@ struct np_one_row {
 
 size_t np_one_row_bytes(const struct np_inference *net)
 {
-    return (size_t)net->setup.sets.height * (size_t)net->setup.sets.width *
+    return (size_t)net->setup.sets.size.height * (size_t)net->setup.sets.size.width *
            (size_t)net->config->loader.channels;
 }
 
@@ -27,8 +27,8 @@ int np_one_row_new(
     one->sets[NP_BATCH_EVAL] = (struct np_set){.index = &one->index, .chain = loader->test_augment};
     const struct np_row_options options = {.sets = one->sets,
         .shape = {.rows = 1,
-            .height = net->setup.sets.height,
-            .width = net->setup.sets.width,
+            .height = net->setup.sets.size.height,
+            .width = net->setup.sets.size.width,
             .channels = (int)loader->channels},
         .seed = (uint64_t)net->config->seed,
         .rule = (enum np_pixels_rule)loader->pixels,

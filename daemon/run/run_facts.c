@@ -24,7 +24,9 @@ static void sum_train(struct np_run *run)
 const char *np_run_facts_json(struct np_run *run)
 {
     struct np_json *json = &run->facts;
-    int size[] = {run->setup.sets.height, run->setup.sets.width, (int)run->config->loader.channels};
+    const struct np_row_sizes *sizes = &run->setup.sets.size;
+    const int eval_size[] = {sizes->eval_height, sizes->eval_width};
+    const int size[] = {sizes->height, sizes->width, (int)run->config->loader.channels};
     struct np_device_info device;
     char fold[32];
 
@@ -36,6 +38,8 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_text(json, "name", run->config->name);
     np_json_node(json, "classes", run->setup.sets.classes);
     np_json_ints(json, "size", size, 3);
+    if (eval_size[0] != size[0] || eval_size[1] != size[1])
+        np_json_ints(json, "eval_size", eval_size, 2);
     np_json_node(
         json, "test_augment", np_node_get(np_node_get(run->resolved, "loader"), "test_augment"));
     np_json_text(json, "pixels", np_pixels_names[run->config->loader.pixels]);

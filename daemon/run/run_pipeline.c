@@ -39,6 +39,7 @@ static uint64_t set_bytes(const struct np_index *index, bool *ret_packed)
 void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
 {
     struct np_knobs *knobs = ret_knobs;
+    const struct np_batch_shape shape = np_setup_shape(run->config, &run->setup);
     struct np_box box;
 
     np_box_read(&box);
@@ -58,8 +59,7 @@ void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs)
                              np_chain_touches(run->config->loader.test_augment))};
     if (run->device->ops->room && run->device->ops->make_rows)
         knobs->device_room = run->device->ops->room(run->device);
-    knobs->row_bytes = (uint64_t)run->setup.sets.height * (uint64_t)run->setup.sets.width *
-                       (uint64_t)run->config->loader.channels;
+    knobs->row_bytes = np_batch_row_room(&shape);
     knobs->set_bytes = set_bytes(run->setup.sets.train, &knobs->packed);
     snprintf(knobs->io, sizeof(knobs->io), "%s", run->loader->io);
     snprintf(knobs->cache, sizeof(knobs->cache), "%s", run->loader->cache);

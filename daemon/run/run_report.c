@@ -48,6 +48,7 @@ void np_run_report_start(struct np_run *run)
     const char *cache = run->loader ? run->loader->cache : "none";
     const uint64_t test = run->setup.sets.test ? np_index_samples(run->setup.sets.test) : 0;
     const uint64_t val = np_run_has_val(run) ? run->nr_eval : 0;
+    const struct np_row_sizes *size = &run->setup.sets.size;
     char images[96];
 
     if (val)
@@ -73,6 +74,8 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "classes", run->setup.sets.classes->nr_items);
     np_json_int(line, "lanes", run->lanes);
     np_json_int(line, "threads", run->threads);
+    np_json_ints(line, "size", (const int[]){size->height, size->width}, 2);
+    np_json_ints(line, "eval_size", (const int[]){size->eval_height, size->eval_width}, 2);
     np_json_text(line, "tta", np_tta_names[run->config->run.tta]);
     np_ui_event(&run->ui, np_json_end(line));
     np_run_say(run,
@@ -84,6 +87,9 @@ void np_run_report_start(struct np_run *run)
         np_classes_word(run->config), (unsigned long long)run->setup.graph->nr_params,
         np_precision_names[run->precision], run->device->name,
         run->loader ? run->loader->nr_readers : 0, run->loader ? run->loader->io : "no", cache);
+    if (size->eval_width != size->width || size->eval_height != size->height)
+        np_run_say(run, "training sees images of %dx%d, evaluations of %dx%d (test_augment)",
+            size->width, size->height, size->eval_width, size->eval_height);
     if (run->config->run.tta != NP_TTA_NONE)
         np_run_say(run, "evaluations take the mean of %d views of each image (train.tta: %s)",
             np_tta_views(run->config->run.tta), np_tta_names[run->config->run.tta]);

@@ -37,7 +37,7 @@ static int add_rows(struct np_run *run, struct np_whiten *whiten, struct np_err 
 int np_run_whiten(struct np_run *run, struct np_err *err)
 {
     struct np_whiten *whiten =
-        np_whiten_new(run->setup.graph, run->setup.sets.height, run->setup.sets.width);
+        np_whiten_new(run->setup.graph, run->setup.sets.size.height, run->setup.sets.size.width);
     int code = 0;
 
     if (whiten) {

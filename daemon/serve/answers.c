@@ -76,8 +76,8 @@ const char *np_answers_model(
     np_json_text(json, "device", net->device->name);
     np_json_text(json, "precision", np_precision_names[net->precision]);
     np_json_text(json, "tta", np_tta_names[net->config->run.tta]);
-    np_json_int(json, "height", net->setup.sets.height);
-    np_json_int(json, "width", net->setup.sets.width);
+    np_json_int(json, "height", net->setup.sets.size.height);
+    np_json_int(json, "width", net->setup.sets.size.width);
     np_json_int(json, "channels", net->config->loader.channels);
     np_json_int(json, "max_batch", net->setup.eval_graph->batch);
     np_json_open(json, "classes", '[');

@@ -418,10 +418,12 @@ static int open_all(struct nnp_loader *loader, const struct opening *opening, st
         return np_err_set(err, -EINVAL,
             "order=dealt: torchvision has no operation like '%s' of loader.augment; use flip",
             np_chain_needs_epoch(loader->chain));
+    const struct np_row_sizes *size = &loader->sets.size;
+    const bool trains = loader->options.set == NP_SET_TRAIN;
     loader->shape = (struct np_batch_shape){
         .rows = (int)loader->loader_options.batch,
-        .height = loader->sets.height,
-        .width = loader->sets.width,
+        .height = trains ? size->height : size->eval_height,
+        .width = trains ? size->width : size->eval_width,
         .channels = (int)loader->loader_options.channels,
         .format = loader->options.format,
         .values = loader->index->values ? loader->index->nr_values : 0,

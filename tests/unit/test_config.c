@@ -180,14 +180,16 @@ Test(setup, guesses_size_and_classes_by_the_kind_of_data)
 
     for (int i = 0; i < 4; i++) {
         char text[256], guess[NP_GUESS_TEXT];
-        int height = 0, width = 0, classes = 0;
+        struct np_row_sizes size = {0};
+        int classes = 0;
         snprintf(text, sizeof(text), "data: {train: %s}\n" MODEL, cases[i].data);
         struct np_config *config = load(text, NULL, 0);
         cr_assert_not_null(config);
-        cr_assert(np_network_guess(&config->network, &height, &width, &classes, guess));
-        cr_assert(height == cases[i].side && width == height && classes == cases[i].classes);
+        cr_assert(np_network_guess(&config->network, &size, &classes, guess));
+        cr_assert(size.height == cases[i].side && size.width == size.height &&
+                  classes == cases[i].classes);
         cr_assert(strstr(guess, "are assumed"));
-        cr_assert(!np_network_guess(&config->network, &height, &width, &classes, guess));
+        cr_assert(!np_network_guess(&config->network, &size, &classes, guess));
         np_config_free(config);
     }
 }
@@ -196,12 +198,13 @@ Test(setup, a_guessed_class_count_makes_no_layer_wrong)
 {
     struct np_config *config =
         load(SYNTH "model: [global_avgpool, flatten, {linear: {out: 7}}]\n", NULL, 0);
+    const struct np_row_sizes size = {32, 32, 32, 32};
     struct np_report report;
 
     cr_assert_not_null(config);
     np_report_init(&report, NULL);
-    cr_assert_eq(np_network_check(&config->network, 32, 32, 0, &report), 0);
-    cr_assert_eq(np_network_check(&config->network, 32, 32, 8, &report), -EINVAL);
+    cr_assert_eq(np_network_check(&config->network, &size, 0, &report), 0);
+    cr_assert_eq(np_network_check(&config->network, &size, 8, &report), -EINVAL);
     cr_assert(strstr(report.errs[0].text, "there are 8 classes"));
     np_report_fini(&report);
     np_config_free(config);
@@ -224,8 +227,8 @@ Test(setup, data_gives_classes_size_and_graphs)
     cr_assert_not_null(config);
     np_report_init(&report, NULL);
     cr_assert_eq(np_sets_open(&config->sets, &progress, &setup.sets, &err), 0);
-    cr_assert(
-        setup.sets.classes->nr_items == 8 && setup.sets.height == 24 && setup.sets.width == 24);
+    cr_assert(setup.sets.classes->nr_items == 8 && setup.sets.size.height == 24 &&
+              setup.sets.size.width == 24);
     cr_assert(np_index_samples(setup.sets.test) == 20 && !setup.sets.test_labels);
     cr_assert_eq(np_setup_graph(config, NP_F32, &setup, &report), 0);
     for (int i = 0; i < setup.graph->nr_tensors; i++)

@@ -119,6 +119,33 @@ Test(ring, batches_come_whole_and_in_order_from_many_readers, .timeout = 60)
     }
 }
 
+Test(ring, a_slot_has_room_for_rows_of_either_kind)
+{
+    static const struct np_batch_shape shapes[] = {
+        {.rows = ROWS, .height = 2, .width = 3, .channels = 1, .eval_height = 90, .eval_width = 80},
+        {.rows = ROWS, .height = 90, .width = 80, .channels = 1, .eval_height = 2, .eval_width = 3},
+    };
+
+    for (int s = 0; s < 2; s++) {
+        const enum np_batch_kind large = s == 0 ? NP_BATCH_EVAL : NP_BATCH_TRAIN;
+        struct np_ring *ring = NULL;
+        struct np_batch *first, *second;
+
+        cr_assert_eq(np_ring_new(&shapes[s], 2, &np_page_allocator, &ring, NULL), 0);
+        np_ring_start(ring, 0);
+        first = np_ring_claim(ring, 0, NULL);
+        second = np_ring_claim(ring, 1, NULL);
+        for (int row = 0; row < ROWS; row++)
+            memset(np_ring_row(ring, first, large, row), row + 1, 90 * 80);
+        memset(np_ring_row(ring, second, !large, 0), 99, ROWS * 2 * 3);
+        for (int row = 0; row < ROWS; row++)
+            cr_expect(first->images[row * 90 * 80] == row + 1 &&
+                      first->images[(row + 1) * 90 * 80 - 1] == row + 1);
+        cr_expect_eq(np_ring_row(ring, second, !large, 1) - second->images, 2 * 3);
+        np_ring_free(ring);
+    }
+}
+
 Test(ring, take_waits_for_last_row)
 {
     struct np_stat *stat = np_stat_new(NULL);

@@ -40,6 +40,15 @@ uint64_t np_dtype_bytes(enum np_dtype dtype)
     return bytes[dtype];
 }
 
+void np_dims_text(char text[NP_DIMS_TEXT], const struct np_tensor *tensor)
+{
+    size_t at = 0;
+
+    for (int d = 0; d < tensor->nr_dims; d++)
+        at +=
+            (size_t)snprintf(text + at, NP_DIMS_TEXT - at, "%s%d", d ? " x " : "", tensor->dims[d]);
+}
+
 uint64_t np_tensor_elements(const struct np_tensor *tensor)
 {
     uint64_t n = 1;
@@ -242,6 +251,33 @@ void np_graph_init(const struct np_graph *graph, uint64_t seed, float *params, f
         else if (tensor->role == NP_ROLE_BUFFER)
             init_tensor(tensor, seed, buffers + tensor->offset);
     }
+}
+
+/* The next parameter or buffer from t on; nr_tensors: there is none. */
+static int next_kept(const struct np_graph *graph, int t)
+{
+    while (t < graph->nr_tensors && graph->tensors[t].role != NP_ROLE_PARAM &&
+           graph->tensors[t].role != NP_ROLE_BUFFER)
+        t++;
+    return t;
+}
+
+int np_graph_differs(const struct np_graph *a, const struct np_graph *b, int *ret_other)
+{
+    int i = next_kept(a, 0), k = next_kept(b, 0);
+
+    for (; i < a->nr_tensors && k < b->nr_tensors;
+         i = next_kept(a, i + 1), k = next_kept(b, k + 1)) {
+        const struct np_tensor *one = &a->tensors[i], *other = &b->tensors[k];
+
+        *ret_other = k;
+        if (one->role != other->role || one->offset != other->offset ||
+            one->nr_dims != other->nr_dims || strcmp(one->name, other->name) != 0 ||
+            memcmp(one->dims, other->dims, (size_t)one->nr_dims * sizeof(*one->dims)) != 0)
+            return i;
+    }
+    assert(i == a->nr_tensors && k == b->nr_tensors); /* layers do not depend on the size */
+    return -1;
 }
 
 /* --- evaluation ---------------------------------------------------------------------------- */

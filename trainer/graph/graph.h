@@ -260,6 +260,9 @@ int np_graph_use_running(struct np_graph *graph, int apply);
 uint64_t np_graph_hash(uint64_t seed, const char *name);
 
 uint64_t np_tensor_elements(const struct np_tensor *tensor);
+/* Writes "64 x 3 x 7 x 7". */
+#define NP_DIMS_TEXT 56
+void np_dims_text(char text[NP_DIMS_TEXT], const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
 /* True for an operation that computes the loss. */
 bool np_op_is_loss(enum np_op op);
@@ -278,6 +281,9 @@ int np_autodiff(struct np_graph *graph, struct np_err *err);
 /* Returns the evaluation graph, a copy: forward only, BN_EVAL for BN_STATS + BN_APPLY, no
  * dropout, no class weights, unmixed. Caller frees. */
 struct np_graph *np_graph_eval(const struct np_graph *graph);
+/* The first parameter or buffer of a that b has otherwise (name, shape or place), and b's tensor at
+ * its place; -1: all are alike, and the graphs can share their values. */
+int np_graph_differs(const struct np_graph *a, const struct np_graph *b, int *ret_other);
 /* Runs of the graph that evaluate a batch. */
 int np_graph_nr_views(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
