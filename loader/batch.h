@@ -26,26 +26,20 @@ struct np_batch_shape {
     struct np_row_format format;
     int values;                  /* floats of a row's label; 0: the label is a class */
     int eval_height, eval_width; /* of NP_BATCH_EVAL; 0: as the others */
+    /* Optional: training rows are smaller at first, and height and width are those of the last stage.
+     * Borrowed. */
+    const struct np_growth *growth;
 };
+struct np_growth;
+
+/* The shape of a batch of this kind and step. batch.c */
+struct np_batch_shape np_batch_shape_of(
+    const struct np_batch_shape *shape, enum np_batch_kind kind, uint64_t step);
 
 /* The sizes of the rows of both kinds, while a network is built. Width 0: not known. */
 struct np_row_sizes {
     int height, width, eval_height, eval_width;
 };
-
-/* The shape of the batches of one kind. */
-static inline struct np_batch_shape np_batch_shape_of(
-    const struct np_batch_shape *shape, enum np_batch_kind kind)
-{
-    struct np_batch_shape of = *shape;
-
-    if (kind == NP_BATCH_EVAL && shape->eval_width > 0) {
-        of.height = shape->eval_height;
-        of.width = shape->eval_width;
-    }
-    of.eval_height = of.eval_width = 0;
-    return of;
-}
 
 /* Of a batch's labels: i32 (rows), then, with values, f32 (rows, values). */
 static inline size_t np_batch_label_bytes(const struct np_batch_shape *shape)
@@ -59,7 +53,7 @@ static inline const float *np_batch_values(const void *labels, int rows)
     return (const float *)labels + rows;
 }
 
-/* Of the pixels of a training row, or of any row if all kinds have one size. */
+/* Of the pixels of a row of height and width. */
 static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 {
     static const size_t type_bytes[] = {1, 4, 2, 2}; /* by enum np_row_type */
@@ -68,23 +62,11 @@ static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
            type_bytes[shape->format.type];
 }
 
-/* Of the pixels of a row of this kind. */
-static inline size_t np_batch_row_bytes_of(
-    const struct np_batch_shape *shape, enum np_batch_kind kind)
-{
-    const struct np_batch_shape of = np_batch_shape_of(shape, kind);
-
-    return np_batch_row_bytes(&of);
-}
-
-/* Of the pixels of a row of the larger kind: a slot has room for both. */
-static inline size_t np_batch_row_room(const struct np_batch_shape *shape)
-{
-    const size_t train = np_batch_row_bytes(shape);
-    const size_t eval = np_batch_row_bytes_of(shape, NP_BATCH_EVAL);
-
-    return train > eval ? train : eval;
-}
+/* The same of a batch's kind and step. */
+size_t np_batch_row_bytes_of(
+    const struct np_batch_shape *shape, enum np_batch_kind kind, uint64_t step);
+/* The most of any batch: a slot's rows have room for it. */
+size_t np_batch_row_room(const struct np_batch_shape *shape);
 
 /* The layout of pixels without a header (CIFAR, IDX). NP_RAW_NONE: the format is detected from the
  * bytes. NP_RAW_SYNTH: a sample has no bytes but its number, and is drawn from seed
@@ -148,7 +130,7 @@ struct np_batch_memory {
 
 /* A ring slot while it is full. Valid from np_ring_take() to np_ring_release(). */
 struct np_batch {
-    uint8_t *images;      /* (rows) in the format of its kind's shape, dense; pinned */
+    uint8_t *images;      /* (rows) in the format of np_batch_shape_of(), dense; pinned */
     int32_t *labels;      /* (rows); -1: masked, the row's pixels are 0. With shape.values: 0, and
                              the values follow (np_batch_values()); those of a masked row are 0 */
     struct np_row *about; /* (rows), pinned; the origin of each row */

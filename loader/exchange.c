@@ -15,6 +15,7 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/growth.h"
 #include "loader/share/peers.h"
 #include "loader/share/shelf.h"
 
@@ -98,14 +99,23 @@ static uint64_t hash_of(const struct np_exchange *exchange)
 {
     const struct np_sampler_options *o = &exchange->options.sampler->options;
     const struct np_batch_shape *shape = &exchange->options.shape;
+    uint64_t growth = 0;
+
+    for (int i = 0; shape->growth && i < shape->growth->nr; i++) {
+        const struct np_grown *stage = &shape->growth->stages[i];
+        const uint64_t size[] = {stage->first_row, (uint64_t)stage->height, (uint64_t)stage->width};
+
+        growth = XXH3_64bits_withSeed(size, sizeof(size), growth);
+    }
     const uint64_t facts[] = {exchange->options.hash, o->seed, o->nr_train, o->nr_eval,
         (uint64_t)o->batch, o->nr_steps, o->eval_steps, (uint64_t)o->shuffle, o->window,
         o->split ? XXH3_64bits(o->split, (o->nr_eval + o->nr_train) * sizeof(*o->split)) : 0,
         (uint64_t)o->epochs, (uint64_t)o->rank, (uint64_t)o->world, o->keep_bad, o->balance,
         (uint64_t)o->repeat, (uint64_t)shape->height, (uint64_t)shape->width,
-        (uint64_t)shape->eval_height, (uint64_t)shape->eval_width, (uint64_t)shape->channels,
-        (uint64_t)shape->format.type, shape->format.planar, (uint64_t)shape->values,
-        (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row), sizeof(struct notes)};
+        (uint64_t)shape->eval_height, (uint64_t)shape->eval_width, growth,
+        (uint64_t)shape->channels, (uint64_t)shape->format.type, shape->format.planar,
+        (uint64_t)shape->values, (uint64_t)exchange->shape.nr_slots, sizeof(struct np_row),
+        sizeof(struct notes)};
     const double period = o->eval_epochs;
 
     return XXH3_64bits_withSeed(facts, sizeof(facts), XXH3_64bits(&period, sizeof(period)));

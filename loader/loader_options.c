@@ -241,6 +241,9 @@ const struct np_option np_loader_option_table[] = {
         "256 MiB by default."},
     {"augment", NP_OPT_NODE, AT(augment_node), "[]", 0, 0, NULL,
         "Operations on training images, in order."},
+    {"grow", NP_OPT_NODE, AT(grow_node), "none", 0, 0, NULL,
+        "Training images that are smaller in the first epochs (progressive resizing): `{from: 160, "
+        "since: 11, until: 13}`; see below. The first epochs then take less time."},
     {"test_augment", NP_OPT_NODE, AT(test_augment_node), "[]", 0, 0, NULL,
         "Operations on test images, in order. They may give another size than `augment`, if the "
         "network's "
@@ -512,6 +515,8 @@ int np_loader_options_parse(
     np_loader_normalize_parse(options.normalize_node, &options, report);
     np_chain_parse(options.augment_node, "augment", &options.augment, report);
     np_chain_parse(options.test_augment_node, "test_augment", &options.test_augment, report);
+    if (options.grow_node && !np_node_is(options.grow_node, "none"))
+        np_grow_parse(options.grow_node, options.augment, &options.grow, report);
     np_loader_options_fini(ret_options);
     *ret_options = options;
     return report->nr_errs + report->nr_dropped > before ? -EINVAL : 0;
@@ -618,6 +623,8 @@ static struct np_node *special_node(const struct np_loader_options *options, con
         np_node_add(map, "std", floats_node(options->std, options->nr_mean));
         return map;
     }
+    if (strcmp(key, "grow") == 0)
+        return options->grow.from ? np_options_node(np_grow_option_table, &options->grow) : NULL;
     if (strcmp(key, "augment") == 0)
         return np_chain_node(options->augment);
     if (strcmp(key, "test_augment") == 0)
@@ -639,7 +646,7 @@ struct np_node *np_loader_options_node(const struct np_loader_options *options)
 
     /* special_node() makes them. */
     plain.shuffle_node = plain.bad_node = plain.cache_node = plain.entries_node = NULL;
-    plain.share_node = NULL;
+    plain.share_node = plain.grow_node = NULL;
     plain.augment_node = plain.test_augment_node = plain.normalize_node = NULL;
     struct np_node *all = np_options_node(np_loader_option_table, &plain);
     for (const struct np_option *option = np_loader_option_table; option->key; option++) {

@@ -4,6 +4,7 @@
 #define NP_LOADER_OPTIONS_H
 
 #include "loader/base/option.h"
+#include "loader/growth.h"
 #include "loader/pixels/augment.h"
 #include "loader/pixels/codec.h"
 #include "loader/sampler.h"
@@ -54,12 +55,13 @@ struct np_loader_options {
     int64_t entries_bytes; /* as np_entries_open() */
     int64_t page_cache;    /* bytes */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
-        *normalize_node, *cache_node, *entries_node, *share_node;
+        *normalize_node, *cache_node, *entries_node, *share_node, *grow_node;
     enum np_shuffle shuffle;
     int64_t window;
     int64_t repeat;
     int balance;                             /* 1: classes */
     struct np_chain *augment, *test_augment; /* owned */
+    struct np_grow_options grow;
     bool bad_fail;
     double bad_budget;
     float mean[4], std[4];

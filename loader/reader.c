@@ -58,8 +58,10 @@ static void commit(struct np_reader *reader, struct np_job *job, bool good)
     struct np_row *about = &batch->about[ticket->row];
 
     if (!good) {
-        memset(np_ring_row(reader->config->ring, batch, ticket->kind, ticket->row), 0,
-            np_batch_row_bytes_of(&reader->config->row.shape, ticket->kind));
+        const size_t row_bytes =
+            np_batch_row_bytes_of(&reader->config->row.shape, ticket->kind, ticket->step);
+
+        memset(np_ring_row(reader->config->ring, batch, row_bytes, ticket->row), 0, row_bytes);
         memset(about, 0, sizeof(*about));
         about->resident = NP_NOT_RESIDENT;
     }
@@ -264,7 +266,8 @@ static int fill(struct np_reader *reader)
     while (!code && reader->nr_free > 0 && !np_buffers_full(&reader->buffers) &&
            (job = next_job(reader))) {
         np_stat_lap(reader->block, NP_STAGE_BATCH,
-            np_batch_row_bytes_of(&reader->config->row.shape, job->ticket.kind), 0);
+            np_batch_row_bytes_of(&reader->config->row.shape, job->ticket.kind, job->ticket.step),
+            0);
         code = begin(reader, job);
     }
     if (!job) /* the time of a search without a result */

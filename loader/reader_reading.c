@@ -148,7 +148,9 @@ int np_reading_start(struct np_reader *reader, struct np_job *job)
     job->submit_ns = 0;
     making->ticket = &job->ticket;
     making->record = &job->record;
-    making->out = np_ring_row(reader->config->ring, job->batch, job->ticket.kind, job->ticket.row);
+    making->out = np_ring_row(reader->config->ring, job->batch,
+        np_batch_row_bytes_of(&reader->config->row.shape, job->ticket.kind, job->ticket.step),
+        job->ticket.row);
     making->about = &job->batch->about[job->ticket.row];
     making->mtime_ns = 0;
     making->entries = job->entries;

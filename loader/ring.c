@@ -166,10 +166,10 @@ struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_blo
 }
 
 uint8_t *np_ring_row(
-    const struct np_ring *ring, const struct np_batch *batch, enum np_batch_kind kind, int row)
+    const struct np_ring *ring, const struct np_batch *batch, size_t row_bytes, int row)
 {
-    assert(row >= 0 && row < ring->shape.rows);
-    return batch->images + (size_t)row * np_batch_row_bytes_of(&ring->shape, kind);
+    assert(row >= 0 && row < ring->shape.rows && row_bytes <= np_batch_row_room(&ring->shape));
+    return batch->images + (size_t)row * row_bytes;
 }
 
 static void commit(

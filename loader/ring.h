@@ -25,9 +25,9 @@ void np_ring_leave(struct np_ring *ring);
 struct np_batch *np_ring_claim(struct np_ring *ring, uint64_t seq, struct np_block *block);
 /* The same without waiting; NULL: not free yet, or stopped. */
 struct np_batch *np_ring_try_claim(struct np_ring *ring, uint64_t seq);
-/* Row of a claimed batch that is, or will be, of this kind: in the format of its shape. */
+/* Row of a claimed batch whose rows have row_bytes each (np_batch_row_bytes_of()). */
 uint8_t *np_ring_row(
-    const struct np_ring *ring, const struct np_batch *batch, enum np_batch_kind kind, int row);
+    const struct np_ring *ring, const struct np_batch *batch, size_t row_bytes, int row);
 /* Marks one row as written; the last row makes the batch ready. Call it once a row. The reader of
  * row 0 sets kind, step, part and nr_parts before; the ring sets seq and slot. block: the calling
  * thread's, or NULL. Reader threads. */

@@ -9,6 +9,7 @@
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
 #include "loader/base/stat.h"
+#include "loader/growth.h"
 #include "loader/pixels/geometry.h"
 #include "loader/pixels/painter.h"
 #include "loader/row_entries.h"
@@ -267,6 +268,18 @@ static int decompress(void *context, struct np_making *making, struct np_err *er
 
 /* --- decode --------------------------------------------------------------------------------- */
 
+/* Of the ticket's row: while rows grow, that of the stage. */
+static const struct np_chain *chain_of(
+    const struct np_row_maker *maker, const struct np_making *making)
+{
+    const struct np_batch_shape *shape = &maker->options.shape;
+    const struct np_ticket *ticket = making->ticket;
+
+    if (shape->growth && ticket->kind == NP_BATCH_TRAIN)
+        return np_growth_at(shape->growth, ticket->step * (uint64_t)shape->rows)->chain;
+    return set_of(maker, making)->chain;
+}
+
 /* The program drew the geometry for the size in the picture's header, as it was then. */
 static int take_dealt(
     const struct np_dealt *dealt, int width, int height, struct np_drawn *drawn, struct np_err *err)
@@ -283,13 +296,14 @@ static int draw(const struct np_row_maker *maker, const struct np_making *making
     int height, struct np_err *err)
 {
     const struct np_ticket *ticket = making->ticket;
-    const struct np_batch_shape shape = np_batch_shape_of(&maker->options.shape, ticket->kind);
+    const struct np_batch_shape shape =
+        np_batch_shape_of(&maker->options.shape, ticket->kind, ticket->step);
     struct np_drawn drawn = {0};
 
     making->about->source_w = width;
     making->about->source_h = height;
     if (!ticket->dealt)
-        np_augment_draw_row(set_of(maker, making)->chain, maker->options.seed, ticket->epoch,
+        np_augment_draw_row(chain_of(maker, making), maker->options.seed, ticket->epoch,
             ticket->position, ticket->sample, width, height, &drawn);
     else if (take_dealt(ticket->dealt, width, height, &drawn, err) < 0)
         return -EBADMSG;
@@ -495,7 +509,7 @@ static int keep(struct np_row_maker *maker, struct np_making *making, struct np_
 static void draw_steps(
     const struct np_row_maker *maker, const struct np_making *making, struct np_drawn *drawn)
 {
-    const struct np_chain *chain = set_of(maker, making)->chain;
+    const struct np_chain *chain = chain_of(maker, making);
     const struct np_ticket *ticket = making->ticket;
     const struct np_row *about = making->about;
 
@@ -584,6 +598,8 @@ int np_row_make(struct np_row_maker *maker, struct np_making *making, struct np_
         code = maker->stages->augment(maker->context, making, err);
     if (!code)
         np_stat_lap(maker->options.block, NP_STAGE_AUGMENT,
-            np_batch_row_bytes_of(&maker->options.shape, making->ticket->kind), 0);
+            np_batch_row_bytes_of(
+                &maker->options.shape, making->ticket->kind, making->ticket->step),
+            0);
     return code;
 }

@@ -213,8 +213,8 @@ static int decode(void *context, struct np_making *making, struct np_err *err)
 static int augment(void *context, struct np_making *making, struct np_err *err)
 {
     struct np_row_replay *replay = context;
-    const size_t row_bytes =
-        np_batch_row_bytes_of(&np_row_options(replay->maker)->shape, making->ticket->kind);
+    const size_t row_bytes = np_batch_row_bytes_of(
+        &np_row_options(replay->maker)->shape, making->ticket->kind, making->ticket->step);
     const struct output *output = next_output(replay, NP_STAGE_AUGMENT, making);
     int code;
 

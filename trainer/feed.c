@@ -172,7 +172,7 @@ static int upload(
 static int copy_pixels(struct np_feed *feed, struct buffer *buffer, const struct np_batch *batch)
 {
     return upload(feed, buffer, buffer->images, batch->images,
-        (size_t)feed->shape.rows * np_batch_row_bytes_of(&feed->shape, batch->kind));
+        (size_t)feed->shape.rows * np_batch_row_bytes_of(&feed->shape, batch->kind, batch->step));
 }
 
 /* With the stub, a buffer keeps the pixels that it got first. */
@@ -353,7 +353,7 @@ static int upload_batch(struct np_feed *feed, struct buffer *buffer, const struc
     struct np_residents residents = {
         .rows = buffer->rows,
         .arena = feed->arena,
-        .shape = np_batch_shape_of(&feed->shape, batch->kind),
+        .shape = np_batch_shape_of(&feed->shape, batch->kind, batch->step),
         .images = buffer->images,
     };
     bool all_resident = false;

@@ -211,26 +211,41 @@ static int guess_side(const struct np_source_options *source)
                                                   : GUESS_SIDE;
 }
 
-/* The two graphs share their parameters, whose shapes may depend on the size of the rows: those of a
- * flatten and a linear layer, or of a position. */
-static int check_alike(const struct np_network *network, const struct np_graph_input *input,
-    const struct np_row_sizes *size, const struct np_graph *train, const struct np_graph *eval,
-    struct np_report *report)
+/* Graphs for rows of two sizes share their parameters, whose shapes may depend on the size: those of a
+ * linear layer behind a flatten, or of positions. key: has the rows of b. */
+static int check_alike(const struct np_graph *a, const struct np_graph *b, const char *key,
+    const struct np_node *at, struct np_report *report)
 {
-    const struct np_node *at = network->loader->test_augment_node;
+    const int *of_a = a->tensors[a->images].dims, *of_b = b->tensors[b->images].dims;
     char here[NP_DIMS_TEXT], there[NP_DIMS_TEXT];
     int other = 0;
-    const int t = np_graph_differs(train, eval, &other);
+    const int t = np_graph_differs(a, b, &other);
 
     if (t < 0)
         return 0;
-    np_dims_text(here, &train->tensors[t]);
-    np_dims_text(there, &eval->tensors[other]);
+    np_dims_text(here, &a->tensors[t]);
+    np_dims_text(there, &b->tensors[other]);
     return np_report_add(report, at ? at->line : 0, at ? at->column : 0,
-        "test_augment: its images are %dx%d, those of augment %dx%d, and %s has %s values for the "
-        "one, %s for the other: this network takes one size",
-        size->eval_width, size->eval_height, input->width, input->height, train->tensors[t].name,
-        there, here);
+        "%s: its images are %dx%d, those of augment %dx%d, and %s has %s values for the one, %s "
+        "for "
+        "the other: this network takes one size",
+        key, of_b[2], of_b[1], of_a[2], of_a[1], a->tensors[t].name, there, here);
+}
+
+int np_network_check_grown(const struct np_network *network, const struct np_graph_input *input,
+    const struct np_graph *train, struct np_report *report)
+{
+    struct np_graph_input small = *input;
+    int code = -EINVAL;
+
+    if (network->loader->grow.from == 0)
+        return 0;
+    small.height = small.width = (int)network->loader->grow.from;
+    struct np_graph *graph = np_network_build(network, &small, report);
+    if (graph)
+        code = check_alike(train, graph, "grow", network->loader->grow_node, report);
+    np_graph_free(graph);
+    return code;
 }
 
 struct np_graph *np_network_build_eval(const struct np_network *network,
@@ -245,7 +260,8 @@ struct np_graph *np_network_build_eval(const struct np_network *network,
     other.height = size->eval_height;
     other.width = size->eval_width;
     graph = np_network_build(network, &other, report);
-    if (graph && check_alike(network, input, size, train, graph, report) == 0)
+    if (graph &&
+        check_alike(train, graph, "test_augment", network->loader->test_augment_node, report) == 0)
         eval = np_graph_eval(graph);
     np_graph_free(graph);
     return eval;
@@ -300,6 +316,8 @@ int np_network_check(const struct np_network *network, const struct np_row_sizes
     if (graph && network->rules)
         code = np_rules_apply(network->rules, &any, graph, report);
     if (graph && !(eval = np_network_build_eval(network, &input, &size, graph, report)))
+        code = -EINVAL;
+    if (graph && np_network_check_grown(network, &input, graph, report) < 0)
         code = -EINVAL;
     np_graph_free(eval);
     np_graph_free(graph);

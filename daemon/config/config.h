@@ -129,6 +129,10 @@ struct np_graph *np_network_build(
 struct np_graph *np_network_build_eval(const struct np_network *network,
     const struct np_graph_input *input, const struct np_row_sizes *size,
     const struct np_graph *train, struct np_report *report);
+/* Checks that the network of the smallest rows of `loader.grow` has train's parameters. input: of
+ * train. -EINVAL: report has the mistakes. */
+int np_network_check_grown(const struct np_network *network, const struct np_graph_input *input,
+    const struct np_graph *train, struct np_report *report);
 /* Guesses values that are 0, by the kind of data. True: it guessed, and text names the guesses. */
 #define NP_GUESS_TEXT 96
 bool np_network_guess(const struct np_network *network, struct np_row_sizes *size, int *classes,

@@ -135,6 +135,8 @@ void np_config_reference(FILE *out)
     np_reference_table(out, np_bad_option_table);
     fputs("\n### share\n", out);
     np_reference_table(out, np_share_option_table);
+    fputs("\n### grow\n", out);
+    np_reference_table(out, np_grow_option_table);
     fputs("\n### normalize\n", out);
     np_reference_table(out, np_normalize_option_table);
     print_augments(out);
@@ -236,6 +238,7 @@ void np_config_keys(FILE *out)
     print_keys(out, "loader.", np_loader_option_table);
     print_keys(out, "loader.bad_samples.", np_bad_option_table);
     print_keys(out, "loader.share.", np_share_option_table);
+    print_keys(out, "loader.grow.", np_grow_option_table);
     print_keys(out, "loader.normalize.", np_normalize_option_table);
     print_choice_keys(out, "loss", np_loss_choices);
     print_choice_keys(out, "optimizer", np_optim_choices);

@@ -9,6 +9,7 @@ void np_setup_fini(struct np_setup *setup)
     np_graph_free(setup->graph);
     np_graph_free(setup->eval_graph);
     np_sets_fini(&setup->sets);
+    np_growth_free(setup->growth);
     *setup = (struct np_setup){0};
 }
 
@@ -23,7 +24,19 @@ struct np_batch_shape np_setup_shape(const struct np_config *config, const struc
             config->data.train.label_type == NP_LABEL_CLASS ? 0 : setup->sets.classes->nr_items,
         .eval_height = setup->sets.size.eval_height,
         .eval_width = setup->sets.size.eval_width,
+        .growth = setup->growth,
     };
+}
+
+int np_setup_growth(
+    const struct np_config *config, uint64_t nr_train, struct np_setup *setup, struct np_err *err)
+{
+    const struct np_loader_options *loader = &config->loader;
+
+    np_growth_free(setup->growth);
+    setup->stage = NULL;
+    return np_growth_new(&loader->grow, loader->augment, nr_train,
+        (uint64_t)loader->batch * (uint64_t)config->run.accumulate, &setup->growth, err);
 }
 
 const char *np_classes_word(const struct np_config *config)
@@ -87,8 +100,13 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         np_report_no_memory(report);
         return -EINVAL;
     }
-    np_network_input(&config->network, setup->sets.size.height, setup->sets.size.width,
-        setup->sets.classes->nr_items, precision, &input);
+    const struct np_row_sizes *size = &setup->sets.size;
+    const struct np_grown *stage = setup->stage;
+    np_network_input(&config->network, stage ? stage->height : size->height,
+        stage ? stage->width : size->width, setup->sets.classes->nr_items, precision, &input);
+    np_graph_free(setup->graph);
+    np_graph_free(setup->eval_graph);
+    setup->eval_graph = NULL;
     input.class_samples = samples;
     setup->graph = np_network_build(&config->network, &input, report);
     np_free(samples);
@@ -100,7 +118,8 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
         return -EINVAL;
     setup->eval_graph =
         np_network_build_eval(&config->network, &input, &setup->sets.size, setup->graph, report);
-    if (!setup->eval_graph)
+    if (!setup->eval_graph ||
+        np_network_check_grown(&config->network, &input, setup->graph, report) < 0)
         return -EINVAL;
     if (np_autodiff(setup->graph, &err) < 0)
         return np_report_add(report, 0, 0, "%s", err.code ? err.text : "out of memory");

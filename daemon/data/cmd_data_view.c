@@ -47,7 +47,7 @@ static int evaluation_config(struct view *view, struct np_loader_config *config,
     config->train = index;
     config->train_labels = labels;
     config->augment = config->test_augment;
-    config->shape = np_batch_shape_of(&config->shape, NP_BATCH_EVAL);
+    config->shape = np_batch_shape_of(&config->shape, NP_BATCH_EVAL, 0);
     config->eval = NULL;
     config->sampler = (struct np_sampler_options){.seed = config->sampler.seed,
         .nr_train = np_index_samples(index),
@@ -64,15 +64,18 @@ static int loader_config(struct view *view, struct np_stat *stat,
     const struct np_config *config = view->config;
     const struct np_loader_options *options = &config->loader;
     const struct np_split *split = &view->setup.sets.split;
-    const int code =
-        config->data.split > 0 ? np_sets_split(&config->sets, &view->setup.sets, err) : 0;
+    int code = config->data.split > 0 ? np_sets_split(&config->sets, &view->setup.sets, err) : 0;
+    const uint64_t nr_train =
+        split->order ? split->nr_train : np_index_samples(view->setup.sets.train);
 
+    if (code == 0)
+        code = np_setup_growth(config, nr_train, &view->setup, err);
     if (code < 0)
         return code;
     *ret_config = (struct np_loader_config){
         .options = options,
         .sampler = {.seed = (uint64_t)config->seed,
-            .nr_train = split->order ? split->nr_train : np_index_samples(view->setup.sets.train),
+            .nr_train = nr_train,
             .nr_eval = split->nr_eval,
             .batch = (int)options->batch,
             .nr_steps = view->step + 1,
@@ -126,13 +129,12 @@ static void print_row(struct view *view, const struct np_batch *batch, int r, co
 static int show_batch(struct view *view, const struct np_loader_config *config,
     const struct np_batch *batch, struct np_err *err)
 {
-    const size_t row_bytes =
-        (size_t)config->shape.height * (size_t)config->shape.width * (size_t)config->shape.channels;
-    int code = view->sheet ? np_sheet_init(&view->grid, &config->shape, err) : 0;
+    const struct np_batch_shape shape = np_batch_shape_of(&config->shape, batch->kind, batch->step);
+    int code = view->sheet ? np_sheet_init(&view->grid, &shape, err) : 0;
 
-    for (int r = 0; !code && r < config->shape.rows; r++) {
-        const struct np_picture row = {batch->images + (size_t)r * row_bytes, config->shape.height,
-            config->shape.width, config->shape.channels};
+    for (int r = 0; !code && r < shape.rows; r++) {
+        const struct np_picture row = {batch->images + (size_t)r * np_batch_row_bytes(&shape),
+            shape.height, shape.width, shape.channels};
         char *file = view->out
                          ? np_format("%s/step%06" PRIu64 "-row%04d.png", view->out, view->step, r)
                          : NULL;
@@ -140,7 +142,7 @@ static int show_batch(struct view *view, const struct np_loader_config *config,
         if (file)
             code = np_picture_write(&view->io, &row, file, err);
         if (!code && view->grid.pixels)
-            np_sheet_put(&view->grid, r, row.pixels);
+            np_sheet_put(&view->grid, r, row.pixels, row.height, row.width);
         if (!code)
             print_row(view, batch, r, file);
         np_free(file);

@@ -61,12 +61,15 @@ static int take_bad(struct remake *remake, struct np_loader *loader, struct np_e
 static int visit(const struct remake *remake, const struct np_batch *batch, np_remade_fn *take,
     void *context, struct np_err *err)
 {
-    const struct np_batch_shape *shape = &remake->config.shape;
+    const struct np_batch_shape shape =
+        np_batch_shape_of(&remake->config.shape, batch->kind, batch->step);
     int code = 0, bad = 0;
 
-    for (int r = 0; code == 0 && r < shape->rows; r++) {
-        struct np_remade row = {.number = batch->step * (uint64_t)shape->rows + (uint64_t)r,
-            .pixels = batch->images + (size_t)r * np_batch_row_bytes(shape),
+    for (int r = 0; code == 0 && r < shape.rows; r++) {
+        struct np_remade row = {.number = batch->step * (uint64_t)shape.rows + (uint64_t)r,
+            .pixels = batch->images + (size_t)r * np_batch_row_bytes(&shape),
+            .height = shape.height,
+            .width = shape.width,
             .label = batch->labels[r],
             .about = &batch->about[r],
             .bad = remake->bad + bad};

@@ -9,6 +9,7 @@
 struct np_remade {
     uint64_t number;       /* step * batch + row, in the run */
     const uint8_t *pixels; /* u8 (height, width, channels) */
+    int height, width;
     int32_t label;
     const struct np_row *about;
     const struct np_bad_sample *bad; /* (nr_bad): the bad samples that it replaces, in order */

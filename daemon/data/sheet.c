@@ -39,14 +39,14 @@ int np_sheet_init(struct np_sheet *sheet, const struct np_batch_shape *shape, st
     return sheet->pixels ? 0 : -ENOMEM;
 }
 
-void np_sheet_put(struct np_sheet *sheet, int place, const uint8_t *pixels)
+void np_sheet_put(struct np_sheet *sheet, int place, const uint8_t *pixels, int height, int width)
 {
     const struct np_batch_shape *shape = &sheet->shape;
-    const size_t line = (size_t)shape->width * (size_t)shape->channels;
+    const size_t line = (size_t)width * (size_t)shape->channels;
     const size_t top = (size_t)(place / sheet->columns) * (size_t)(shape->height + GAP);
     const size_t left = (size_t)(place % sheet->columns) * (size_t)(shape->width + GAP);
 
-    for (size_t y = 0; y < (size_t)shape->height; y++)
+    for (size_t y = 0; y < (size_t)height; y++)
         memcpy(sheet->pixels + ((top + y) * (size_t)sheet->width + left) * (size_t)shape->channels,
             pixels + y * line, line);
 }

@@ -14,7 +14,7 @@ struct np_picture {
 int np_picture_write(
     struct np_io *io, const struct np_picture *picture, const char *path, struct np_err *err);
 
-/* A nearly square grid of equal pictures, filled row by row, two pixels apart. */
+/* A nearly square grid of pictures of one size, or smaller ones, filled row by row, two pixels apart. */
 struct np_sheet {
     struct np_batch_shape shape; /* rows: number of pictures */
     uint8_t *pixels;             /* u8 (height, width, channels) */
@@ -22,8 +22,8 @@ struct np_sheet {
 };
 /* -ENOMEM. The caller frees sheet->pixels (np_free). */
 int np_sheet_init(struct np_sheet *sheet, const struct np_batch_shape *shape, struct np_err *err);
-/* Copies picture `place` (from 0) into the grid. */
-void np_sheet_put(struct np_sheet *sheet, int place, const uint8_t *pixels);
+/* Copies picture `place` (from 0) into the grid. It is not larger than the shape. */
+void np_sheet_put(struct np_sheet *sheet, int place, const uint8_t *pixels, int height, int width);
 int np_sheet_write(
     struct np_io *io, const struct np_sheet *sheet, const char *path, struct np_err *err);
 

@@ -117,12 +117,13 @@ static void put_row(struct show *show, const struct np_remade *row, const char *
 {
     const struct np_row *about = row->about;
     const uint64_t batch = (uint64_t)show->replay.batch;
-    struct np_batch_shape shape = show->replay.loader.shape;
+    const size_t bytes =
+        (size_t)row->height * (size_t)row->width * (size_t)show->replay.loader.shape.channels;
     struct np_json *json = &show->ui.object;
     char path[2 * NP_MAX_NAME], crc[9];
 
     np_data_place(show->replay.setup->sets.train, about->sample, path, sizeof(path));
-    snprintf(crc, sizeof(crc), "%08x", np_crc32c(0, row->pixels, np_batch_row_bytes(&shape)));
+    snprintf(crc, sizeof(crc), "%08x", np_crc32c(0, row->pixels, bytes));
     np_json_begin(json, "row");
     if (show->sheet.pixels)
         np_json_real(json, "loss", show->loss);
@@ -149,8 +150,8 @@ static void put_row(struct show *show, const struct np_remade *row, const char *
 static int take(void *context, const struct np_remade *row, struct np_err *err)
 {
     struct show *show = context;
-    const struct np_batch_shape *shape = &show->replay.loader.shape;
-    const struct np_picture picture = {row->pixels, shape->height, shape->width, shape->channels};
+    const struct np_picture picture = {
+        row->pixels, row->height, row->width, show->replay.loader.shape.channels};
     char *file = np_format(
         "%s/row%04" PRIu64 ".png", show->folder, row->number % (uint64_t)show->replay.batch);
     int code = np_picture_write(&show->io, &picture, file, err);
@@ -246,7 +247,7 @@ static int take_worst(void *context, const struct np_remade *row, struct np_err 
         if (show->samples[i] == row->about->sample)
             return 0; /* this sample also replaced a bad one, in another row */
     show->samples[place] = row->about->sample;
-    np_sheet_put(&show->sheet, place, row->pixels);
+    np_sheet_put(&show->sheet, place, row->pixels, row->height, row->width);
     show->nr_replaced += row->about->attempts > 0;
     put_row(show, row, NULL);
     return add_to_table(show, row, err);

@@ -262,7 +262,7 @@ static int make_gallery(
     if (code < 0 || nr == 0)
         return code;
     np_evaluation_loader(evaluation, &config);
-    gallery->shape = config.shape = np_batch_shape_of(&config.shape, NP_BATCH_EVAL);
+    gallery->shape = config.shape = np_batch_shape_of(&config.shape, NP_BATCH_EVAL, 0);
     config.train = config.eval;
     config.train_labels = config.eval_labels;
     config.augment = config.test_augment;

@@ -91,7 +91,8 @@ static void close_pipeline(struct np_run *run)
 
 /* --- begin and end ------------------------------------------------------------------------- */
 
-static int train(struct np_run *run, struct np_err *err)
+/* Trains while the rows have one size. */
+static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
 {
     struct np_trainer_config config = {
         .device = run->device,
@@ -107,7 +108,7 @@ static int train(struct np_run *run, struct np_err *err)
         .accumulate = (int)run->config->run.accumulate,
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
-        .eval_due = run->position.eval_due,
+        .eval_due = eval_due,
         .numbers = run->config->data.train.label_type == NP_LABEL_VALUE,
         .block = run->block,
         .losses = run->losses,
@@ -126,6 +127,17 @@ static int train(struct np_run *run, struct np_err *err)
         np_run_take_bad(run, UINT64_MAX, true);
     if (run->stop_err.code) /* a hook's own error has more detail */
         *err = run->stop_err;
+    return code;
+}
+
+static int train(struct np_run *run, struct np_err *err)
+{
+    int code = train_stage(run, run->position.eval_due, err);
+
+    while (code == 0 && !run->position.early.stopped && np_run_grows(run, run->position.step)) {
+        if ((code = np_run_grow(run, err)) == 0)
+            code = train_stage(run, false, err);
+    }
     return code;
 }
 

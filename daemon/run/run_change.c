@@ -292,7 +292,7 @@ static const char *const free_keys[] = {"name", "runs", "device", "precision", "
 /* Of these, the keys on which a plateau schedule and early stopping depend, and theirs that they
  * ignore. */
 static const char *const judging_keys[] = {
-    "data.test", "data.val", "train.eval_every", "train.tta", NULL};
+    "data.test", "data.val", "loader.test_augment", "train.eval_every", "train.tta", NULL};
 static const char *const place_keys[] = {"data.test.path", "data.test.labels",
     "data.test.cache_dir", "data.val.path", "data.val.labels", "data.val.cache_dir", NULL};
 /* Keys whose values may grow if the schedule allows it. */

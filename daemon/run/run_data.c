@@ -110,6 +110,9 @@ int np_run_open_order(struct np_run *run, struct np_err *err)
     run->nr_train = config->data.split > 0 ? run->setup.sets.split.nr_train
                                            : np_index_samples(run->setup.sets.train);
     run->nr_steps = np_run_steps(run, config->run.epochs, config->run.steps);
+    if (!run->options->probe && /* a measurement has rows of one size */
+        (code = np_setup_growth(config, run->nr_train, &run->setup, err)) < 0)
+        return code;
     np_run_sampler_options(run, &options);
     np_sampler_free(run->sampler);
     run->sampler = NULL;

@@ -398,7 +398,7 @@ static bool boundary_follows(void *context, uint64_t step)
     const struct np_run *run = context;
 
     return run->config->run.accumulate > 1 || run->best_unsaved || np_run_stopping(context) ||
-           checkpoint_due(run, step);
+           checkpoint_due(run, step) || np_run_grows(run, step);
 }
 
 static int stopped(struct np_run *run)
@@ -429,7 +429,7 @@ static bool ends(void *context)
 {
     const struct np_run *run = context;
 
-    return run->position.early.stopped > 0;
+    return run->position.early.stopped > 0 || np_run_grows(run, run->position.step);
 }
 
 /* If the mark is of this step, goes back to it: np_run_save() leaves out the batches accumulated

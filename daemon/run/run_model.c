@@ -286,7 +286,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
             run->device->name);
     }
-    if (options.losses &&
+    if (options.losses && !run->losses &&
         !(run->losses = np_try_array((size_t)run->config->loader.batch, sizeof(float), err)))
         return err->code;
     if (run->config->optim.kind == NP_MUON && strncmp(run->device->name, "cuda", 4) == 0) {
@@ -350,6 +350,91 @@ static void say_frozen(struct np_run *run)
         later, stopped, norms);
 }
 
+/* --- rows that grow ------------------------------------------------------------------------- */
+
+bool np_run_grows(const struct np_run *run, uint64_t step)
+{
+    const struct np_setup *setup = &run->setup;
+    const uint64_t row = step * (uint64_t)run->config->loader.batch;
+
+    return setup->growth && step < np_run_last_step(run) &&
+           np_growth_at(setup->growth, row) != setup->stage;
+}
+
+/* Builds the graphs for the rows behind the current step. */
+static int take_stage(struct np_run *run, struct np_err *err)
+{
+    struct np_setup *setup = &run->setup;
+    const uint64_t step = run->position.step;
+
+    if (!setup->growth)
+        return 0;
+    setup->stage = np_growth_at(setup->growth, step * (uint64_t)run->config->loader.batch);
+    np_run_say(run, "step %llu: training images of %dx%d from here on (loader.grow)",
+        (unsigned long long)step, setup->stage->width, setup->stage->height);
+    return np_compute_graph(run->config, run->precision, run->options->overrides, setup, err);
+}
+
+int np_run_grow(struct np_run *run, struct np_err *err)
+{
+    int code = read_arrays(run, err);
+
+    if (code == 0)
+        code = read_device_state(run, err);
+    if (code < 0)
+        return code;
+    run->device->plan_ops->free(run->plan);
+    run->plan = NULL;
+    if ((code = take_stage(run, err)) == 0 && (code = open_plan(run, err)) == 0)
+        code = write_arrays(run, err);
+    run->pipeline.start.ns = 0; /* the next step begins a new window */
+    return code;
+}
+
+/* Adds the lines of more that *text does not have. */
+static void add_lines(char **text, const char *more)
+{
+    for (const char *end, *at = more; *at; at = *end ? end + 1 : end) {
+        end = at + strcspn(at, "\n");
+        char *line = np_format("%.*s\n", (int)(end - at), at), *old = *text;
+
+        if (!strstr(old, line))
+            *text = np_format("%s%s", old, line);
+        if (*text != old)
+            np_free(old);
+        np_free(line);
+    }
+}
+
+/* Prepares the plan of each size once, the largest first, so that a device with too little memory says
+ * so now, and keeps what all of them chose (engines, kernels): a resumed run chooses nothing anew. */
+static int survey_stages(struct np_run *run, struct np_err *err)
+{
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    struct np_setup *setup = &run->setup;
+    char *all = np_strdup(""), *text = NULL;
+    int code = 0;
+
+    for (int i = setup->growth->nr - 1; code == 0 && i >= 0; i--) {
+        setup->stage = &setup->growth->stages[i];
+        code = np_compute_graph(run->config, run->precision, run->options->overrides, setup, err);
+        if (code == 0)
+            code = open_plan(run, err);
+        if (code == 0 && ops->state && (code = ops->state(run->plan, &text, err)) == 0) {
+            add_lines(&all, text);
+            np_free(text);
+        }
+        if (run->plan)
+            ops->free(run->plan);
+        run->plan = NULL;
+    }
+    if (ops->state)
+        run->device_state[np_state_kind(run->device)] = all;
+    else
+        np_free(all);
+    return code;
+}
+
 int np_run_open_model(struct np_run *run, struct np_err *err)
 {
     int code = 0;
@@ -368,6 +453,10 @@ int np_run_open_model(struct np_run *run, struct np_err *err)
         code = open_weights(run, err);
     if (code == 0)
         say_frozen(run);
+    if (code == 0 && run->setup.growth && !run->device_state[np_state_kind(run->device)])
+        code = survey_stages(run, err);
+    if (code == 0)
+        code = take_stage(run, err);
     if (code == 0)
         code = open_plan(run, err);
     return code == 0 ? write_arrays(run, err) : code;

@@ -216,6 +216,11 @@ int np_run_mark(struct np_run *run, struct np_err *err);
 /* Sets precision, lanes, graph, weights (random, given, or of the newest complete checkpoint),
  * position and plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
+/* True: rows of the batch behind `step` have another size than the network is built for. */
+bool np_run_grows(const struct np_run *run, uint64_t step);
+/* Builds the network for the rows behind the current step, with the weights and states of the run. All
+ * steps are reported. */
+int np_run_grow(struct np_run *run, struct np_err *err);
 
 /* --- run_report.c -------------------------------------------------------------------------- */
 

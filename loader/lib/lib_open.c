@@ -265,6 +265,9 @@ static int make_order(struct nnp_loader *loader, struct np_err *err)
             "loader.%s: the program deals the order of the samples; remove the key, or let nnpipe "
             "choose the order",
             options->balance ? "balance" : "repeat");
+    if (train && options->grow.from)
+        return np_err_set(
+            err, -EINVAL, "loader.grow: the batches of a program have one size; remove the key");
     *order = (struct np_sampler_options){
         .seed = (uint64_t)loader->seed,
         .nr_train = np_index_samples(loader->index),

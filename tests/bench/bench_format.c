@@ -105,7 +105,7 @@ int main(int argc, char **argv)
     for (int large = 1; large >= 0; large--)
         for (int i = 1; i < 8; i++) {
             struct np_batch_shape shape = {
-                large ? 50 : 1, SIDE, SIDE, 3, {(enum np_row_type)(i / 2), i % 2}, 0, 0, 0};
+                large ? 50 : 1, SIDE, SIDE, 3, {(enum np_row_type)(i / 2), i % 2}, 0, 0, 0, NULL};
 
             measure(&shape, &table, ring, large ? LARGE : 1u << 20, rounds);
         }

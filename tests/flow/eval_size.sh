@@ -24,7 +24,8 @@ checkpoint: {every: 2 epochs, keep: 9}
 Y
 }
 "$NNPIPE" data synth --out s --samples 48 --test 21 --size 48 >/dev/null &&
-    mkdir pics test && tar --zstd -C pics -xf s/train-00000.tar.zst && tar --zstd -C test -xf s/test-00000.tar.zst || exit 1
+    mkdir pics test && tar --zstd -C pics -xf s/train-00000.tar.zst &&
+        tar --zstd -C test -xf s/test-00000.tar.zst || exit 1
 small='[{random_resized_crop: {size: [24]}}, flip]'
 write_config larger "$small" '[{resize: {size: [44]}}, {center_crop: {size: [36, 40]}}]'
 write_config smaller "$small" '[{resize: {size: [20]}}, {center_crop: {size: [16]}}]'
@@ -41,7 +42,8 @@ train() { # NAME [OPTION...]: runs/NAME, NAME.json
 }
 both() { train larger && train smaller && train same; }
 t "networks train with larger and with smaller tests" both
-says() { grep -q '"size": \[24, 24\], "eval_size": \[36, 40\]' larger.json && grep -q '"eval_size": \[16, 16\]' smaller.json; }
+says() { grep -q '"size": \[24, 24\], "eval_size": \[36, 40\]' larger.json &&
+    grep -q '"eval_size": \[16, 16\]' smaller.json; }
 t "the first event has both sizes" says
 trained() { [ "$(done_of larger.json weights_sha256)" = "$(done_of "$1.json" weights_sha256)" ]; }
 t "the tests' size changes no weight: smaller" trained smaller
@@ -102,7 +104,8 @@ t "a killed run goes on" resumed
 split() {
     sed 's/, test: {.*}}/, split: 25%}/' larger.yaml >split.yaml
     train split && grep -q '"val_images": 12' split.json && "$NNPIPE" eval --weights runs-split/net-* --set val --json \
-        >run.json 2>/dev/null && [ "$(done_of run.json loss)" = "$(grep -o '"val_loss": [^,]*' split.json | tail -n 1 | sed 's/.* //')" ]
+        >run.json 2>/dev/null &&
+        [ "$(done_of run.json loss)" = "$(grep -o '"val_loss": [^,]*' split.json | tail -n 1 | sed 's/.* //')" ]
 }
 t "data.split: the rows set aside have the tests' size" split
 viewed() {
@@ -113,8 +116,9 @@ viewed() {
 }
 t "views are made of the larger image" viewed
 worst() {
-    "$NNPIPE" eval --weights runs-smaller/net-* --html page.html --json >/dev/null 2>worst.err || { cat worst.err; return 1; }
-    "$NNPIPE" data view larger.yaml --split test --sheet sheet.png >/dev/null 2>worst.err || { cat worst.err; return 1; }
+    "$NNPIPE" eval --weights runs-smaller/net-* --html page.html --json >/dev/null 2>worst.err ||
+        { cat worst.err; return 1; }
+    "$NNPIPE" data view larger.yaml --split test --sheet sheet.png >/dev/null || return 1
     [ -s page.html ] && [ -s sheet.png ]
 }
 t "eval's page and data view show them" worst

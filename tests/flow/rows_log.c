@@ -45,7 +45,7 @@ struct np_batch *__wrap_np_ring_take(
         return batch;
     for (int r = 0; r < ring_shape.rows; r++) {
         const struct np_row *about = &batch->about[r];
-        const uint8_t *pixels = np_ring_row(ring, batch, NP_BATCH_TRAIN, r);
+        const uint8_t *pixels = np_ring_row(ring, batch, bytes, r);
 
         fprintf(out, "%" PRIu64 " %d %" PRIu64 " %u %u %08x %08lx\n", batch->step, r, about->sample,
             about->epoch, about->position, np_crc32c(0, pixels, bytes),

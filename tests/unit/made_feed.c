@@ -5,7 +5,7 @@
 
 #include "loader/base/clock.h"
 
-const struct np_batch_shape made_feed_shape = {MADE_FEED_ROWS, 3, 5, 3, {0}, 0, 0, 0};
+const struct np_batch_shape made_feed_shape = {MADE_FEED_ROWS, 3, 5, 3, {0}, 0, 0, 0, NULL};
 
 static const struct np_device_ops host_ops = {.name = "host"};
 static struct np_device host_device = {.ops = &host_ops, .name = "host"};
@@ -33,7 +33,7 @@ void made_feed_write(
     struct np_ring *ring, struct np_batch *batch, uint64_t seq, const struct np_block *block)
 {
     for (int row = 0; row < MADE_FEED_ROWS; row++) {
-        memset(np_ring_row(ring, batch, NP_BATCH_TRAIN, row),
+        memset(np_ring_row(ring, batch, MADE_FEED_ROW_BYTES, row),
             (int)(seq * MADE_FEED_ROWS + (uint64_t)row) & 255, MADE_FEED_ROW_BYTES);
         batch->labels[row] = (int32_t)seq * 100 + row;
         batch->about[row].sample = seq * MADE_FEED_ROWS + (uint64_t)row;

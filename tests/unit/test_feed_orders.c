@@ -12,7 +12,7 @@
 
 enum { ROWS = 3, ROW_BYTES = 2 * 3 * 3, NR_ORDERS = 1000 };
 
-static const struct np_batch_shape shape = {ROWS, 2, 3, 3, {0}, 0, 0, 0};
+static const struct np_batch_shape shape = {ROWS, 2, 3, 3, {0}, 0, 0, 0, NULL};
 
 struct order { /* one of them */
     uint32_t key;
@@ -51,8 +51,7 @@ static void *read_all(void *context)
         if (order->pause_ns && draw(order, 1, seq, 3) == 0)
             np_sleep_until_ns(np_now_ns() + draw(order, 2, seq, (uint32_t)order->pause_ns));
         for (int row = 0; row < ROWS; row++) {
-            memset(
-                np_ring_row(order->ring, batch, NP_BATCH_TRAIN, row), pattern(seq, row), ROW_BYTES);
+            memset(np_ring_row(order->ring, batch, ROW_BYTES, row), pattern(seq, row), ROW_BYTES);
             batch->labels[row] = (int32_t)(seq * ROWS) + row;
             batch->step = seq;
             np_ring_commit(order->ring, batch, NULL);

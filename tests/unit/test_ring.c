@@ -37,8 +37,7 @@ static struct np_ring *make(int nr_slots, uint64_t first_seq)
 
 static void write_row(struct np_ring *ring, struct np_batch *batch, int row, uint64_t seq)
 {
-    memset(
-        np_ring_row(ring, batch, NP_BATCH_TRAIN, row), (int)(seq * ROWS + (uint64_t)row) & 255, 6);
+    memset(np_ring_row(ring, batch, 6, row), (int)(seq * ROWS + (uint64_t)row) & 255, 6);
     batch->labels[row] = (int32_t)(seq * 100) + row;
     batch->about[row].sample = seq * ROWS + (uint64_t)row;
     if (row == 0) {
@@ -127,7 +126,6 @@ Test(ring, a_slot_has_room_for_rows_of_either_kind)
     };
 
     for (int s = 0; s < 2; s++) {
-        const enum np_batch_kind large = s == 0 ? NP_BATCH_EVAL : NP_BATCH_TRAIN;
         struct np_ring *ring = NULL;
         struct np_batch *first, *second;
 
@@ -136,12 +134,12 @@ Test(ring, a_slot_has_room_for_rows_of_either_kind)
         first = np_ring_claim(ring, 0, NULL);
         second = np_ring_claim(ring, 1, NULL);
         for (int row = 0; row < ROWS; row++)
-            memset(np_ring_row(ring, first, large, row), row + 1, 90 * 80);
-        memset(np_ring_row(ring, second, !large, 0), 99, ROWS * 2 * 3);
+            memset(np_ring_row(ring, first, 90 * 80, row), row + 1, 90 * 80);
+        memset(np_ring_row(ring, second, 2 * 3, 0), 99, ROWS * 2 * 3);
         for (int row = 0; row < ROWS; row++)
             cr_expect(first->images[row * 90 * 80] == row + 1 &&
                       first->images[(row + 1) * 90 * 80 - 1] == row + 1);
-        cr_expect_eq(np_ring_row(ring, second, !large, 1) - second->images, 2 * 3);
+        cr_expect_eq(np_ring_row(ring, second, 2 * 3, 1) - second->images, 2 * 3);
         np_ring_free(ring);
     }
 }

@@ -37,7 +37,7 @@ static int value_of(uint64_t seq, int row)
 
 static void write_row(struct np_ring *ring, struct np_batch *batch, int row, uint64_t seq)
 {
-    memset(np_ring_row(ring, batch, NP_BATCH_TRAIN, row), value_of(seq, row), PIXELS);
+    memset(np_ring_row(ring, batch, PIXELS, row), value_of(seq, row), PIXELS);
     batch->labels[row] = (int32_t)seq * 10 + row;
     batch->about[row].sample = seq * ROWS + (uint64_t)row;
     np_ring_commit(ring, batch, NULL);

@@ -277,7 +277,7 @@ Test(run_place, a_different_count_and_class_are_reported)
 Test(run_change, the_loaders_keys_are_free_unless_rows_depend_on_them)
 {
     static const char *const rows[] = {"batch", "shuffle", "balance", "repeat", "channels",
-        "pixels", "max_pixels", "augment", "normalize"};
+        "pixels", "max_pixels", "augment", "grow", "normalize"};
     struct np_node *then = parsed("loader: {batch: 4}\n");
 
     for (const struct np_option *option = np_loader_option_table; option->key; option++) {

@@ -389,7 +389,7 @@ struct side {
 
 static struct side side_make(uint64_t wait_ns)
 {
-    const struct np_batch_shape shape = {ROWS, 2, 2, 3, {0}, 0, 0, 0};
+    const struct np_batch_shape shape = {ROWS, 2, 2, 3, {0}, 0, 0, 0, NULL};
     const struct np_sampler_options order = {
         .seed = 1, .nr_train = 100, .batch = ROWS, .nr_steps = LAST};
     const struct np_bad_options bad = {.budget = 1, .nr_train = 100};
@@ -438,7 +438,7 @@ static void finish(struct side *side, int seq, int row)
     struct np_batch *batch = np_ring_try_claim(side->ring, (uint64_t)seq);
 
     cr_assert(batch);
-    memset(np_ring_row(side->ring, batch, NP_BATCH_TRAIN, row), seq * ROWS + row, 12);
+    memset(np_ring_row(side->ring, batch, 12, row), seq * ROWS + row, 12);
     batch->labels[row] = seq;
     batch->about[row] = (struct np_row){.sample = (uint64_t)row};
     if (row == 0) {

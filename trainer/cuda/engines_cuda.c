@@ -146,6 +146,15 @@ int np_engines_parse(struct np_engines *engines, const char *text, struct np_err
     return code;
 }
 
+int np_engines_take(struct np_engines *engines, const char *state, struct np_err *err)
+{
+    const int code = np_engines_parse(engines, state, err);
+
+    for (int i = 0; i < engines->n; i++)
+        engines->list[i].used = true;
+    return code;
+}
+
 static void print_engine(const struct np_engine *engine, char out[LINE])
 {
     snprintf(out, LINE, "plan %s %s %.4g\n", engine->key, engine->id, (double)engine->ms);

@@ -17,7 +17,7 @@ struct np_engine {
     char key[NP_ENGINE_KEY];
     char id[NP_DNN_ID]; /* of the offer; or NP_ENGINE_APART */
     float ms;           /* of one run when it was chosen; 0: not timed */
-    bool used;          /* by this network */
+    bool used;          /* by this run */
     bool chosen;        /* by this run */
 };
 
@@ -37,7 +37,10 @@ int np_engines_put(
     struct np_engines *engines, const char *key, const char *id, float ms, struct np_err *err);
 /* Parses lines "plan KEY ID MS"; ignores other lines. Malformed: -EBADMSG. */
 int np_engines_parse(struct np_engines *engines, const char *text, struct np_err *err);
-/* Appends a line for each choice that this network uses to *text, an np_alloc'ed text that it
+/* The same for a checkpoint's state, whose choices np_engines_print() prints again: the run may have
+ * networks of other sizes. */
+int np_engines_take(struct np_engines *engines, const char *state, struct np_err *err);
+/* Appends a line for each choice of this run to *text, an np_alloc'ed text that it
  * replaces. */
 void np_engines_print(const struct np_engines *engines, char **text);
 

@@ -37,7 +37,7 @@ static int add_engines(struct np_plan *plan, const char *state, struct np_err *e
     plan->convs = np_cuda_convs_new(&plan->cuda->target, plan->cuda->props.totalGlobalMem);
     plan->engines = np_engines_new();
     if (state)
-        return np_engines_parse(plan->engines, state, err);
+        return np_engines_take(plan->engines, state, err);
     plan->engines_path = np_engines_path(plan->cuda);
     if (!retune || strcmp(retune, "1") != 0)
         np_engines_read(plan->engines, plan->engines_path);
