@@ -46,6 +46,7 @@ static bool in_place(const struct np_op_node *node, int in)
     case NP_OP_DROP_ROWS_DGRAD:
     case NP_OP_BN_EVAL:
     case NP_OP_SCALE:
+    case NP_OP_BIAS:
     case NP_OP_POSITION:
     case NP_OP_BN_DGRAD: return in == 0;
     case NP_OP_ADD: return in <= 1;

@@ -21,11 +21,13 @@ cnn 32 3 8 128
 mnist 28 1 10 128
 N
 }
-# planned GPU PRECISION CONFIG SIZES... [free]: cuDNN has plans for all of it
+# planned GPU PRECISION CONFIG SIZES... [free], of a shipped network or a file: cuDNN has plans for all of it
 planned() {
+    config=$3
     # shellcheck disable=SC2086 # sizes are words
+    [ -e "$config" ] || config=configs/$3.yaml
     LD_LIBRARY_PATH=$NNPIPE_BUILD/tests/cuda/stub:${LD_LIBRARY_PATH:-} "$PLANS" "tests/cuda/gpus/$1.json" "$2" \
-        "configs/$3.yaml" $4 $5 $6 $7 ${8:-} >"$OUT" 2>&1 || {
+        "$config" $4 $5 $6 $7 ${8:-} >"$OUT" 2>&1 || {
         tail -n 2 "$OUT"
         return 1
     }
@@ -67,5 +69,8 @@ while read -r gpu precision sizes; do
     # shellcheck disable=SC2086
     t "cuDNN sums the channels for each batchnorm of ${sizes%% *} in $precision for $gpu" summed $gpu $precision $sizes
 done <"$TMP/free"
+for precision in bf16 f16 f32; do
+    t "cuDNN plans transposed convolutions in $precision" planned h200 $precision tests/cuda/upward.yaml 32 3 10 16
+done
 t "cuDNN plans all of resnet20 in f32 with TF32 allowed" planned h200 f32 resnet20 32 3 10 128 tf32
 cat "$TMP/table"

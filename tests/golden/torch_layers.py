@@ -55,6 +55,7 @@ model:
   - silu
   - upsample: {scale: 2, mode: bilinear}
   - blur: {stride: 2}
+  - conv_transpose: {name: up, out: 16, kernel: 3, stride: 2, pad: 1, output_pad: 1, groups: 4}
   - adaptive_avgpool: {size: 5}
   - conv: {name: depth, out: 16, kernel: 3, pad: 1, groups: 16}
   - hardswish: {name: body}
@@ -91,7 +92,8 @@ CASES = {
         **{f"blocks.{i}.{k}": v for i in range(2) for k, v in BLOCK.items()}, **norm("norm", DIM),
         **layer("head", CLASSES, DIM)}),
     "a network with gates and groups": (CONVS, {
-        "stem.weight": (DIM, 3, 3, 3), **norm("norm1", DIM), **layer("depth", DIM, 1, 3, 3),
+        "stem.weight": (DIM, 3, 3, 3), **norm("norm1", DIM), "up.weight": (DIM, 4, 3, 3), "up.bias": (DIM,),
+        **layer("depth", DIM, 1, 3, 3),
         **layer("fc1", 4, DIM, 1, 1), **layer("fc2", DIM, 4, 1, 1), **layer("project", DIM, DIM, 1, 1),
         **norm("norm2", DIM), **layer("head", CLASSES, DIM)})}
 
@@ -139,6 +141,7 @@ def convolutions(p, x):
     x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
     tap = torch.tensor([1.0, 2, 1], dtype=x.dtype) / 4
     x = F.conv2d(x, torch.outer(tap, tap).expand(DIM, 1, 3, 3), stride=2, padding=1, groups=DIM)
+    x = F.conv_transpose2d(x, p["up.weight"], p["up.bias"], stride=2, padding=1, output_padding=1, groups=4)
     x = F.adaptive_avg_pool2d(x, 5)
     x = F.hardswish(conv("depth", x, padding=1, groups=DIM))
     gate = torch.sigmoid(conv("fc2", F.silu(conv("fc1", x.mean((2, 3), keepdim=True)))))

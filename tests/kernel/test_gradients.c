@@ -287,6 +287,17 @@ Test(gradients, of_windows_with_unequal_sides)
         "  - avgpool: {kernel: [2, 3], stride: [2, 2], pad: [1, 1], ceil_mode: true}\n", ""));
 }
 
+Test(gradients, of_transposed_convolutions)
+{
+    cr_assert(smooth("  - conv_transpose: {out: 3, kernel: 3}\n", ""));
+    cr_assert(smooth("  - conv_transpose: {out: 4, kernel: [4, 3], stride: 2, pad: 1, "
+                     "output_pad: [0, 1], groups: 2}\n",
+        ""));
+    cr_assert(
+        smooth("  - conv_transpose: {out: 2, kernel: 2, dilation: [1, 2], bias: false}\n", ""));
+    cr_assert(smooth("  - conv_transpose: {out: 4, kernel: 2, stride: 3, groups: 4}\n", ""));
+}
+
 Test(gradients, of_dropout_with_the_same_draws)
 {
     cr_assert(smooth("  - dropout: {rate: 0.3}\n", ""));

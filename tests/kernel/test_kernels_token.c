@@ -136,14 +136,16 @@ Test(kernels_token, a_large_mean_costs_the_variance_no_digits)
     kernel_case_fini(&the_case);
 }
 
-static bool scale_is_right(bool wgrad, enum np_dtype dtype, struct size s)
+/* SCALE, BIAS, or their gradients, which are sums over rows and pixels. */
+static bool by_channel_is_right(enum np_op op, enum np_dtype dtype, struct size s)
 {
+    const bool wgrad = op == NP_OP_SCALE_WGRAD || op == NP_OP_BIAS_WGRAD;
     struct kernel_case the_case;
 
-    kernel_case_init(&the_case, wgrad ? NP_OP_SCALE_WGRAD : NP_OP_SCALE, BATCH);
+    kernel_case_init(&the_case, op, BATCH);
     the_case.typical = wgrad ? sqrt((double)BATCH * s.h * s.w) : 0;
     activation(&the_case, dtype, s, false);
-    if (wgrad)
+    if (op == NP_OP_SCALE_WGRAD)
         activation(&the_case, dtype, s, false);
     values(&the_case, s.c, wgrad);
     if (!wgrad)
@@ -151,10 +153,12 @@ static bool scale_is_right(bool wgrad, enum np_dtype dtype, struct size s)
     return check(&the_case);
 }
 
-Test(kernels_token, scale_and_its_gradient_are_the_reference)
+Test(kernels_token, scale_bias_and_their_gradients_are_the_reference)
 {
-    for (int i = 0; i < 4 * NR_SIZES; i++)
-        cr_assert(scale_is_right(i & 1, i & 2 ? NP_BF16 : NP_F32, sizes[i / 4]));
+    static const enum np_op ops[] = {NP_OP_SCALE, NP_OP_SCALE_WGRAD, NP_OP_BIAS, NP_OP_BIAS_WGRAD};
+
+    for (int i = 0; i < 8 * NR_SIZES; i++)
+        cr_assert(by_channel_is_right(ops[i % 4], i & 4 ? NP_BF16 : NP_F32, sizes[i / 8]));
 }
 
 /* --- tokens --------------------------------------------------------------------------------- */
@@ -298,6 +302,7 @@ Test(kernels_token, no_operation_loses_a_nan)
         cr_assert(keeps_nan(NP_OP_NORM, 0, at));
         cr_assert(keeps_nan(NP_OP_NORM, 3, at));
         cr_assert(keeps_nan(NP_OP_SCALE, 0, at));
+        cr_assert(keeps_nan(NP_OP_BIAS, 0, at));
         cr_assert(keeps_nan(NP_OP_POSITION, 0, at));
         cr_assert(keeps_nan(NP_OP_ATTENTION, 0, at)); /* in query, key and value */
     }

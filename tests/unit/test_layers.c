@@ -123,6 +123,28 @@ Test(layers, windows_have_a_size_for_each_side_and_round_up_or_down)
     np_graph_free(graph);
 }
 
+Test(layers, a_transposed_convolution_has_the_shapes_of_torch)
+{
+    struct np_graph *graph = made_good_graph(
+        "model:\n"
+        "  - conv: {name: a, out: 8, kernel: 3, stride: 4}\n" /* 8, 8 */
+        "  - conv_transpose: {name: b, out: 6, kernel: [3, 2], stride: 2, pad: [1, 0], "
+        "output_pad: [1, 0], groups: 2}\n"                                     /* 16, 16 */
+        "  - conv_transpose: {name: c, out: 4, kernel: 3, dilation: [1, 2]}\n" /* 18, 20 */
+        TAIL,
+        small);
+    const struct np_tensor *weight;
+
+    cr_assert_not_null(graph);
+    cr_assert(gives(graph, "b", 16, 16, 6));
+    cr_assert(gives(graph, "c", 18, 20, 4));
+    weight = &graph->tensors[made_tensor(graph, "b.weight")]; /* (in, out / groups, kh, kw) */
+    cr_assert(weight->dims[0] == 8 && weight->dims[1] == 3 && weight->dims[2] == 3 &&
+              weight->dims[3] == 2 && weight->fan_in == 18 && weight->fan_out == 48);
+    cr_assert_eq(graph->tensors[made_tensor(graph, "b.bias")].dims[0], 6);
+    np_graph_free(graph);
+}
+
 Test(layers, a_false_condition_passes_the_input_on)
 {
     const char *text =
@@ -192,6 +214,16 @@ static const struct {
     {"model:\n  - conv: {name: a, out: 4, kernel: 3}\n  - conv: {name: b, out: 4, kernel: 1}\n"
      "  - mul: [a, b, a]\n" TAIL,
         "4:10: mul: needs the layers that it joins, at most 2: mul: [a, b]\n"},
+    {"model:\n  - conv_transpose: {out: 4, kernel: 3, stride: [3, 2], output_pad: 2}\n" TAIL,
+        "2:5: conv_transpose '0': output_pad 2 is not less than stride 2\n"},
+    {"model:\n  - conv_transpose: {out: 4, kernel: 3, pad: [0, 17]}\n" TAIL,
+        "2:5: conv_transpose '0': width 32 becomes 0 pixels\n"},
+    {"model:\n  - conv_transpose: {out: 4, kernel: 3, groups: 2}\n" TAIL,
+        "2:5: conv_transpose '0': its 3 input channels cannot be divided into 2 groups\n"},
+    {"model:\n  - conv_transpose: {out: 4, kernel: 3, init: dirac}\n" TAIL,
+        "2:47: init: expected one of default, kaiming_normal, kaiming_uniform, xavier_uniform, "
+        "normal, "
+        "zero, one, trunc_normal, not 'dirac'\n"},
     {"model:\n  - covn: {out: 4, kernel: 3}\n" TAIL,
         "2:5: no layer 'covn'; did you mean 'conv'?\n"},
     {"model:\n  - transformer\n" TAIL,
@@ -199,7 +231,7 @@ static const struct {
         "global_avgpool, dropout, flatten, add, concat, relu6, leaky_relu, sigmoid, hardsigmoid, "
         "tanh, silu, hardswish, gelu, layernorm, groupnorm, scale, class_token, position, "
         "attention, first_token, mul, stochastic_depth, adaptive_avgpool, upsample, "
-        "blur, block\n"},
+        "blur, conv_transpose, block\n"},
     {"model:\n  - unit\n" TAIL "blocks: {unit: [relu]}\n",
         "2:5: no layer 'unit', but a block: block: {use: unit}\n5:10: unit: this block is never "
         "used\n"},

@@ -1,4 +1,4 @@
-/* Normalisation of a row alone, scale, position and tokens: memory-bound loops over channels, with
+/* Normalisation of a row alone, scale, bias, position and tokens: memory-bound loops over channels, with
  * sums in a fixed order. Statistics are computed again in the backward pass, which reads x anyway:
  * the row is in the cache, and nothing has to be kept. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_cpu.h"
@@ -38,7 +38,8 @@ static int prepare(const struct np_graph *graph, const struct np_op_node *node, 
     }
     token->c = (size_t)token->cpu.c;
     token->row = row_of(graph, node->ins[0]);
-    if (node->op == NP_OP_NORM_WGRAD || node->op == NP_OP_SCALE_WGRAD || node->op == NP_OP_ROWS_SUM)
+    if (node->op == NP_OP_NORM_WGRAD || node->op == NP_OP_SCALE_WGRAD ||
+        node->op == NP_OP_BIAS_WGRAD || node->op == NP_OP_ROWS_SUM)
         for (int o = 0; o < node->nr_outs; o++)
             token->sums += np_tensor_elements(&graph->tensors[node->outs[o]]);
     else
@@ -359,6 +360,59 @@ static void scale_wgrad_run(void *state, const struct np_run *run)
     }
 }
 
+/* --- bias ----------------------------------------------------------------------------------- */
+
+/* out = x + bias (c), each pixel */
+NP_LOOP_HALF(add_bias, (void *out, const void *x, size_t pixels, const float *bias, size_t c),
+    (out, x, pixels, bias, c))
+{
+    for (size_t p = 0; p < pixels; p++) {
+        size_t at = p * c, i = 0;
+
+        for (; i + 8 <= c; i += 8)
+            np_put(out, at + i, half, np_get(x, at + i, half) + np_load(bias + i));
+        for (; i < c; i++)
+            np_put1(out, at + i, half, np_get1(x, at + i, half) + bias[i]);
+    }
+}
+
+static void bias_run(void *state, const struct np_run *run)
+{
+    const struct token *token = state;
+    const size_t first = np_cpu_first(run, token->row);
+
+    add_bias(token->cpu.half, np_cpu_at(&token->cpu, run->operands->ptr[2], first),
+        np_cpu_at(&token->cpu, run->operands->ptr[0], first),
+        (size_t)run->nr_rows * (token->row / token->c), run->operands->ptr[1], token->c);
+}
+
+/* sums (c) += x of each pixel */
+NP_LOOP_HALF(
+    add_pixels, (float *sums, const void *x, size_t pixels, size_t c), (sums, x, pixels, c))
+{
+    for (size_t p = 0; p < pixels; p++) {
+        size_t at = p * c, i = 0;
+
+        for (; i + 8 <= c; i += 8)
+            np_store(sums + i, np_load(sums + i) + np_get(x, at + i, half));
+        for (; i < c; i++)
+            sums[i] += np_get1(x, at + i, half);
+    }
+}
+
+static void bias_wgrad_run(void *state, const struct np_run *run)
+{
+    const struct token *token = state;
+    float *sums = start_sums(token, run);
+
+    for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
+        add_pixels(token->cpu.half, sums,
+            np_cpu_at(&token->cpu, run->operands->ptr[0], (size_t)r * token->row),
+            token->row / token->c, token->c);
+        keep_sums(token, run);
+    }
+}
+
 /* --- tokens --------------------------------------------------------------------------------- */
 
 /* out = x + values, which are f32 */
@@ -384,24 +438,14 @@ static void position_run(void *state, const struct np_run *run)
             run->operands->ptr[1], token->row);
 }
 
-NP_LOOP_HALF(add_row, (float *sums, const void *x, size_t n), (sums, x, n))
-{
-    size_t i = 0;
-
-    for (; i + 8 <= n; i += 8)
-        np_store(sums + i, np_load(sums + i) + np_get(x, i, half));
-    for (; i < n; i++)
-        sums[i] += np_get1(x, i, half);
-}
-
 static void rows_sum_run(void *state, const struct np_run *run)
 {
     const struct token *token = state;
     float *sums = start_sums(token, run);
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++)
-        add_row(token->cpu.half, sums,
-            np_cpu_at(&token->cpu, run->operands->ptr[0], (size_t)r * token->row), token->sums);
+        add_pixels(token->cpu.half, sums,
+            np_cpu_at(&token->cpu, run->operands->ptr[0], (size_t)r * token->row), 1, token->sums);
     keep_sums(token, run);
 }
 
@@ -450,6 +494,8 @@ const struct np_kernel np_kernels_token[] = {
     NP_KERNEL_ROWS("cpu scale", NP_OP_SCALE, prepare, NULL, scale_run, NULL),
     NP_KERNEL_ROWS(
         "cpu scale_wgrad", NP_OP_SCALE_WGRAD, prepare, NULL, scale_wgrad_run, finish_sums),
+    NP_KERNEL_ROWS("cpu bias", NP_OP_BIAS, prepare, NULL, bias_run, NULL),
+    NP_KERNEL_ROWS("cpu bias_wgrad", NP_OP_BIAS_WGRAD, prepare, NULL, bias_wgrad_run, finish_sums),
     NP_KERNEL_ROWS("cpu position", NP_OP_POSITION, prepare, NULL, position_run, NULL),
     NP_KERNEL_ROWS("cpu class_token", NP_OP_CLASS_TOKEN, prepare, NULL, class_token_run, NULL),
     NP_KERNEL_ROWS("cpu rows_sum", NP_OP_ROWS_SUM, prepare, NULL, rows_sum_run, finish_sums),

@@ -25,6 +25,7 @@ static size_t partial_floats(const struct np_ref *ref)
     case NP_OP_LINEAR_WGRAD:
     case NP_OP_NORM_WGRAD:
     case NP_OP_SCALE_WGRAD:
+    case NP_OP_BIAS_WGRAD:
     case NP_OP_ROWS_SUM:
         for (int o = 0; o < node->nr_outs; o++)
             n += np_tensor_elements(&ref->graph->tensors[node->outs[o]]);
@@ -463,6 +464,8 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(NORM_DGRAD, np_ref_norm_dgrad, NULL),
     ROWS(SCALE, np_ref_scale, NULL),
     ROWS(SCALE_WGRAD, np_ref_scale_wgrad, np_ref_wgrad_finish),
+    ROWS(BIAS, np_ref_position, NULL),
+    ROWS(BIAS_WGRAD, np_ref_bias_wgrad, np_ref_wgrad_finish),
     ROWS(POSITION, np_ref_position, NULL),
     ROWS(VIEWS, ref_views, NULL),
     ROWS(CLASS_TOKEN, np_ref_class_token, NULL),

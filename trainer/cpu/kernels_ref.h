@@ -115,6 +115,7 @@ void np_ref_norm_dgrad(void *state, const struct np_run *run);
 void np_ref_norm_wgrad(void *state, const struct np_run *run);
 void np_ref_scale(void *state, const struct np_run *run);
 void np_ref_scale_wgrad(void *state, const struct np_run *run);
+void np_ref_bias_wgrad(void *state, const struct np_run *run);
 void np_ref_position(void *state, const struct np_run *run);
 void np_ref_class_token(void *state, const struct np_run *run);
 void np_ref_rows_sum(void *state, const struct np_run *run);

@@ -167,16 +167,28 @@ void np_ref_scale_wgrad(void *state, const struct np_run *run)
         dgamma[i % (size_t)x.c] += np_ref_in(ref, run, 0, i) * np_ref_in(ref, run, 1, i);
 }
 
+void np_ref_bias_wgrad(void *state, const struct np_run *run)
+{
+    struct np_ref *ref = state;
+    struct np_nhwc x = np_ref_shape(ref, ref->node->ins[0]);
+    float *dbias = partial_of(ref, run);
+
+    for (size_t i = first_row(run) * np_ref_row(x); i < end_row(run) * np_ref_row(x); i++)
+        dbias[i % (size_t)x.c] += np_ref_in(ref, run, 0, i);
+}
+
 /* --- tokens --------------------------------------------------------------------------------- */
 
+/* Also a bias: the parameter is repeated for each row, or each pixel. */
 void np_ref_position(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
     size_t row = np_ref_row(np_ref_shape(ref, ref->node->ins[0]));
+    size_t period = np_tensor_elements(&ref->graph->tensors[ref->node->ins[1]]);
     const float *position = run->operands->ptr[1];
 
     for (size_t i = first_row(run) * row; i < end_row(run) * row; i++)
-        np_ref_out(ref, run, 0, i, np_ref_in(ref, run, 0, i) + position[i % row]);
+        np_ref_out(ref, run, 0, i, np_ref_in(ref, run, 0, i) + position[i % period]);
 }
 
 void np_ref_class_token(void *state, const struct np_run *run)

@@ -54,7 +54,8 @@ static bool is_wgrad(enum np_op op)
 static bool crosses_rows(enum np_op op)
 {
     return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op) ||
-           op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD || op == NP_OP_ROWS_SUM;
+           op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD || op == NP_OP_BIAS_WGRAD ||
+           op == NP_OP_ROWS_SUM;
 }
 
 static bool reads_any(const struct np_op_node *node, const struct np_op_node *writer)

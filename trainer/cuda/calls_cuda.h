@@ -64,6 +64,7 @@ extern const struct np_cuda_lowering np_cuda_lowerings[NP_NR_OPS];
 /* calls_token.c: normalisation of a row alone, scale, tokens, attention. */
 void np_cuda_run_norm(struct np_cuda_program *program, const struct np_cuda_call *call);
 void np_cuda_run_scale(struct np_cuda_program *program, const struct np_cuda_call *call);
+void np_cuda_run_bias(struct np_cuda_program *program, const struct np_cuda_call *call);
 void np_cuda_run_tokens(struct np_cuda_program *program, const struct np_cuda_call *call);
 void np_cuda_run_attention(struct np_cuda_program *program, const struct np_cuda_call *call);
 /* Bytes of workspace of one of these nodes; 0 for others. */

@@ -45,6 +45,7 @@ uint64_t np_cuda_token_scratch(const struct np_cuda_program *p, const struct np_
 
     switch (node->op) {
     case NP_OP_SCALE_WGRAD:
+    case NP_OP_BIAS_WGRAD:
         return np_cuda_channel_scratch(
             np_cuda_rows(p, node->ins[0]), np_cuda_channels(p, node->ins[0]));
     case NP_OP_NORM_WGRAD: return np_cuda_norm_wgrad_scratch(&norm);
@@ -82,6 +83,18 @@ void np_cuda_run_scale(struct np_cuda_program *p, const struct np_cuda_call *c)
         np_cuda_scale(stream, p->dtype, q[0], q[1], q[2], rows, channels);
     else
         np_cuda_scale_wgrad(stream, p->dtype, q[0], q[1], q[2], rows, channels, p->workspace);
+}
+
+void np_cuda_run_bias(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
+    const uint64_t rows = np_cuda_rows(p, c->node->ins[0]);
+    const int channels = np_cuda_channels(p, c->node->ins[0]);
+
+    if (c->node->op == NP_OP_BIAS) /* the position of a row that is one pixel */
+        np_cuda_position(stream, p->dtype, q[0], q[1], q[2], rows, (uint64_t)channels);
+    else
+        np_cuda_bias_grad(stream, p->dtype, q[0], q[1], rows, channels, p->workspace);
 }
 
 void np_cuda_run_tokens(struct np_cuda_program *p, const struct np_cuda_call *c)

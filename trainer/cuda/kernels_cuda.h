@@ -188,7 +188,7 @@ void np_cuda_scale_wgrad(void *stream, enum np_cuda_dtype dtype, const void *x, 
     float *dgamma, uint64_t rows, int c, void *scratch);
 /* y (n, row) = x + position (row). y may be x. */
 void np_cuda_position(void *stream, enum np_cuda_dtype dtype, const void *x, const float *position,
-    void *y, int n, uint64_t row);
+    void *y, uint64_t n, uint64_t row);
 /* y (n, to) = elements `first`.. of x (n, from). Elements of y outside x: those of before (NULL:
  * 0). */
 void np_cuda_shift(void *stream, enum np_cuda_dtype dtype, const void *x, const float *before,

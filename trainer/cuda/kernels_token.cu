@@ -210,7 +210,7 @@ extern "C" void np_cuda_scale(void *stream, enum np_cuda_dtype dtype, const void
 }
 
 extern "C" void np_cuda_position(void *stream, enum np_cuda_dtype dtype, const void *x,
-    const float *position, void *y, int n, uint64_t row)
+    const float *position, void *y, uint64_t n, uint64_t row)
 {
     NP_FOR_DTYPE(dtype, T,
         NP_LAUNCH((with_values<T, false>), np_blocks(n * row), NP_THREADS, 0, stream, (const T *)x,

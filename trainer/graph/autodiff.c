@@ -134,6 +134,22 @@ static void weighted(struct tape *tape, int n, int dy, enum np_op wgrad, enum np
     send_back(tape, dgrad, n, node.ins[0], (const int[]){dy, node.ins[1]}, 2);
 }
 
+/* CONV_DGRAD as a layer: x, weight -> y is linear in both, so that its gradients are those two of the
+ * three convolutions that it isn't itself, with x in the place of the other's dy. */
+static void transposed(struct tape *tape, int n, int dy)
+{
+    const struct np_op_node node = tape->graph->nodes[n];
+
+    if (trained(tape->graph, node.ins[1])) {
+        int back = backward_node(tape, NP_OP_CONV_WGRAD, n);
+
+        np_graph_in(tape->graph, back, dy);
+        np_graph_in(tape->graph, back, node.ins[0]);
+        out_param(tape, back, node.ins[1]);
+    }
+    send_back(tape, NP_OP_CONV, n, node.ins[0], (const int[]){dy, node.ins[1]}, 2);
+}
+
 /* BN_APPLY: x, mean, inv_std, gamma, beta -> y. Includes the gradients through the statistics, for
  * which it needs those of gamma and beta, even if these are frozen. */
 static void batchnorm(struct tape *tape, int n, int dy)
@@ -170,13 +186,14 @@ static void norm(struct tape *tape, int n, int dy)
         tape, NP_OP_NORM_DGRAD, n, node.ins[0], (const int[]){dy, node.ins[0], node.ins[1]}, 3);
 }
 
-/* A parameter that is the same for all rows: position or class token. */
+/* A parameter that is the same for all rows: position or class token; or for all pixels, too: bias. */
 static void shared_by_rows(struct tape *tape, int n, int dy)
 {
     const struct np_op_node node = tape->graph->nodes[n];
 
     if (trained(tape->graph, node.ins[1])) {
-        int back = backward_node(tape, NP_OP_ROWS_SUM, n);
+        int back =
+            backward_node(tape, node.op == NP_OP_BIAS ? NP_OP_BIAS_WGRAD : NP_OP_ROWS_SUM, n);
 
         np_graph_in(tape->graph, back, dy);
         out_param(tape, back, node.ins[1]);
@@ -231,6 +248,7 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
         return 0; /* no parameter before it, or no effect on the loss */
     switch (node.op) {
     case NP_OP_CONV: weighted(tape, n, dy, NP_OP_CONV_WGRAD, NP_OP_CONV_DGRAD); break;
+    case NP_OP_CONV_DGRAD: transposed(tape, n, dy); break;
     case NP_OP_LINEAR: weighted(tape, n, dy, NP_OP_LINEAR_WGRAD, NP_OP_LINEAR_DGRAD); break;
     case NP_OP_BN_APPLY: batchnorm(tape, n, dy); break;
     case NP_OP_CONCAT: concat(tape, n, dy); break;
@@ -252,6 +270,7 @@ static int differentiate(struct tape *tape, int n, struct np_err *err)
     case NP_OP_FLATTEN: send_back(tape, NP_OP_FLATTEN_DGRAD, n, x, &dy, 1); break;
     case NP_OP_NORM: norm(tape, n, dy); break;
     case NP_OP_SCALE: weighted(tape, n, dy, NP_OP_SCALE_WGRAD, NP_OP_SCALE); break;
+    case NP_OP_BIAS:
     case NP_OP_POSITION:
     case NP_OP_CLASS_TOKEN: shared_by_rows(tape, n, dy); break;
     case NP_OP_TOKENS: send_back(tape, NP_OP_TOKENS_DGRAD, n, x, &dy, 1); break;

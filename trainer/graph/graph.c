@@ -17,8 +17,8 @@ const char *const np_op_names[NP_NR_OPS] = {"input", "conv", "conv_dgrad", "conv
     "flatten", "flatten_dgrad", "add", "resample", "resample_dgrad", "mul", "mul_sum", "drop_rows",
     "drop_rows_dgrad", "concat", "concat_dgrad", "cross_entropy", "cross_entropy_dgrad", "bce",
     "bce_dgrad", "regression", "regression_dgrad", "norm", "norm_wgrad", "norm_dgrad", "scale",
-    "scale_wgrad", "position", "class_token", "rows_sum", "tokens", "tokens_dgrad", "attention",
-    "attention_dgrad", "views"};
+    "scale_wgrad", "bias", "bias_wgrad", "position", "class_token", "rows_sum", "tokens",
+    "tokens_dgrad", "attention", "attention_dgrad", "views"};
 
 const char *const np_act_names[NP_NR_ACTS] = {
     "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "silu", "hardswish", "gelu", "gelu"};
@@ -171,11 +171,12 @@ uint64_t np_node_flops(const struct np_graph *graph, const struct np_op_node *no
 
         return 4 * tokens * tokens * (uint64_t)y->dims[3];
     }
-    if (node->op != NP_OP_CONV && node->op != NP_OP_LINEAR)
+    if (node->op != NP_OP_CONV && node->op != NP_OP_LINEAR && node->op != NP_OP_CONV_DGRAD)
         return 0;
-    y = &graph->tensors[node->outs[0]];
+    y = &graph->tensors[node->op == NP_OP_CONV_DGRAD ? node->ins[0] : node->outs[0]];
     weight = &graph->tensors[node->ins[1]];
-    /* Each output element is a dot product with one filter. */
+    /* Each output element is a dot product with one filter; of a transposed convolution, each input
+     * element goes to the output times one. */
     return 2 * (np_tensor_elements(y) / (uint64_t)y->dims[0]) *
            (np_tensor_elements(weight) / (uint64_t)weight->dims[0]);
 }

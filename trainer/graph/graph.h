@@ -25,7 +25,7 @@ enum np_dtype { NP_F32, NP_BF16, NP_F16, NP_U8, NP_I32 };
 enum np_op {
     NP_OP_INPUT, /* images u8 -> x: (u8/255 - mean) / std   attr: mix: of two rows; tta: a view */
     NP_OP_CONV,  /* x, weight, [bias] -> y          attr: conv, [relu] */
-    NP_OP_CONV_DGRAD, /* dy, weight -> dx */
+    NP_OP_CONV_DGRAD, /* dy, weight -> dx; also x, weight -> y of a transposed convolution */
     NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
     NP_OP_BN_STATS,   /* x, running_mean, running_var (updated) -> mean, inv_std (c), f32 */
     NP_OP_BN_APPLY,   /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
@@ -84,6 +84,8 @@ enum np_op {
     NP_OP_NORM_DGRAD,  /* dy, x, gamma -> dx */
     NP_OP_SCALE,       /* x, gamma (c elements) -> y = x * gamma; on dy: dx */
     NP_OP_SCALE_WGRAD, /* x, dy -> dgamma */
+    NP_OP_BIAS,        /* x, bias (c elements) -> y = x + bias; dx is dy */
+    NP_OP_BIAS_WGRAD,  /* dy -> dbias */
     /* The pixels of a row, in their order, are its tokens: (n, h, w, c) has h * w of them. */
     NP_OP_POSITION,     /* x, position (1, h * w, c) -> y = x + position; dx is dy */
     NP_OP_CLASS_TOKEN,  /* x, token (1, 1, c) -> y (n, 1 + h * w, 1, c): the token, then x's */

@@ -76,6 +76,6 @@ extern const struct np_layer np_layer_conv, np_layer_linear, np_layer_batchnorm,
     np_layer_hardsigmoid, np_layer_tanh, np_layer_silu, np_layer_hardswish, np_layer_gelu,
     np_layer_layernorm, np_layer_groupnorm, np_layer_scale, np_layer_class_token, np_layer_position,
     np_layer_attention, np_layer_first_token, np_layer_mul, np_layer_stochastic_depth,
-    np_layer_adaptive_avgpool, np_layer_upsample, np_layer_blur;
+    np_layer_adaptive_avgpool, np_layer_upsample, np_layer_blur, np_layer_conv_transpose;
 
 #endif

@@ -11,7 +11,7 @@ const struct np_layer *const np_layers[] = {&np_layer_conv, &np_layer_linear, &n
     &np_layer_hardswish, &np_layer_gelu, &np_layer_layernorm, &np_layer_groupnorm, &np_layer_scale,
     &np_layer_class_token, &np_layer_position, &np_layer_attention, &np_layer_first_token,
     &np_layer_mul, &np_layer_stochastic_depth, &np_layer_adaptive_avgpool, &np_layer_upsample,
-    &np_layer_blur, NULL};
+    &np_layer_blur, &np_layer_conv_transpose, NULL};
 
 const struct np_layer *np_layer_find(const char *name)
 {

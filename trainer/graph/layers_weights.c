@@ -1,4 +1,4 @@
-/* Layers with parameters: conv, linear, batchnorm. Defaults and initial values are torch.nn's.
+/* Layers with parameters: conv, conv_transpose, linear, batchnorm. Defaults and initial values are torch.nn's.
  * Config time, one thread. */
 #include <stddef.h>
 #include <string.h>
@@ -6,6 +6,13 @@
 #include "trainer/graph/layer_site.h"
 
 /* --- parameters ---------------------------------------------------------------------------- */
+
+static void set_bias(struct np_site_param *like)
+{
+    like->suffix = "bias";
+    like->decay = false;
+    like->init = like->init == NP_INIT_NORMAL_002 ? NP_INIT_ZERO : NP_INIT_FAN_IN_UNIFORM;
+}
 
 /* Appends the weight, outputs first in dims, and the bias. Returns the node's output, or -1. */
 static int add_weights(const struct np_layer_site *site, int node, struct np_site_param weight,
@@ -15,19 +22,46 @@ static int add_weights(const struct np_layer_site *site, int node, struct np_sit
 
     weight.suffix = "weight";
     weight.decay = true;
-    bias.suffix = "bias";
-    bias.init = weight.init == NP_INIT_NORMAL_002 ? NP_INIT_ZERO : NP_INIT_FAN_IN_UNIFORM;
+    set_bias(&bias);
     if (!np_site_param(site, node, &weight, nr_dims, dims) ||
         (has_bias && !np_site_param(site, node, &bias, 1, dims)))
         return -1;
     return np_site_output(site, node);
 }
 
+/* A node of its own that adds a bias to each channel of x, with the weight's fan. */
+static int add_bias(const struct np_layer_site *site, int x, struct np_site_param like)
+{
+    const struct np_shape s = np_site_shape(site, x);
+    const int y = np_site_activation(site, s), node = y < 0 ? -1 : np_site_node(site, NP_OP_BIAS);
+
+    if (node < 0)
+        return -1;
+    np_graph_in(site->graph, node, x);
+    np_graph_out(site->graph, node, y);
+    set_bias(&like);
+    return np_site_param(site, node, &like, 1, &s.c) ? y : -1;
+}
+
+/* torch's fans of a convolution's weight: of (dims[0], dims[1], kernel_h, kernel_w), whichever of the
+ * first two is the input. Both products have to be less than 2^31. */
+static int find_fans(
+    const struct np_layer_site *site, const int dims[4], struct np_site_param *weight)
+{
+    const double area = (double)dims[2] * dims[3];
+
+    if (area * dims[0] >= (double)NP_MAX_ELEMENTS || area * dims[1] >= (double)NP_MAX_ELEMENTS)
+        return np_layer_mistake(site, "its weight has 2^31 elements or more");
+    weight->fan_in = dims[1] * dims[2] * dims[3];
+    weight->fan_out = dims[0] * dims[2] * dims[3];
+    return 0;
+}
+
 /* --- conv ---------------------------------------------------------------------------------- */
 
 /* The words of `init:` and their meaning; a bias keeps torch's default, but for trunc_normal's. */
-#define INITS                                                                                      \
-    "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one|trunc_normal|dirac"
+#define INITS "default|kaiming_normal|kaiming_uniform|xavier_uniform|normal|zero|one|trunc_normal"
+#define DIRAC "|dirac"
 static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NORMAL,
     NP_INIT_KAIMING_UNIFORM, NP_INIT_XAVIER_UNIFORM, NP_INIT_NORMAL, NP_INIT_ZERO, NP_INIT_ONE,
     NP_INIT_NORMAL_002, NP_INIT_DIRAC, NP_INIT_WHITENING};
@@ -35,7 +69,8 @@ static const enum np_init inits[] = {NP_INIT_FAN_IN_UNIFORM, NP_INIT_KAIMING_NOR
     "Initial weights: `default` is torch's of a new layer (uniform, 1/sqrt(fan_in)), "             \
     "kaiming_uniform is torch.nn.init's (uniform, sqrt(6/fan_in)), kaiming_normal is by fan_out, " \
     "normal has a deviation of 0.01; trunc_normal, of transformers and ConvNeXt, has 0.02, and "   \
-    "biases of 0; dirac: output i begins as input i, where there is one, the rest as `default`."
+    "biases of 0"
+#define DIRAC_HELP "; dirac: output i begins as input i, where there is one, the rest as `default`."
 #define WHITENING                                                                                  \
     " whitening, for the first conv: the principal axes of the kernel's windows in 5,000 "         \
     "training "                                                                                    \
@@ -58,7 +93,8 @@ static const struct np_option conv_options[] = {
     {"groups", NP_OPT_INT, AT(groups), "1", 1, 1048576, NULL,
         "Number of groups that channels are divided into, each with its own weights."},
     {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each channel."},
-    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS "|whitening", INIT_HELP WHITENING},
+    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS DIRAC "|whitening",
+        INIT_HELP DIRAC_HELP WHITENING},
     NP_OPTIONS_END,
 };
 
@@ -91,10 +127,22 @@ static int check_init(
     return 0;
 }
 
+static int check_groups(const struct np_layer_site *site, int64_t groups, int out)
+{
+    const int in = np_site_shape(site, site->ins[0]).c;
+
+    if (in % groups != 0)
+        return np_layer_mistake(
+            site, "its %d input channels cannot be divided into %d groups", in, (int)groups);
+    if (out % groups != 0)
+        return np_layer_mistake(
+            site, "its %d output channels cannot be divided into %d groups", out, (int)groups);
+    return 0;
+}
+
 static int check_conv(const struct np_layer_site *site, const struct conv *conv, int out,
     struct np_window *ret_window)
 {
-    struct np_shape x = np_site_shape(site, site->ins[0]);
     int64_t pad[2];
 
     for (int i = 0; i < 2; i++) {
@@ -105,12 +153,8 @@ static int check_conv(const struct np_layer_site *site, const struct conv *conv,
                 site, "pad: same needs an odd kernel, not %d", (int)conv->kernel[i]);
         pad[i] = conv->pad[i] < 0 ? reach / 2 : conv->pad[i];
     }
-    if (x.c % conv->groups != 0)
-        return np_layer_mistake(
-            site, "its %d input channels cannot be divided into %d groups", x.c, (int)conv->groups);
-    if (out % conv->groups != 0)
-        return np_layer_mistake(site, "its %d output channels cannot be divided into %d groups",
-            out, (int)conv->groups);
+    if (check_groups(site, conv->groups, out) < 0)
+        return -1;
     *ret_window = (struct np_window){.kernel_h = (int)conv->kernel[0],
         .kernel_w = (int)conv->kernel[1],
         .stride_h = (int)conv->stride[0],
@@ -136,15 +180,83 @@ static int add_conv(const struct np_layer_site *site, const void *object)
     site->graph->nodes[node].attrs.window = w;
     if (check_init(site, conv, y.c, &w) < 0)
         return -1;
-    int in = c / w.groups;
-    double area = (double)w.kernel_h * w.kernel_w;
-    if (area * in >= (double)NP_MAX_ELEMENTS || area * y.c >= (double)NP_MAX_ELEMENTS)
-        return np_layer_mistake(site, "its weight has 2^31 elements or more");
-    const struct np_site_param weight = {.role = NP_ROLE_PARAM,
-        .init = inits[conv->init],
-        .fan_in = in * w.kernel_h * w.kernel_w,
-        .fan_out = y.c * w.kernel_h * w.kernel_w};
-    return add_weights(site, node, weight, 4, (int[]){y.c, in, w.kernel_h, w.kernel_w}, conv->bias);
+    const int dims[] = {y.c, c / w.groups, w.kernel_h, w.kernel_w};
+    struct np_site_param weight = {.role = NP_ROLE_PARAM, .init = inits[conv->init]};
+    return find_fans(site, dims, &weight) < 0
+               ? -1
+               : add_weights(site, node, weight, 4, dims, conv->bias);
+}
+
+/* --- conv_transpose ------------------------------------------------------------------------ */
+
+struct transpose {
+    int64_t out, kernel[2], stride[2], pad[2], output_pad[2], dilation[2], groups;
+    bool bias;
+    int init;
+};
+#undef AT
+#define AT(field) offsetof(struct transpose, field)
+static const struct np_option transpose_options[] = {
+    {"out", NP_OPT_INT, AT(out), NULL, 1, 1048576, "classes",
+        "Number of output channels; `classes`: one for each class of the training set."},
+    {"kernel", NP_OPT_PAIR, AT(kernel), NULL, 1, 1024, NULL, "Height and width of the window."},
+    {"stride", NP_OPT_PAIR, AT(stride), "1", 1, 1024, NULL,
+        "Distance of adjacent inputs' windows in the output."},
+    {"pad", NP_OPT_PAIR, AT(pad), "0", 0, 1024, NULL, "Pixels of the output cut off on each side."},
+    {"output_pad", NP_OPT_PAIR, AT(output_pad), "0", 0, 1023, NULL,
+        "Pixels added at the bottom and on the right, fewer than `stride`: with a stride, several "
+        "sizes of output would give the same input."},
+    {"dilation", NP_OPT_PAIR, AT(dilation), "1", 1, 1024, NULL, "Distance of the window's taps."},
+    {"groups", NP_OPT_INT, AT(groups), "1", 1, 1048576, NULL,
+        "Number of groups that channels are divided into, each with its own weights."},
+    {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each channel."},
+    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS, INIT_HELP "."},
+    NP_OPTIONS_END,
+};
+
+/* Pixels of the output along side i, torch's (size - 1) stride - 2 pad + reach + output_pad; -1:
+ * there are none. */
+static int grown(const struct np_layer_site *site, const struct transpose *t, int size, int i)
+{
+    const int64_t out = (size - 1) * t->stride[i] - 2 * t->pad[i] +
+                        t->dilation[i] * (t->kernel[i] - 1) + 1 + t->output_pad[i];
+
+    if (t->output_pad[i] >= t->stride[i])
+        return np_layer_mistake(site, "output_pad %d is not less than stride %d",
+            (int)t->output_pad[i], (int)t->stride[i]);
+    if (out < 1 || out > INT32_MAX)
+        return np_layer_mistake(
+            site, "%s %d becomes %lld pixels", i == 0 ? "height" : "width", size, (long long)out);
+    return (int)out;
+}
+
+/* The data's gradient of a convolution, run forwards: the same weights, (in, out / groups, kh, kw). */
+static int add_transpose(const struct np_layer_site *site, const void *object)
+{
+    const struct transpose *t = object;
+    const struct np_shape x = np_site_shape(site, site->ins[0]);
+    const int out = t->out < 0 ? site->input->classes : (int)t->out;
+    const int h = grown(site, t, x.h, 0), w = h < 0 ? -1 : grown(site, t, x.w, 1);
+    int node;
+
+    if (w < 0 || check_groups(site, t->groups, out) < 0 ||
+        (node = np_site_simple(site, NP_OP_CONV_DGRAD, (struct np_shape){h, w, out})) < 0)
+        return -1;
+    site->graph->nodes[node].attrs.window = (struct np_window){.kernel_h = (int)t->kernel[0],
+        .kernel_w = (int)t->kernel[1],
+        .stride_h = (int)t->stride[0],
+        .stride_w = (int)t->stride[1],
+        .pad_h = (int)t->pad[0],
+        .pad_w = (int)t->pad[1],
+        .dilation_h = (int)t->dilation[0],
+        .dilation_w = (int)t->dilation[1],
+        .groups = (int)t->groups};
+    const int dims[] = {x.c, out / (int)t->groups, (int)t->kernel[0], (int)t->kernel[1]};
+    struct np_site_param weight = {.role = NP_ROLE_PARAM, .init = inits[t->init]};
+    if (find_fans(site, dims, &weight) < 0 || add_weights(site, node, weight, 4, dims, false) < 0)
+        return -1;
+    return t->bias ? add_bias(site, np_site_output(site, node), weight)
+                   : np_site_output(site, node);
 }
 
 /* --- linear -------------------------------------------------------------------------------- */
@@ -160,7 +272,7 @@ static const struct np_option linear_options[] = {
     {"out", NP_OPT_INT, AT(out), NULL, 1, 16777216, "classes",
         "Number of outputs; `classes`: one for each class of the training set."},
     {"bias", NP_OPT_BOOL, AT(bias), "true", 0, 0, NULL, "Adds a bias to each output."},
-    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS, INIT_HELP},
+    {"init", NP_OPT_WORD, AT(init), "default", 0, 0, INITS DIRAC, INIT_HELP DIRAC_HELP},
     NP_OPTIONS_END,
 };
 
@@ -236,6 +348,9 @@ static int add_batchnorm(const struct np_layer_site *site, const void *object)
 
 const struct np_layer np_layer_conv = {
     "conv", conv_options, sizeof(struct conv), 1, add_conv, "Convolution (torch.nn.Conv2d)."};
+const struct np_layer np_layer_conv_transpose = {"conv_transpose", transpose_options,
+    sizeof(struct transpose), 1, add_transpose,
+    "Transposed convolution, which makes pictures larger (torch.nn.ConvTranspose2d)."};
 const struct np_layer np_layer_linear = {"linear", linear_options, sizeof(struct linear), 1,
     add_linear,
     "Matrix product and bias (torch.nn.Linear), of each token or pixel where there are several."};
