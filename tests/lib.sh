@@ -77,3 +77,34 @@ unmount_faulty() {
         umount -l "$mount"
     done <"$TMP/faulty_mounts"
 }
+# field NAME FILE: the last value of this name in FILE, the JSON that a program printed
+field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
+# train_to NAME ARGUMENTS...: nnpipe train, its JSON in NAME.json, its messages in NAME.err
+train_to() {
+    train_name=$1
+    shift
+    "$NNPIPE" train "$@" --json >"$train_name.json" 2>"$train_name.err" || { tail -n 5 "$train_name.err"; return 1; }
+}
+# same_weights A B: the runs of A.json and B.json ended with the same weights
+same_weights() {
+    weights=$(field weights_sha256 "$1.json")
+    [ -n "$weights" ] && [ "$weights" = "$(field weights_sha256 "$2.json")" ]
+}
+# close_to NAME A B SHARE: the values of this name differ by less than SHARE of the first, which is above 0
+close_to() {
+    awk -v a="$(field "$1" "$2")" -v b="$(field "$1" "$3")" -v share="$4" \
+        'BEGIN { d = a < b ? b - a : a - b; if (a > 0 && d < share * a) exit; print a " and " b; exit 1 }'
+}
+# cut_behind STEP RUNS COPY: a copy of the folder RUNS as a kill behind the checkpoint of STEP leaves it
+cut_behind() {
+    rm -rf "$3" && cp -r "$2" "$3" && rm -f "$3"/*/result.json || return 1
+    for c in "$3"/*/checkpoints/step-*; do [ "${c##*-}" -le "$1" ] || rm -r "$c"; done
+}
+EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
+# use_emulated_gpu SENTENCE: from now on $NNPIPE has an emulated GPU, cuda:0. Fails, and skips SENTENCE, if it is not
+# built
+use_emulated_gpu() {
+    [ -e "$EMU/libnnpipe-cuda.so" ] || { skip "$1" "this build has no headers of CUDA and cuDNN"; return 1; }
+    NNPIPE=$EMU/nnpipe # the plugin is beside it
+    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+}

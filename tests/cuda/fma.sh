@@ -1,7 +1,6 @@
 # The plugin's kernels with products and sums contracted to fused multiply-adds, as nvcc compiles them: the
 # same tolerances hold as without.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 if [ ! -e "$EMU/fma/kernel_tests" ]; then
     skip "the kernels with fused multiply-adds" "this build has no headers of CUDA and cuDNN, or a sanitizer"
     exit 0

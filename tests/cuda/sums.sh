@@ -2,12 +2,7 @@
 # emulated runtime, whose cuDNN adds such sums to memory in another order each time: they train as the
 # two kernels apart do, the choice is a checkpoint's, and a deterministic run never takes them.
 . "$(dirname "$0")/../lib.sh"
-EMU=$NNPIPE_BUILD/tests/emu
-if [ ! -x "$EMU/nnpipe" ] || [ ! -e "$EMU/libnnpipe-cuda.so" ]; then
-    skip "convolutions that sum their channels" "nvcc or cuDNN is not here"
-    exit 0
-fi
-export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+use_emulated_gpu "convolutions that sum their channels" || exit 0
 CACHE=$XDG_CACHE_HOME/nnpipe/engines-Emulated_H200-91900.txt
 cat >"$TMP/net.yaml" <<Y
 name: sums
@@ -36,7 +31,7 @@ Y
 trained() {
     name=$1
     shift
-    "$EMU/nnpipe" train "$TMP/net.yaml" -o runs="$TMP/runs/$name" "$@" >"$TMP/$name.txt" 2>&1 || {
+    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/runs/$name" "$@" >"$TMP/$name.txt" 2>&1 || {
         tail -n 3 "$TMP/$name.txt"
         return 1
     }
@@ -76,7 +71,7 @@ resumed() {
     trained timed -o precision=bf16 && choose $as_one && trained once -o precision=bf16 && choose apart || return 1
     run=$(echo "$TMP"/runs/once/*)
     rm -rf "$run/checkpoints/step-16" "$run/result.json"
-    "$EMU/nnpipe" train --resume "$run" >"$TMP/resumed.txt" 2>&1 || { tail -n 3 "$TMP/resumed.txt"; return 1; }
+    "$NNPIPE" train --resume "$run" >"$TMP/resumed.txt" 2>&1 || { tail -n 3 "$TMP/resumed.txt"; return 1; }
     [ "$(choices once 16)" = "$as_one " ] || { echo "chosen: $(choices once 16)"; return 1; }
 }
 t "a resumed run sums as its checkpoint did, with any content of the cache" resumed

@@ -32,7 +32,6 @@ optimizer: {sgd: {lr: 0.1, momentum: 0.9}}
 train: {steps: 8, threads: 2, eval_every: never}
 checkpoint: {every: 4 steps, keep: 5}
 Y
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 wrong() { LD_PRELOAD=$TMP/wrong.so "$@"; }
 train() { # OUT: a run in a folder of its own; what wraps it stands in front
     out=$1

@@ -23,7 +23,6 @@ train: {epochs: 2, threads: 1}
 checkpoint: {every: never}
 Y
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 train() { out=$1; shift; "$NNPIPE" train net.yaml --json "$@" >"$out" 2>"$out.err"; }
 lines() { [ "$(wc -l <"$1")" -eq "$2" ] || { echo "$(wc -l <"$1") lines, not $2"; cat "$1"; return 1; }; }
 

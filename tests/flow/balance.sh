@@ -34,7 +34,6 @@ rows() {
         "$NNPIPE" data view "$name.yaml" --step "$step" --json | sed -n 's/.*"path": "\([^"]*\)".*/\1/p' || return 1
     done
 }
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 train() { # NAME RUNS [ARGS]
     name=$1
     runs=$2
@@ -44,7 +43,6 @@ train() { # NAME RUNS [ARGS]
         return 1
     }
 }
-same_weights() { w=$(field weights_sha256 "$1.json"); [ -n "$w" ] && [ "$w" = "$(field weights_sha256 "$2.json")" ]; }
 
 config even "balance: classes"
 equal() { # an epoch of 48 rows: 16 of each class; of the class of 2 pictures each 8 times, of the 37 none twice

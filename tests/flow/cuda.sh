@@ -2,13 +2,7 @@
 # cuBLASLt of tests/emu. Runs agree with the CPU's and with each other, in any order of the streams.
 # SEEDS orders (2), FAILS calls that fail (4): the campaign has more.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
-if [ ! -e "$EMU/libnnpipe-cuda.so" ]; then
-    skip "the CUDA device over the emulated runtime" "this build has no headers of CUDA and cuDNN"
-    exit 0
-fi
-NNPIPE=$EMU/nnpipe # the plugin is beside it
-export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+use_emulated_gpu "the CUDA device over the emulated runtime" || exit 0
 seeds=${SEEDS:-2} fails=${FAILS:-4}
 
 cat >"$TMP/net.yaml" <<Y
@@ -44,7 +38,6 @@ checkpoint: {every: 5 steps, keep: 2}
 Y
 
 # field NAME FILE: a field of the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 same() {
     [ -n "$(field "$1" "$2")" ] && [ "$(field "$1" "$2")" = "$(field "$1" "$3")" ] || {
         echo "$1: $(field "$1" "$2") and $(field "$1" "$3")"

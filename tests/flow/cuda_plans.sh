@@ -1,7 +1,6 @@
 # cuDNN's plans over the emulated runtime: steps that cannot be captured as a graph, which engine is taken
 # and found again, and how many plans are built.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 case $EMU in *build-thread*) thread=1 ;; *) thread= ;; esac
 if [ ! -e "$EMU/libnnpipe-cuda.so" ] || [ -n "$thread" ]; then
     skip "cuDNN's plans over the emulated runtime" \

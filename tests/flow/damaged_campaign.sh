@@ -36,7 +36,6 @@ checkpoint: {every: 4 steps, keep: 2}
 Y
 
 # field NAME FILE: the value of a field in the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 
 # named FILE: the pictures that its bad samples name are those that Pillow refuses
 named() {

@@ -14,7 +14,6 @@ optimizer: {sgd: {lr: 1e-9}}
 train: {epochs: 10, threads: 1, eval_every: 4 steps, stop: {patience: 2, threshold: 0.001}}
 checkpoint: {every: 4 steps, keep: 100}
 Y
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 # whole CHANGE...; then killed CHANGE...: resumed from the checkpoints up to step 8, or to the last one
 whole() {
     rm -rf runs && "$NNPIPE" train net.yaml -o runs=runs "$@" --json >whole.json && run=$(ls -d runs/net-*)

@@ -30,7 +30,6 @@ Y
 grep -v normalize: "$TMP/net.yaml" >"$TMP/plain.yaml"
 sed 's/center_crop: {size: 12}/resize: 12}, {center_crop: {size: 12}/' "$TMP/net.yaml" >"$TMP/chain.yaml"
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 go() { out=$1; shift; "$NNPIPE" "$@" --json >"$out" 2>"$out.err"; }
 go "$TMP/run.json" train "$TMP/net.yaml" -o "runs=$TMP/runs" || { cat "$TMP/run.json.err"; exit 1; }
 run=$(field run_dir "$TMP/run.json")

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Evaluations at another size than training: the size of test_augment.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 cd "$TMP" || exit 1
 write_config() { # NAME AUGMENT TEST_AUGMENT
     cat >"$1.yaml" <<Y

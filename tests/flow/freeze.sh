@@ -44,7 +44,6 @@ t "a run resumed before, at and after the step that thaws parameters ends with t
 
 # the losses of the last resumed() again, with the same arguments
 emulated() (
-    EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
     export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
     rm -rf gpu
     "$EMU/nnpipe" train net.yaml --device cuda:0 -o runs=gpu "$@" >gpu.txt 2>&1 || exit 1

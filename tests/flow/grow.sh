@@ -1,7 +1,6 @@
 #!/bin/sh
 # loader.grow: training images that are small in the first epochs; resumed at and between the changes of size.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 cd "$TMP" || exit 1
 cat >net.yaml <<Y
 name: net

@@ -27,7 +27,6 @@ train: {epochs: 2, threads: 1, eval_every: 1 epoch}
 checkpoint: {every: never}
 Y
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 # same A B: both ended, with the same weights
 same() {
     [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] ||

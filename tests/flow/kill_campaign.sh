@@ -37,7 +37,6 @@ checkpoint: {every: 5 steps, keep: 2}
 Y
 
 # field NAME FILE: the value of a field in the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 
 # newest RUNS: the step of the newest checkpoint in place below RUNS; 0: none
 newest() { ls -d "$1"/*/checkpoints/step-* 2>/dev/null | sed 's/.*step-//' | sort -n | tail -n 1 | grep . || echo 0; }

@@ -28,14 +28,12 @@ train: {epochs: 2, threads: 1}
 checkpoint: {every: 2 steps, keep: 20}
 Y
 }
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 train() {
     "$NNPIPE" train "$1.yaml" --json -o runs="$TMP/runs-$1" >"$1.json" 2>"$1.err" || {
         tail -n 2 "$1.err"
         return 1
     }
 }
-same_weights() { w=$(field weights_sha256 "$1.json"); [ -n "$w" ] && [ "$w" = "$(field weights_sha256 "$2.json")" ]; }
 
 config folder "train: {source: folder, path: set}"
 config dot "train: {source: tar, path: dot.tar}"

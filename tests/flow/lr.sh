@@ -73,14 +73,11 @@ t "--to below --from is refused" wrong 'is not above --from' --from 1 --to 0.1
 t "a rate that is no number is refused" wrong '--from takes a learning rate' --from fast
 t "too few steps are refused" wrong '--steps takes 10 to' --steps 2
 t "a missing file of weights is named" says '/nosuch' exits 1 "$NNPIPE" lr net.yaml --weights /nosuch
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
-if [ -e "$EMU/libnnpipe-cuda.so" ]; then
+if use_emulated_gpu "nnpipe lr on the emulated GPU"; then
     on_gpu() {
-        NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1 "$EMU/nnpipe" lr net.yaml --steps 10 --device cuda:0 --json \
-            >range.json && grep -q '"device": "cuda:0".*"steps": 10' range.json
+        "$NNPIPE" lr net.yaml --steps 10 --device cuda:0 --json >range.json &&
+            grep -q '"device": "cuda:0".*"steps": 10' range.json
     }
     t "on a GPU" on_gpu
-else
-    skip "nnpipe lr on the emulated GPU" "this build has no headers of CUDA and cuDNN"
 fi
 [ "$failed" -eq 0 ]

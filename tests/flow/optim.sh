@@ -18,7 +18,6 @@ train: {epochs: 2, threads: 1, eval_every: 4 steps}
 checkpoint: {every: 4 steps, keep: 100}
 Y
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 # resumes CHANGE...: whole, and killed behind the checkpoint of step 12
 resumes() {
     rm -rf "$TMP/runs"
@@ -93,7 +92,6 @@ t "a misspelt key of sam is refused" refused "did you mean 'rho'" -o 'train.sam=
 t "sam with a rho of 0 is refused" refused 'rho' -o 'train.sam={rho: 0}'
 t "a misspelt key of ema is refused" refused "did you mean 'decay'" -o 'train.ema={decoy: 0.9}'
 # The GPU's kernels on the emulated runtime, in the same runs.
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 if [ -e "$EMU/libnnpipe-cuda.so" ]; then
     export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
     as_cpu() {

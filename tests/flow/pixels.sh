@@ -33,7 +33,6 @@ train: {epochs: 2, threads: 1}
 Y
 
 # field NAME FILE: a field of the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 # train NAME ARGS...: its JSON lines in NAME.json
 train() {
     name=$1

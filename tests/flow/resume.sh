@@ -21,7 +21,6 @@ checkpoint: {every: 4 steps, keep: 100}
 Y
 export PLACE="$TMP/data"
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 same() {
     [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ] || {
         tail -n 2 "$1.err" "$2.err"

@@ -5,7 +5,6 @@
 # same state of the optimizer, byte for byte; on the emulated GPU, too.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 
 cat >tokens.yaml <<Y
 name: tokens
@@ -82,7 +81,6 @@ train: {epochs: 0, steps: 48, threads: 1, eval_every: never, ema: {decay: 0.8, e
 checkpoint: {every: 1 steps, keep: 100}
 Y
 
-go() { out=$1; shift; "$NNPIPE" train "$@" --json >"$out" 2>"$out.err" || { cat "$out.err"; return 1; }; }
 # same A B: the last checkpoints of the runs in these folders
 same() {
     a=$(ls -d "$1"/*/checkpoints/step-* | sort -V | tail -n 1)
@@ -107,8 +105,8 @@ after() {
 transformer() {
     precision=$1 resume=
     rm -rf tokens killed
-    go tokens.json tokens.yaml -o "runs=$TMP/tokens" -o precision="$precision" && after 12 && after 20 && after 7 &&
-        go killed.json tokens.yaml --resume -o "runs=$TMP/killed" -o precision="$precision" && same tokens killed
+    train_to tokens tokens.yaml -o "runs=$TMP/tokens" -o precision="$precision" && after 12 && after 20 && after 7 &&
+        train_to killed tokens.yaml --resume -o "runs=$TMP/killed" -o precision="$precision" && same tokens killed
 }
 t "a transformer that is killed three times and resumed has the same weights and state" transformer f32
 t "in bf16, too" transformer bf16
@@ -117,11 +115,10 @@ t "in bf16, too" transformer bf16
 cut_off() {
     config=$1 runs=$2 device=$3
     shift 3
-    go "$runs.json" "$config" -o "runs=$TMP/$runs" -o "device=$device" || return 1
+    train_to "$runs" "$config" -o "runs=$TMP/$runs" -o "device=$device" || return 1
     for step in "$@"; do
-        rm -rf again && cp -r "$runs" again && rm -f again/*/result.json || return 1
-        for c in again/*/checkpoints/step-*; do [ "${c##*-}" -le "$step" ] || rm -r "$c"; done
-        go again.json "$config" --resume -o "runs=$TMP/again" -o "device=$device" || return 1
+        cut_behind "$step" "$runs" again || return 1
+        train_to again "$config" --resume -o "runs=$TMP/again" -o "device=$device" || return 1
         same "$runs" again || { echo "resumed at step $step"; return 1; }
     done
 }
@@ -133,12 +130,8 @@ t "its rate has fallen" test "$(rates crossed.json)" -gt 2
 
 # within the second epoch, at the step that stops the bias and beside it, behind it between two averages
 t "airbench94's parts, cut off and resumed, have the same weights and state" cut_off air.yaml air cpu 15 23 24 25 37
-if [ -e "$EMU/libnnpipe-cuda.so" ]; then
-    NNPIPE=$EMU/nnpipe
-    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+if use_emulated_gpu "it has on the emulated GPU, too"; then
     t "it has on the emulated GPU, too" cut_off crossed.yaml gpu cuda:0 25
     t "so have airbench94's parts" cut_off air.yaml air_gpu cuda:0 25
-else
-    skip "it has on the emulated GPU, too" "this build has no headers of CUDA and cuDNN"
 fi
 [ "$failed" -eq 0 ]

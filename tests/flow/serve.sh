@@ -1,7 +1,6 @@
 # `nnpipe serve`: answers equal predict's, alone and in company; bad requests, too many requests, the end of the
 # server, its page in Chromium; on the CPU and over the emulated GPU. tests/flow/serve.py asks.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 bad=${BAD:-700} # bad requests, and half as many that are not HTTP
 cd "$TMP" || exit 1
 cat >net.yaml <<Y

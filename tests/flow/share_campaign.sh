@@ -21,7 +21,6 @@ train: {epochs: 10, eval_every: 1 epoch, history: true, threads: 1}
 Y
 
 # field NAME FILE: the value of a field in the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 # job NAME [ARGS]: starts a job of $config in the background; $! is the process
 config="$TMP/share.yaml"
 job() {

@@ -31,7 +31,6 @@ checkpoint: {every: 10 steps, keep: 2}
 Y
 
 # field NAME FILE: a field of the last line that has it
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'; }
 same_field() {
     [ -n "$(field "$1" "$2")" ] && [ "$(field "$1" "$2")" = "$(field "$1" "$3")" ] || {

@@ -2,7 +2,6 @@
 # train.tta: evaluations of a run, eval and predict take the mean of the logits over views; the same mean is made here
 # from the answers for pictures that were mirrored and shifted before, on the CPU and on the emulated GPU.
 . "$(dirname "$0")/../lib.sh"
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 cd "$TMP" || exit 1
 cat >net.yaml <<Y
 name: net
@@ -108,7 +107,6 @@ same() { # same ARGUMENT...: predict gives the same with and without flip
 }
 t "pictures that are their own mirror images have the answers that they have without it" same
 
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
 as_run() { # the run's evaluation is eval's, to the last digit; that without views is another
     "$NNPIPE" eval --weights "$run" "$@" --json >eval.json && "$NNPIPE" eval --weights "$run" --tta none "$@" --json \
         >none.json && [ -n "$(field loss eval.json)" ] && [ "$(field tta eval.json)" = flip_shift ] &&
@@ -163,22 +161,13 @@ t "flip_shift of pictures of one pixel is refused" says "flip_shift moves pictur
     -o 'loader.augment=[{random_crop: {size: 1}}]' \
     -o 'model=[flatten, {linear: {out: classes}}]'
 
-if [ -e "$EMU/libnnpipe-cuda.so" ]; then
+if use_emulated_gpu "the answers of the emulated GPU are the means, too"; then
     run=$first
-    emulated() (
-        export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1 NNPIPE=$EMU/nnpipe
-        means "$@" -o device=cuda:0
-    )
-    t "the answers of the emulated GPU are the means, too" emulated 1e-6
-    t "in f16" emulated 0.003 -o precision=f16
-    as_cpu() (
-        export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1 NNPIPE=$EMU/nnpipe
-        train gpu --device cuda:0 -o train.tta=flip_shift || exit 1
-        awk -v a="$(field test_loss gpu.json)" -v b="$(field test_loss runs.json)" \
-            'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }'
-    )
+    t "the answers of the emulated GPU are the means, too" means 1e-6 -o device=cuda:0
+    t "in f16" means 0.003 -o precision=f16 -o device=cuda:0
+    as_cpu() {
+        train gpu --device cuda:0 -o train.tta=flip_shift && close_to test_loss gpu.json runs.json 1e-4
+    }
     t "a run's evaluation there is the CPU's" as_cpu
-else
-    skip "the answers of the emulated GPU are the means, too" "this build has no headers of CUDA and cuDNN"
 fi
 [ "$failed" -eq 0 ]

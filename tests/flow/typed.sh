@@ -2,7 +2,6 @@
 # Labels that are several classes or numbers: trained, resumed, evaluated, predicted, on CPU and emulated GPU.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 mkdir pics && "$NNPIPE" data synth --out s --samples 64 --test 8 >/dev/null &&
     tar --zstd -C pics -xf s/train-00000.tar.zst || exit 1
 python3 - <<'P'
@@ -37,28 +36,20 @@ Y
 config multi multi "label_type: multi" bce "best: map, mixup: 0.4"
 config flags flags 'label_type: multi, columns: "file,a,b,c"' bce "best: map, mixup: 0.4"
 config value value 'label_type: value, columns: "file,x,y"' "{huber: {delta: 0.5}}" "best: rmse"
-field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p" "$2" | tail -n 1; }
-go() { out=$1; shift; "$NNPIPE" train "$@" --json >"$out" 2>"$out.err" || { cat "$out.err"; return 1; }; }
-same() { [ -n "$(field weights_sha256 "$1")" ] && [ "$(field weights_sha256 "$1")" = "$(field weights_sha256 "$2")" ]; }
-killed() {
-    cp -r "$1" "$2" || return 1
-    rm -f "$2"/*/result.json
-    for c in "$2"/*/checkpoints/step-*; do [ "${c##*-}" -le 12 ] || rm -r "$c"; done
-}
 # resumed NAME DEVICE CONFIG FIGURE
 resumed() {
-    go "$1.json" "$3" -o "runs=$TMP/$1" -o "device=$2" && killed "$1" "$1-killed" &&
-        go "$1-killed.json" "$3" --resume -o "runs=$TMP/$1-killed" -o "device=$2" &&
-        same "$1.json" "$1-killed.json" && [ -n "$(field "val_$4" "$1.json")" ] &&
+    train_to "$1" "$3" -o "runs=$TMP/$1" -o "device=$2" && cut_behind 12 "$1" "$1-killed" &&
+        train_to "$1-killed" "$3" --resume -o "runs=$TMP/$1-killed" -o "device=$2" &&
+        same_weights "$1" "$1-killed" && [ -n "$(field "val_$4" "$1.json")" ] &&
         [ "$(field "val_$4" "$1.json")" = "$(field "val_$4" "$1-killed.json")" ]
 }
 t "a run of several classes, killed and resumed, has the same weights and figures" resumed multi cpu multi.yaml map
 t "so has one of numbers" resumed value cpu value.yaml rmse
-flags() { go flags.json flags.yaml -o "runs=$TMP/flags" && same multi.json flags.json; }
+flags() { train_to flags flags.yaml -o "runs=$TMP/flags" && same_weights multi flags; }
 t "a column of 0 and 1 for each class is the same as a list" flags
 cached() {
-    go again.json value.yaml -o "runs=$TMP/again" -o loader.readers=1 -o loader.cache=none &&
-        same value.json again.json
+    train_to again value.yaml -o "runs=$TMP/again" -o loader.readers=1 -o loader.cache=none &&
+        same_weights value again
 }
 t "another number of readers and another cache give the same weights" cached
 
@@ -206,7 +197,7 @@ P
 # archived NAME PATH [OLD NEW]: NAME over archives has the weights of NAME; OLD in its keys is NEW
 archived() {
     sed "s/source: folder, path: pics/source: tar, path: \"$2\"/; s/${3:-^$}/${4-}/" "$1.yaml" >"tar-$1.yaml"
-    rm -rf "tar-$1" && go "tar-$1.json" "tar-$1.yaml" -o "runs=$TMP/tar-$1" && same "$1.json" "tar-$1.json"
+    rm -rf "tar-$1" && train_to "tar-$1" "tar-$1.yaml" -o "runs=$TMP/tar-$1" && same_weights "$1" "tar-$1"
 }
 t "archives with a table of numbers have the folder's weights" archived value 'plain-*.tar'
 t "with one of several classes, too" archived multi 'plain-*.tar'
@@ -221,9 +212,9 @@ t "with true and false or 1 and 0" archived flags 'json-*.tar' 'labels: flags.cs
 t "and with numbers" archived value 'json-*.tar' 'labels: value.csv, \(.*\)"file,x' '\1"x'
 json_classes() { # as the folders of the images are
     sed 's/^loss.*//; s/, best: .*}/}/; s/labels:.*}, split/match: "*"}, split/' value.yaml >classes.yaml
-    go classes.json classes.yaml -o "runs=$TMP/classes" && cp classes.yaml kind.yaml &&
-        go kind.json kind.yaml -o "runs=$TMP/kind" -o data.train.source=tar -o "data.train.path=$TMP/json-*.tar" \
-            -o data.train.match= -o data.train.columns=kind && same classes.json kind.json
+    train_to classes classes.yaml -o "runs=$TMP/classes" && cp classes.yaml kind.yaml &&
+        train_to kind kind.yaml -o "runs=$TMP/kind" -o data.train.source=tar -o "data.train.path=$TMP/json-*.tar" \
+            -o data.train.match= -o data.train.columns=kind && same_weights classes kind
 }
 t "a text of JSON is a class" json_classes
 # refused TEXT ARGS...: the command fails with that text
@@ -242,12 +233,12 @@ t "or of the schedule" refused "schedule.plateau.metric: sets with \`label_type:
 # stops NAME METRIC: a run whose rate is 0 ends at its third evaluation, also resumed, for the metric's sake
 stops() {
     rm -rf stops stops-killed &&
-        go stops.json "$1.yaml" -o "runs=$TMP/stops" -o optimizer.adamw.lr=0 -o "train.stop.metric=$2" \
+        train_to stops "$1.yaml" -o "runs=$TMP/stops" -o optimizer.adamw.lr=0 -o "train.stop.metric=$2" \
         -o train.stop.patience=1 -o "train.eval_every=4 steps" -o "schedule={plateau: {metric: $2, patience: 0}}" &&
         grep -q "\"event\": \"early_stop\", \"step\": 12,.*\"metric\": \"$2\"" stops.json &&
-        grep -q "the $2 has not improved; the rate falls to 0.1" stops/*/log && killed stops stops-killed &&
-        rm -rf stops-killed/*/checkpoints/step-12 && go again.json --resume stops-killed/* &&
-        same stops.json again.json &&
+        grep -q "the $2 has not improved; the rate falls to 0.1" stops/*/log && cut_behind 12 stops stops-killed &&
+        rm -rf stops-killed/*/checkpoints/step-12 && train_to again --resume stops-killed/* &&
+        same_weights stops again &&
         [ "$(field best stops.json)" = "$(field best again.json)" ]
 }
 t "a run of several classes ends when its map does not improve" stops multi map
@@ -265,17 +256,8 @@ t "a line without a member is named" refused "gone.csv:2: there is no image 'non
     "$NNPIPE" train value.yaml -o data.train.source=tar -o "data.train.path=$TMP/plain-*.tar" \
     -o data.train.labels="$TMP/gone.csv"
 
-if [ ! -e "$EMU/libnnpipe-cuda.so" ]; then
-    skip "the same over the emulated GPU" "this build has no headers of CUDA and cuDNN"
-    exit 0
-fi
-NNPIPE=$EMU/nnpipe
-export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+use_emulated_gpu "the same over the emulated GPU" || exit 0
 t "several classes on the emulated GPU, resumed" resumed gpu-multi cuda:0 multi.yaml map
 t "numbers on the emulated GPU, resumed" resumed gpu-value cuda:0 value.yaml rmse
-close() {
-    awk -v a="$(field val_loss "$1")" -v b="$(field val_loss "$2")" \
-        'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d < 1e-3 * a) }'
-}
-t "whose losses are the CPU's: several classes" close multi.json gpu-multi.json
-t "numbers" close value.json gpu-value.json
+t "whose losses are the CPU's: several classes" close_to val_loss multi.json gpu-multi.json 1e-3
+t "numbers" close_to val_loss value.json gpu-value.json 1e-3

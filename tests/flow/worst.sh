@@ -127,14 +127,10 @@ t "--worst takes a number" says "from 1 to 1000" exits 2 "$NNPIPE" replay "$run"
 t "a device without losses" says "the device sim computes no losses" \
     exits 2 "$NNPIPE" train net.yaml -o device=sim
 
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 what="the CUDA device gives the losses of the CPU"
-if [ ! -e "$EMU/libnnpipe-cuda.so" ]; then
-    skip "$what" "this build has no headers of CUDA and cuDNN"
-else
-    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
+if use_emulated_gpu "$what"; then
     on_cuda() {
-        "$EMU/nnpipe" train net.yaml -o device=cuda:0 -o runs=cuda >out 2>&1 || { tail -n 3 out; return 1; }
+        "$NNPIPE" train net.yaml -o device=cuda:0 -o runs=cuda >out 2>&1 || { tail -n 3 out; return 1; }
         c=$(newest cuda) && python3 check.py "$c" 74 && python3 - "$run" "$c" <<'P'
 import struct
 import sys
@@ -146,7 +142,7 @@ P
     resumed() {
         cp -r cuda cuda2 && k=$(newest cuda2) && rm -f "$k/result.json" && rm -r "$k"/checkpoints/best \
             "$k"/checkpoints/last "$k"/checkpoints/step-[4-7]? 2>/dev/null
-        "$EMU/nnpipe" train --resume "$k" >out 2>&1 && cmp "$k/sample_losses.bin" "$c/sample_losses.bin"
+        "$NNPIPE" train --resume "$k" >out 2>&1 && cmp "$k/sample_losses.bin" "$c/sample_losses.bin"
     }
     t "killed and resumed there, the same bytes" resumed
 fi

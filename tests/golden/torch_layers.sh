@@ -5,7 +5,6 @@
 #   EMULATED_STEPS   steps on the emulated GPU (3)
 . "$(dirname "$0")/../lib.sh"
 python=${PYTHON:-/usr/bin/python3}
-EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 mode=live
 "$python" -c 'import torch' 2>/dev/null || mode=golden
 
@@ -17,10 +16,7 @@ layers() {
     [ $code -eq 0 ] || not_ok "small networks are torch's on $3" "exit $code: $(tail -n 1 "$OUT")"
 }
 layers "$mode" "$NNPIPE" cpu 100
-if [ -e "$EMU/libnnpipe-cuda.so" ]; then
-    export NNPIPE_CUDA_LIBS="$EMU" NNPIPE_CUDA_LIBS_ONLY=1
-    layers golden "$EMU/nnpipe" cuda:0 "${EMULATED_STEPS:-3}"
-else
-    skip "small networks are torch's on cuda:0" "this build has no headers of CUDA and cuDNN"
+if use_emulated_gpu "small networks are torch's on cuda:0"; then
+    layers golden "$NNPIPE" cuda:0 "${EMULATED_STEPS:-3}"
 fi
 [ "$failed" -eq 0 ]

@@ -197,3 +197,37 @@ void made_cut(const struct made_set *set, uint64_t s)
     if (truncate(set->path, (off_t)(record->offset + record->bytes / 2)))
         fprintf(stderr, "cannot cut %s\n", set->path);
 }
+
+struct np_index *made_classes(const int *sizes, int nr_classes, bool labelled)
+{
+    struct np_index *index = np_index_new(NULL);
+    char name[32];
+    bool more = true;
+    int file;
+
+    file = np_index_add_file(index, "/shard.tar", &(struct stat){.st_size = 1 << 20}, NULL);
+    for (int c = 0; c < nr_classes; c++) {
+        snprintf(name, sizeof(name), "class-%02d", c);
+        np_index_add_class(index, name, NULL, NULL);
+    }
+    for (int k = 0; more; k++) {
+        more = false;
+        for (int c = 0; c < nr_classes; c++) {
+            const struct np_record record = {.bytes = 1,
+                .inner_bytes = 1,
+                .file = (uint32_t)file,
+                .no_label = !labelled && c == nr_classes - 1,
+                .label = (unsigned)c & 0x3fffff};
+
+            if (k >= sizes[c])
+                continue;
+            more = true;
+            snprintf(name, sizeof(name), "c%d/%d.jpg", c, k);
+            if (np_index_add(index, &record, name, NULL, NULL) != 0)
+                abort();
+        }
+    }
+    if (np_index_finish(index, NULL) != 0)
+        abort();
+    return index;
+}

@@ -27,6 +27,9 @@ enum { MADE_CLASSES = 3 };
 /* n pictures of height x width x 3 in a new folder under /tmp; 0, or 1 when that fails. */
 int made_set(enum made_kind kind, int n, int height, int width, struct made_set *ret_set);
 void made_set_free(struct made_set *set);
+/* The index alone of a set whose class c has sizes[c] samples, with the classes interleaved;
+ * labelled: not the last. */
+struct np_index *made_classes(const int *sizes, int nr_classes, bool labelled);
 /* Pixel byte i of sample s. */
 uint8_t made_byte(uint64_t s, int i);
 /* Writes over the file: bytes at the sample's offset plus `at`. */

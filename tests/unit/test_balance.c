@@ -8,41 +8,9 @@
 #include "loader/sampler.h"
 
 #include "tests/test.h"
+#include "tests/unit/made_set.h"
 
 #define MAX 200
-
-/* A set whose class c has sizes[c] samples, with the classes interleaved; labelled: not the last. */
-static struct np_index *make(const int *sizes, int nr_classes, bool labelled)
-{
-    struct np_index *index = np_index_new(NULL);
-    char name[32];
-    bool more = true;
-    int file;
-
-    file = np_index_add_file(index, "/shard.tar", &(struct stat){.st_size = 1 << 20}, NULL);
-    for (int c = 0; c < nr_classes; c++) {
-        snprintf(name, sizeof(name), "class-%02d", c);
-        np_index_add_class(index, name, NULL, NULL);
-    }
-    for (int k = 0; more; k++) {
-        more = false;
-        for (int c = 0; c < nr_classes; c++) {
-            const struct np_record record = {.bytes = 1,
-                .inner_bytes = 1,
-                .file = (uint32_t)file,
-                .no_label = !labelled && c == nr_classes - 1,
-                .label = (unsigned)c & 0x3fffff};
-
-            if (k >= sizes[c])
-                continue;
-            more = true;
-            snprintf(name, sizeof(name), "c%d/%d.jpg", c, k);
-            cr_assert_eq(np_index_add(index, &record, name, NULL, NULL), 0);
-        }
-    }
-    cr_assert_eq(np_index_finish(index, NULL), 0);
-    return index;
-}
 
 static int sum(const int *values, int n)
 {
@@ -56,7 +24,7 @@ static int sum(const int *values, int n)
 Test(balance, draws_take_classes_in_turn_and_a_class_whole_before_it_comes_again)
 {
     static const int sizes[] = {1, 40, 0, 7, 2};
-    struct np_index *index = make(sizes, 5, true);
+    struct np_index *index = made_classes(sizes, 5, true);
     struct np_balance *balance = NULL;
     int seen[50] = {0}, turns[50] = {0}, moved = 0;
 
@@ -83,7 +51,7 @@ Test(balance, draws_take_classes_in_turn_and_a_class_whole_before_it_comes_again
 static void check_epochs(const int *sizes, int nr_classes, int nr_eval, int repeat, int nr_epochs)
 {
     const int all = sum(sizes, nr_classes), n = all - nr_eval, nr_draws = (n + repeat - 1) / repeat;
-    struct np_index *index = make(sizes, nr_classes, true);
+    struct np_index *index = made_classes(sizes, nr_classes, true);
     struct np_balance *balance = NULL;
     struct np_sampler *sampler = NULL;
     uint32_t split[MAX];
@@ -157,7 +125,7 @@ Test(balance, epochs_have_equal_classes_of_the_part_that_is_trained_on)
 Test(balance, seeds_give_other_orders_and_one_class_is_a_set_of_its_own)
 {
     static const int sizes[] = {100};
-    struct np_index *index = make(sizes, 1, true);
+    struct np_index *index = made_classes(sizes, 1, true);
     struct np_balance *balance = NULL;
     int same = 0;
 
@@ -172,7 +140,7 @@ Test(balance, seeds_give_other_orders_and_one_class_is_a_set_of_its_own)
 Test(balance, a_sample_in_no_class_is_refused)
 {
     static const int sizes[] = {2, 2};
-    struct np_index *index = make(sizes, 2, false);
+    struct np_index *index = made_classes(sizes, 2, false);
     struct np_balance *balance = NULL;
     struct np_err err = {0};
 

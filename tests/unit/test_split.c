@@ -9,38 +9,7 @@
 
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
-
-/* A set whose class c has sizes[c] samples, with the classes interleaved. */
-static struct np_index *make(const int *sizes, int nr_classes)
-{
-    struct np_index *index = np_index_new(NULL);
-    char name[32];
-    bool more = true;
-    int file;
-
-    file = np_index_add_file(index, "/shard.tar", &(struct stat){.st_size = 1 << 20}, NULL);
-    for (int c = 0; c < nr_classes; c++) {
-        snprintf(name, sizeof(name), "class-%02d", c);
-        np_index_add_class(index, name, NULL, NULL);
-    }
-    for (int k = 0; more; k++) {
-        more = false;
-        for (int c = 0; c < nr_classes; c++) {
-            const struct np_record record = {.bytes = 1,
-                .inner_bytes = 1,
-                .file = (uint32_t)file,
-                .label = (unsigned)c & 0x3fffff};
-
-            if (k >= sizes[c])
-                continue;
-            more = true;
-            snprintf(name, sizeof(name), "c%d/%d.jpg", c, k);
-            cr_assert_eq(np_index_add(index, &record, name, NULL, NULL), 0);
-        }
-    }
-    cr_assert_eq(np_index_finish(index, NULL), 0);
-    return index;
-}
+#include "tests/unit/made_set.h"
 
 static struct np_split split_of(
     const struct np_index *index, double share, uint64_t seed, enum np_split_rule rule)
@@ -64,7 +33,7 @@ static void count(const struct np_index *index, const struct np_split *split, in
 Test(split, each_class_keeps_its_share_rounded_so_that_the_sum_is_right)
 {
     static const int sizes[] = {59, 118, 48, 38, 90, 44}, want[] = {12, 23, 10, 7, 18, 9};
-    struct np_index *index = make(sizes, 6);
+    struct np_index *index = made_classes(sizes, 6, true);
     struct np_split split = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS);
     int kept[6] = {0};
 
@@ -81,7 +50,7 @@ Test(split, each_class_keeps_its_share_rounded_so_that_the_sum_is_right)
 Test(split, both_parts_are_the_set_in_its_order)
 {
     static const int sizes[] = {20, 7, 1, 2};
-    struct np_index *index = make(sizes, 4);
+    struct np_index *index = made_classes(sizes, 4, true);
     struct np_split split = split_of(index, 0.3, 4, NP_SPLIT_BY_CLASS);
     int seen[30] = {0};
 
@@ -102,7 +71,7 @@ Test(split, a_class_of_two_gives_one_and_a_class_of_one_none)
     static const double shares[] = {0.01, 0.1, 0.5, 0.9};
 
     for (int s = 0; s < 4; s++) {
-        struct np_index *index = make(sizes, 4);
+        struct np_index *index = made_classes(sizes, 4, true);
         struct np_split split = split_of(index, shares[s], 1, NP_SPLIT_BY_CLASS);
         int kept[4] = {0};
 
@@ -118,7 +87,7 @@ Test(split, a_class_of_two_gives_one_and_a_class_of_one_none)
 Test(split, a_seed_fixes_the_parts_and_another_seed_has_others)
 {
     static const int sizes[] = {50, 50};
-    struct np_index *index = make(sizes, 2);
+    struct np_index *index = made_classes(sizes, 2, true);
     struct np_split a = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS),
                     b = split_of(index, 0.2, 1, NP_SPLIT_BY_CLASS),
                     c = split_of(index, 0.2, 2, NP_SPLIT_BY_CLASS);
@@ -135,7 +104,7 @@ Test(split, a_seed_fixes_the_parts_and_another_seed_has_others)
 Test(split, at_random_is_the_permutation_that_older_runs_had)
 {
     static const int sizes[] = {60, 40};
-    struct np_index *index = make(sizes, 2);
+    struct np_index *index = made_classes(sizes, 2, true);
     struct np_split split = split_of(index, 0.25, 7, NP_SPLIT_RANDOM);
 
     cr_expect_eq(split.nr_eval, 25);
@@ -149,7 +118,7 @@ Test(split, at_random_is_the_permutation_that_older_runs_had)
 static void check_folds(enum np_split_rule rule, int nr_folds)
 {
     static const int sizes[] = {23, 7, 1, 2, 30};
-    struct np_index *index = make(sizes, 5);
+    struct np_index *index = made_classes(sizes, 5, true);
     int seen[63] = {0};
 
     for (int fold = 0; fold < nr_folds; fold++) {
@@ -198,7 +167,7 @@ Test(split, a_fold_is_two_numbers)
 Test(split, every_allocation_fails_once_and_is_reported)
 {
     static const int sizes[] = {5, 5};
-    struct np_index *index = make(sizes, 2);
+    struct np_index *index = made_classes(sizes, 2, true);
 
     for (int rule = NP_SPLIT_BY_CLASS; rule <= NP_SPLIT_RANDOM; rule++)
         for (int n = 1, failed = 1; failed; n++) {
