@@ -38,13 +38,13 @@ struct np_watch {
 
 /* Prints to stderr unless that would block, and without the screen's lock: the process is
  * ending. */
-static void say_at_once(int number, const char *text)
+static void say_at_once(int number, const char *text, bool saved)
 {
     struct pollfd screen = {STDERR_FILENO, POLLOUT, 0};
 
     if (poll(&screen, 1, 0) == 1 && screen.revents & POLLOUT)
-        dprintf(STDERR_FILENO, "%sSIG%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
-            sigabbrev_np(number), text);
+        dprintf(STDERR_FILENO, "%sSIG%s%s%s\n", isatty(STDERR_FILENO) ? "\n" : "",
+            sigabbrev_np(number), text, saved ? "; earlier checkpoints are kept" : "");
 }
 
 static void die_of(const struct np_watch *watch, int number)
@@ -67,7 +67,7 @@ static void take_signal(struct np_watch *watch)
     bool armed = watch->armed, first = armed && !watch->stopping;
     if (watch->settled) {
         if (watch->exit_code != 0 && !watch->stopping)
-            say_at_once(number, ": ended at once; earlier checkpoints are kept");
+            say_at_once(number, ": ended at once", watch->saves);
         _exit(watch->exit_code);
     }
     if (first) {
@@ -83,8 +83,9 @@ static void take_signal(struct np_watch *watch)
     if (echo)
         return;
     if (!first) {
-        say_at_once(number, armed ? " again: ended at once; earlier checkpoints are kept"
-                                  : ": ended before the first step, nothing was saved");
+        say_at_once(number,
+            armed ? " again: ended at once" : ": ended before the first step, nothing was saved",
+            armed && watch->saves);
         die_of(watch, number);
     }
     snprintf(text, sizeof(text), "SIG%s: stopping after this step%s", sigabbrev_np(number),
