@@ -16,8 +16,8 @@ const struct np_option np_average_table[] = {
         "forgotten, "
         "and the last ones hardly count. 0: it stays as it is."},
     {"lookahead", NP_OPT_BOOL, AT(lookahead), "false", 0, 0, NULL,
-        "Each average also becomes the weights (Lookahead); with `decay: 0.5, every: 5` as in its "
-        "paper."},
+        "Each average also becomes the weights and running statistics (Lookahead); with "
+        "`decay: 0.5, every: 5` as in its paper."},
     NP_OPTIONS_END,
 };
 

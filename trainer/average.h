@@ -1,5 +1,6 @@
 /* A moving average of the weights (EMA; Polyak and Juditsky 1992) and Lookahead (arXiv:1907.08610),
- * which also sets the weights to it. Devices keep the average beside the weights
+ * which also sets the weights to it; and the running statistics, as airbench94's code does (timm's
+ * Lookahead is an optimizer, which sees only weights). Devices keep the average beside the weights
  * (NP_ARRAY_AVERAGE) and swap both around an evaluation. */
 #ifndef NP_AVERAGE_H
 #define NP_AVERAGE_H

@@ -104,7 +104,7 @@ struct np_plan_ops {
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
     /* Optional, both or neither: NULL means that the device computes no weights. Blends weights and
-     * buffers into their averages (np_average_blend()); back: the weights become the average. */
+     * buffers into their averages (np_average_blend()); back: both become their averages. */
     int (*average)(struct np_plan *plan, float weight, bool back, struct np_err *err);
     /* Exchanges weights and buffers with their averages. */
     int (*swap)(struct np_plan *plan, struct np_err *err);

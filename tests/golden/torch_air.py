@@ -92,18 +92,16 @@ def run_torch(state, images, labels, kind):
         losses.append(loss.item())
         if (step + 1) % 5 == 0:
             look_ahead(p, slow, 0.77378 * ((step + 1) / STEPS) ** 3)
-    p.update({k: v for k, v in slow.items() if "running" in k})
     return losses, {k: v.detach().double() for k, v in p.items()}
 
 
 @torch.no_grad()
 def look_ahead(p, slow, decay):
-    """The average becomes the weights; that of the running statistics is kept beside them."""
+    """The average becomes the weights and running statistics, as airbench's LookaheadState copies its state_dict."""
     for name, value in p.items():
         if learns(name) or "running" in name:
             slow[name].lerp_(value, 1 - decay)
-            if learns(name):
-                value.copy_(slow[name])
+            value.copy_(slow[name])
 
 
 def main():

@@ -93,7 +93,7 @@ struct np_plan {
     uint64_t scratch_each;
     float *kept[2];       /* params and buffers before sam's second pass; NULL: none yet */
     float climb_scale;    /* of the current np_sam_climb() */
-    float average_weight; /* of the current average; back: params become it */
+    float average_weight; /* of the current average; back: the values become it */
     bool average_back;
 };
 
@@ -488,7 +488,7 @@ static void average_block(void *context, int item, int thread)
     if (!buffers && n > NP_NORM_BLOCK)
         n = NP_NORM_BLOCK;
     np_average_blend(average, values, n, plan->average_weight);
-    if (plan->average_back && !buffers)
+    if (plan->average_back)
         memcpy(values, average, n * sizeof(float));
 }
 

@@ -469,7 +469,7 @@ static int plan_average(struct np_plan *plan, float weight, bool back, struct np
     np_cuda_average(stream, plan->average[0], a->params, weight, back, plan->train->dtype, a->half,
         plan->layout->nr_params);
     np_cuda_average(
-        stream, plan->average[1], a->buffers, weight, false, NP_CUDA_F32, NULL, plan->nr_buffers);
+        stream, plan->average[1], a->buffers, weight, back, NP_CUDA_F32, NULL, plan->nr_buffers);
     return np_cuda_plan_check(plan, cudaPeekAtLastError(), "an average", err);
 }
 
