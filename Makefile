@@ -75,10 +75,14 @@ DYGRAPHS = /usr/share/javascript/dygraphs
 $(B)/daemon/ui/page.o: CFLAGS += -DNP_DYGRAPHS='"$(DYGRAPHS)"'
 $(B)/daemon/ui/page.o: $(wildcard daemon/ui/page/*) docs/openapi.json $(DYGRAPHS)/dygraph.min.js
 
+# Tests, and the kernels of an emulated GPU, are compiled quickly; what they test has the product's flags.
+TEST_OPT := $(if $(SAN),$(OPT),-O1 -g1)
+
 # The flags of the objects; other flags rebuild them.
-$(shell mkdir -p $(B) && echo '$(CFLAGS)' | cmp -s - $(B)/flags || echo '$(CFLAGS)' >$(B)/flags)
+$(shell mkdir -p $(B) && echo '$(CFLAGS) $(TEST_OPT)' | cmp -s - $(B)/flags || echo '$(CFLAGS) $(TEST_OPT)' >$(B)/flags)
 
 $(B)/tests/%.o: HARDEN =
+$(B)/tests/%.o: OPT = $(TEST_OPT)
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -146,7 +150,7 @@ CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/
 EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
            $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
-CXXFLAGS = -std=c++17 $(OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
+CXXFLAGS = -std=c++17 $(TEST_OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats token update) $(B)/tests/kernel/kernel_case_cuda.o $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
@@ -157,7 +161,7 @@ $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 FMA_CU  := $(patsubst $(B)/emu/%,$(B)/emu/fma/%,$(filter-out %/kernels_rows.cu.o,$(EMU_CU))) $(B)/emu/kernels_rows.cu.o
 $(B)/emu/fma/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
-	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -MMD -MP -c -o $@ $<
+	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -fexpensive-optimizations -MMD -MP -c -o $@ $<
 $(B)/tests/emu/fma/libnnpipe-cuda.so: $(FMA_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
@@ -209,7 +213,8 @@ $(B)/tests/emu/fma/kernel_tests: $(T) $(FMA_CU) $(filter-out $(EMU_CU),$(EMU_O))
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++ $(if $(SAN),,-lcriterion)
 # Tests make the n-th np_try_* fail: tests/unit/made_memory.h.
-$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS += $(SIMULATE) $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
+# Criterion starts the program again for each test: without -rdynamic it loads faster.
+$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS := $(filter-out -rdynamic,$(LDFLAGS)) $(SIMULATE) $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
 unit: $(UNIT)
 	$(UNIT)
 
