@@ -31,10 +31,12 @@ ${2:-}
 U
     systemctl daemon-reload && systemctl start "manager-$1"
 }
-net() { # net FILE NAME STEPS RUNS
+# net FILE NAME STEPS RUNS [DEVICE]: the simulated device leaves the cores to other tests
+sim='{sim: {step_ms: 10}}'
+net() {
     cat >"$1" <<Y
 name: $2
-device: cpu
+device: ${5:-cpu}
 data: {train: {source: synth, samples: 2000, size: 32}}
 loader: {batch: 32, cache: none}
 model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]

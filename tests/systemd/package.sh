@@ -6,7 +6,7 @@ as() {
     setpriv --reuid="$(id -u "$who")" --regid="$(id -g "$who")" --init-groups env -i PATH="$PATH" HOME="/home/$who" \
         USER="$who" "$@"
 }
-useradd -m ann && net /home/ann/long.yaml long 1000000 /home/ann/runs &&
+useradd -m ann && net /home/ann/long.yaml long 1000000 /home/ann/runs "$sim" &&
     net /home/ann/short.yaml short 40 /home/ann/runs || exit 1
 first=$(ls /host/nnpipe_*+1_*.deb) second=$(ls /host/nnpipe_*+2_*.deb)
 list() { # all files, but what dpkg, systemd and the tests write for themselves
@@ -29,7 +29,7 @@ nothing_enabled() (
 t "and nothing is enabled" nothing_enabled
 t "the program trains" as ann sh -c 'cd && nnpipe train short.yaml -o runs=/home/ann/by-hand'
 upgrade() {
-    usermod -aG nnpipe ann && printf 'devices: [cpu]\nspare_bytes: 1M\n' >/etc/nnpipe/service.yaml &&
+    usermod -aG nnpipe ann && printf 'devices: [sim]\nspare_bytes: 1M\n' >/etc/nnpipe/service.yaml &&
         systemctl enable --now nnpipe-box && as ann nnpipe submit /home/ann/long.yaml && becomes ann 1 running &&
         soon test -s /home/ann/runs/long-1/lock || return 1
     run=$(cat /home/ann/runs/long-1/lock) daemon=$(main)

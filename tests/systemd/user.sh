@@ -6,15 +6,15 @@ ctl() { as ann systemctl --user "$@"; }
 as ann mkdir -p $home/.config/nnpipe $home/data
 settings() { as ann sh -c 'cat >"$HOME/.config/nnpipe/service.yaml"'; }
 settings <<Y
-devices: [cpu]
+devices: [sim]
 retry: {first: 0.1, cap: 1}
 spare_bytes: 1M
 on_end: cat >$home/ended.json
 Y
-net $home/short.yaml short 40 $home/runs
-net $home/long.yaml long 1000000 $home/runs
+net $home/short.yaml short 40 $home/runs "$sim"
+net $home/long.yaml long 1000000 $home/runs "$sim"
 net $home/counted.yaml counted 1500 $home/runs
-net $home/tmp.yaml intmp 40 /tmp/ann/runs
+net $home/tmp.yaml intmp 40 /tmp/ann/runs "$sim"
 main() { ctl show -p MainPID --value "$1"; }
 lock() { cat "$home/runs/$1/lock"; }
 status_of() { sed -n "s/^$2:[[:space:]]*//p" "/proc/$1/status"; }
@@ -72,13 +72,13 @@ devices: [cpu, sim]
 retry: {first: 0.1, cap: 1}
 spare_bytes: 1M
 Y
-    ctl reload nnpipe && soon sh -c '"$@" | grep -q sim' - setpriv --reuid="$uid" --clear-groups curl -s --unix-socket \
+    ctl reload nnpipe && soon sh -c '"$@" | grep -q cpu' - setpriv --reuid="$uid" --clear-groups curl -s --unix-socket \
         "$run/nnpipe/socket" http://localhost/v1/devices || return 1
     echo "devcies: [cpu]" | settings
     ctl reload nnpipe && sleep 1 && as ann curl -s --unix-socket "$run/nnpipe/socket" http://localhost/v1/devices |
-        grep -q sim &&
+        grep -q cpu &&
         journalctl _UID="$uid" --no-pager | grep -q 'settings are unchanged: .*service.yaml:1:'
-    printf 'devices: [cpu]\nretry: {first: 0.1, cap: 1}\nspare_bytes: 1M\n' | settings
+    printf 'devices: [cpu, sim]\nretry: {first: 0.1, cap: 1}\nspare_bytes: 1M\n' | settings
     ctl reload nnpipe && [ "$(ctl is-active nnpipe)" = active ]
 }
 t "reload takes all of a new file, and nothing of a wrong one" reloads
