@@ -126,4 +126,13 @@ t "another balance is refused" says "wrong.yaml:5:81: balance: expected one of n
 t "no repeat, too" says "repeat: 0 is" "$NNPIPE" check three.yaml -o loader.repeat=0
 defaults() { "$NNPIPE" show even.yaml -o loader.balance=none >shown && ! grep -E 'balance|repeat' shown; }
 t "defaults are not in the resolved form, so that configs of older runs stay equal" defaults
+# in_memory NAME: with the pictures in the memory of the emulated GPU, which crops them there, and without
+in_memory() {
+    train "$1" "$1-gpu" -o device=cuda:0 && train "$1" "$1-memory" -o device=cuda:0 -o loader.cache=device &&
+        same_weights "$1-gpu" "$1-memory" && resumed "$1" "$1-memory" -o device=cuda:0 -o loader.cache=device
+}
+if use_emulated_gpu "balanced classes in the memory of the emulated GPU"; then
+    t "balanced classes in the memory of the emulated GPU: the same weights, also resumed" in_memory even
+    t "repeated pictures, too" in_memory three
+fi
 [ "$failed" -eq 0 ]

@@ -78,4 +78,8 @@ refused() {
 }
 t "without evaluations it is refused" refused "train.stop: it needs evaluations" -o train.eval_every=never
 t "a misspelt key is refused" refused "did you mean 'patience'" -o 'train.stop={patients: 3}'
+if use_emulated_gpu "a run on the emulated GPU that does not improve ends, too"; then
+    on_gpu() { whole -o device=cuda:0 && [ "$(field steps whole.json)" = 16 ] && again 8; }
+    t "a run on the emulated GPU that does not improve ends, too, also after a kill" on_gpu
+fi
 [ "$failed" -eq 0 ]

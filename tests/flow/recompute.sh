@@ -49,6 +49,17 @@ changed() {
 t "weights are those of a run that keeps all activations, in less memory (f32)" again cpu f32
 t "and in bf16" again cpu bf16
 t "resumed without the key, the same weights" changed cpu
+# crossed DEVICE NAME KEYS...: the same weights after 4 steps with other keys of training
+crossed() {
+    device=$1 name=$1-$2
+    shift 2
+    train_to "$name" net.yaml -o "device=$device" -o "runs=$TMP/$name" -o train.steps=4 "$@" &&
+        train_to "$name-again" net.yaml -o "device=$device" -o "runs=$TMP/$name-again" -o train.steps=4 "$@" \
+        -o train.recompute=true && same_weights "$name" "$name-again"
+}
+frozen='freeze={names: ["0.1.0.weight", "*.bn.*"]}'
+t "with frozen parameters and accumulated gradients" crossed cpu frozen -o "$frozen" -o train.accumulate=2
+t "with SAM" crossed cpu sam -o train.sam={}
 little() {
     sed '/^blocks:/,/^  - linear/d; s/^train:/model: [flatten, {linear: {out: classes}}]\n&/' net.yaml >little.yaml &&
         train_to little little.yaml -o "runs=$TMP/little" -o train.recompute=true &&
@@ -59,5 +70,8 @@ if use_emulated_gpu "recomputing on the emulated GPU"; then
     t "on the emulated GPU: the same weights in less memory (f32)" again cuda:0 f32
     t "on the emulated GPU: and in bf16" again cuda:0 bf16
     t "on the emulated GPU: resumed without the key, the same weights" changed cuda:0
+    t "on the emulated GPU: with frozen parameters and accumulated gradients" crossed cuda:0 frozen -o "$frozen" \
+        -o train.accumulate=2
+    t "on the emulated GPU: with SAM" crossed cuda:0 sam -o train.sam={}
 fi
 [ "$failed" -eq 0 ]

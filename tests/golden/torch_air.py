@@ -1,8 +1,12 @@
 """20 steps of configs/airbench94.yaml beside torch: torch_air.py NNPIPE CONFIG TMP DEVICE. Small pictures without
 augmentation, one batch an epoch. The whitening is that of torch.linalg.eigh; the losses are torch's, and the weights at
 most 3 times as far from its f64 as its f32 is: frozen and thawed parameters, rates and decays of their own, Nesterov's
-momentum, the triangle of the rates, Lookahead. Prints one line a check; exit 1 if one is not ok."""
+momentum, the triangle of the rates, Lookahead. predict's answers over six views are torch's for the same weights.
+Prints one line a check; exit 1 if one is not ok."""
+import json
+import os
 import random
+import subprocess
 import sys
 
 import torch
@@ -18,7 +22,7 @@ WIDTHS = {"group1": (24, 64), "group2": (64, 256), "group3": (256, 256)}
 
 
 def shapes():
-    result = {"whiten.weight": (24, 3, 2, 2), "whiten.bias": (24,), "fc.weight": (CLASSES, 256), "output": (1,)}
+    result = {"whiten.weight": (24, 3, 2, 2), "whiten.bias": (24,), "fc.weight": (CLASSES, 256), "output": (CLASSES,)}
     for group, (before, width) in WIDTHS.items():
         for i, inputs in enumerate((before, width), 1):
             result[f"{group}.conv{i}.weight"] = width, inputs, 3, 3
@@ -33,7 +37,7 @@ def initial():
         n = torch.Size(shape).numel()
         middle = {"weight": 1, "running_var": 1}.get(name.split(".")[-1], 0) if "norm" in name else 0
         spread = 0 if "norm" in name else 0.1 if len(shape) == 1 else (n / shape[0]) ** -0.5
-        state[name] = shape, [1 / 9] if name == "output" else [rng.gauss(middle, spread) for _ in range(n)]
+        state[name] = shape, [1 / 9] * n if name == "output" else [rng.gauss(middle, spread) for _ in range(n)]
     del state["whiten.weight"]
     return state
 
@@ -52,10 +56,10 @@ def whitened(images):
     return filters * filters.gather(1, filters.abs().argmax(1, keepdim=True)).sign()
 
 
-def network(p, x):
+def network(p, x, training=True):
     def normal(name, x):
         return F.batch_norm(x, p[name + ".running_mean"], p[name + ".running_var"], p[name + ".weight"],
-                            p[name + ".bias"], True, 0.4, 1e-12)
+                            p[name + ".bias"], training, 0.4, 1e-12)
 
     x = F.gelu(F.conv2d(x, p["whiten.weight"], p["whiten.bias"]))
     for group in WIDTHS:
@@ -97,11 +101,37 @@ def run_torch(state, images, labels, kind):
 
 @torch.no_grad()
 def look_ahead(p, slow, decay):
-    """The average becomes the weights and running statistics, as airbench's LookaheadState copies its state_dict."""
+    """The average becomes the weights and running statistics, as airbench's LookaheadState copies its state."""
     for name, value in p.items():
         if learns(name) or "running" in name:
             slow[name].lerp_(value, 1 - decay)
             value.copy_(slow[name])
+
+
+@torch.no_grad()
+def infer(p, x):
+    """airbench's tta_level 2: one half is the picture and its mirror image, one half both moved to two corners."""
+    def mirrored(x):
+        return (network(p, x, False) + network(p, x.flip(-1), False)) / 2
+
+    around = F.pad(x, (1, 1, 1, 1), mode="reflect")
+    moved = mirrored(around[:, :, :SIDE, :SIDE]) + mirrored(around[:, :, 2:, 2:])
+    return ((mirrored(x) + moved / 2) / 2).softmax(1)
+
+
+def check_views(run, weights, images):
+    """The probabilities of `nnpipe predict`, which takes the config's tta, beside torch's in f64."""
+    p = {k: torch.frombuffer(bytearray(weights[k]), dtype=torch.float32).double().reshape(s)
+         for k, s in shapes().items()}
+    said = subprocess.run([nnpipe, "predict", "--weights", run, f"{tmp}/set", "--top", str(CLASSES), "--json"],
+                          capture_output=True, text=True, check=True).stdout
+    got = torch.zeros(IMAGES, CLASSES, dtype=torch.float64)
+    for answer in map(json.loads, said.splitlines()):
+        for row in answer.get("top", ()):
+            got[int(os.path.basename(answer["path"])[:-4]), int(row["class"][1:])] = row["probability"]
+    off, moved = (got - infer(p, images)).abs().max(), (got - network(p, images, False).softmax(1)).abs().max()
+    check(off < 1e-4 < 1e-3 < moved, f"answers over six views are torch's on {device}",
+          f"{off:.2e} apart, and {moved:.2e} from those without")
 
 
 def main():
@@ -127,6 +157,8 @@ def main():
     exact, double = run_torch(state, images, labels, torch.float64)
     steps.check_losses(got, exact, STEPS, 1e-4, f"losses of {STEPS} steps are torch's on {device}")
     steps.check_weights(weights, single, double, f"airbench94 on {device}")
+    runs = f"{tmp}/runs-{device}"
+    check_views(f"{runs}/{os.listdir(runs)[0]}", weights, images)
     sys.exit(1 if steps.failed else 0)
 
 

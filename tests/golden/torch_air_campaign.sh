@@ -1,6 +1,6 @@
 #!/bin/sh
-# 20 steps of configs/airbench94.yaml beside torch, and its whitening beside torch.linalg.eigh. The Python that
-# tests/torch_env.sh names. About 30 CPU-seconds.
+# 20 steps of configs/airbench94.yaml beside torch, its whitening beside torch.linalg.eigh, and its answers over six
+# views. The Python that tests/torch_env.sh names. About 30 CPU-seconds.
 . "$(dirname "$0")/../lib.sh"
 python=$(sh "$ROOT/tests/torch_env.sh" 2>"$TMP/why")
 [ "$python" != no-torch ] || {
