@@ -8,8 +8,6 @@
 /* gcc 12 at -O2 does not vectorise loops of unknown length. */
 #define NP_VECTOR __attribute__((optimize("O3")))
 
-static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
-
 uint64_t np_muon_rows(const struct np_graph *graph, int t)
 {
     const struct np_tensor *tensor = &graph->tensors[t];
@@ -20,6 +18,11 @@ uint64_t np_muon_rows(const struct np_graph *graph, int t)
         if (graph->nodes[i].ins[1] == t && graph->nodes[i].outs[0] == graph->logits)
             return 0;
     return (uint64_t)tensor->dims[0];
+}
+
+double np_muon_rate(uint64_t rows, uint64_t cols)
+{
+    return rows > cols ? sqrt((double)rows / (double)cols) : 1;
 }
 
 static uint64_t scratch_of(uint64_t rows, uint64_t cols)
@@ -73,14 +76,14 @@ NP_VECTOR static void add(float *restrict y, const float *restrict x, float fact
         y[i] += factor * x[i];
 }
 
-/* y (n, length) = a x + h x; h: (n, n). */
+/* y (n, length) = A x + h x; h: (n, n). */
 static void product(float *y, const float *h, const float *x, uint64_t n, uint64_t length)
 {
     for (uint64_t i = 0; i < n; i++) {
         float *row = y + i * length;
 
         for (uint64_t k = 0; k < length; k++)
-            row[k] = a * x[i * length + k];
+            row[k] = NP_MUON_A * x[i * length + k];
         for (uint64_t j = 0; j < n; j++)
             add(row, x + j * length, h[i * n + j], length);
     }
@@ -112,7 +115,7 @@ void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, 
         gram(g, now, n, length);
         gram(h, g, n, n); /* g is symmetric */
         for (uint64_t k = 0; k < n * n; k++)
-            h[k] = b * g[k] + c * h[k];
+            h[k] = NP_MUON_B * g[k] + NP_MUON_C * h[k];
         product(next, h, now, n, length);
         now = next;
         next = done;

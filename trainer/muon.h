@@ -8,12 +8,18 @@
 /* Rows of parameter t if muon updates it as a matrix, (out, all else): a weight of a conv or linear
  * layer, but the layer of the logits. Otherwise 0. */
 uint64_t np_muon_rows(const struct np_graph *graph, int t);
+/* The factor on the rate of such a matrix: torch's adjust_lr_fn "original". */
+double np_muon_rate(uint64_t rows, uint64_t cols);
 /* Floats of scratch for an update of the largest such matrix: its size, and that of
  * np_muon_orthogonal(). */
 uint64_t np_muon_graph_scratch(const struct np_graph *graph);
+/* Of the iteration; as in torch. */
+#define NP_MUON_A 3.4445f
+#define NP_MUON_B (-4.7750f)
+#define NP_MUON_C 2.0315f
 /* x (rows, cols) becomes nearly the orthogonal matrix next to it, in place: x / max(|x|, 1e-7),
- * then so many times  x = a x + (b G + c G G) x  with G = x x^T (Newton-Schulz; a, b, c as in
- * torch). The shorter side is the one of G. Sums in f32, in an order that depends on the size
+ * then so many times  x = A x + (B G + C G G) x  with G = x x^T (Newton-Schulz). The shorter side is
+ * the one of G. Sums in f32, in an order that depends on the size
  * only. scratch: 2 rows cols + 2 min(rows, cols)^2 floats. */
 void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, float *scratch);
 

@@ -156,7 +156,7 @@ const struct np_choice np_optim_choices[] = {
         "(arXiv:1904.00962)."},
     {"muon", muon_table,
         "Steps of orthogonal matrices for the weights of conv (one row for each output) and linear "
-        "layers, as torch.optim.Muon, but in f32; AdamW for the rest. CPU only."},
+        "layers, as torch.optim.Muon, but in f32; AdamW for the rest."},
     {NULL, NULL, NULL},
 };
 
@@ -227,6 +227,17 @@ void np_optim_hyper(const struct np_optim_options *options, double factor, uint6
         .iterations = (int)options->iterations,
         .update = update,
     };
+}
+
+struct np_hyper np_hyper_of(const struct np_hyper *hyper, bool matrix)
+{
+    struct np_hyper own = *hyper;
+
+    if (hyper->kind == NP_MUON && !matrix) {
+        own.kind = NP_ADAMW;
+        own.lr = hyper->rest_lr;
+    }
+    return own;
 }
 
 static bool has_beta1(int kind)

@@ -32,6 +32,8 @@ int np_hyper_states(const struct np_hyper *hyper); /* the same */
  * rate. */
 void np_optim_hyper(const struct np_optim_options *options, double factor, uint64_t update,
     struct np_hyper *ret_hyper);
+/* What updates a parameter: under muon its matrices have hyper itself, all else AdamW at rest_lr. */
+struct np_hyper np_hyper_of(const struct np_hyper *hyper, bool matrix);
 /* Sets the momentum of this update, where a schedule moves it: beta1, if the optimizer has it. */
 void np_optim_set_momentum(double momentum, struct np_hyper *hyper);
 /* Can a schedule move the momentum? nadam has a schedule of its own; sgd and rmsprop may have no

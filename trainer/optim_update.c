@@ -182,8 +182,8 @@ static void muon(
     const struct np_hyper *hyper, const struct np_update *u, const struct np_scalars *s)
 {
     const uint64_t n = u->n, rows = u->rows, cols = n / rows;
-    const double tall = rows > cols ? sqrt((double)rows / (double)cols) : 1;
-    const float lr = (float)(s->lr * tall), one_minus = (float)(1 - (double)hyper->momentum);
+    const float lr = (float)(s->lr * np_muon_rate(rows, cols));
+    const float one_minus = (float)(1 - (double)hyper->momentum);
     float *mean = u->state[0], *way = u->scratch;
 
     for (uint64_t i = 0; i < n; i++) {
@@ -210,22 +210,18 @@ static void (*const updates[NP_NR_OPTIMIZERS])(
 
 void np_optim_update(const struct np_hyper *hyper, const struct np_update *update)
 {
-    struct np_hyper rest = *hyper;
+    const struct np_hyper own = np_hyper_of(hyper, update->rows > 0);
     struct np_scalars scalars;
 
-    if (hyper->kind == NP_MUON && update->rows == 0) {
-        rest.kind = NP_ADAMW;
-        rest.lr = hyper->rest_lr;
-    }
-    np_optim_scalars(&rest, &update->rule, &scalars);
+    np_optim_scalars(&own, &update->rule, &scalars);
     if (scalars.frozen)
         return;
-    assert(np_hyper_states(&rest) < 1 || update->state[0]);
-    assert(np_hyper_states(&rest) < 2 || update->state[1]);
-    if (rest.kind == NP_MUON)
+    assert(np_hyper_states(&own) < 1 || update->state[0]);
+    assert(np_hyper_states(&own) < 2 || update->state[1]);
+    if (own.kind == NP_MUON)
         muon(hyper, update, &scalars);
     else
-        updates[rest.kind](update, &scalars);
+        updates[own.kind](update, &scalars);
 }
 
 /* Eight partial sums: the same order for every vector width. */

@@ -28,6 +28,7 @@ struct np_plan_options {
     bool deterministic;
     bool tf32;      /* a GPU's f32 products may round their factors to 10 bits */
     bool recompute; /* np_recompute_best() */
+    bool muon;      /* updates may be muon's, whose matrices take memory */
     bool losses;    /* the caller calls plan_ops->losses() */
     /* eval() need not compute rows with a negative label: their logits are then undefined. */
     bool skip_masked;

@@ -83,7 +83,8 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
         .threads = step->threads,
         .deterministic = config->run.deterministic,
         .tf32 = config->run.tf32,
-        .recompute = config->run.recompute};
+        .recompute = config->run.recompute,
+        .muon = config->optim.kind == NP_MUON};
     code = np_compute_graph(config, step->precision, &bench->overrides, &bench->setup, err);
     if (code == 0)
         code = step->device->plan_ops->prepare(

@@ -582,9 +582,6 @@ static void check_schedule(const struct np_config *config, struct np_report *rep
         why = "momentum_high: this optimizer has no momentum that a schedule could move";
     else if (schedule->kind == NP_PLATEAU && *(lacks = lacks_evaluations(config)))
         why = "plateau";
-    if (config->optim.kind == NP_MUON && strncmp(config->device, "cuda", 4) == 0)
-        np_report_add(report, config->optim_node->line, config->optim_node->column,
-            "optimizer: muon computes on the CPU only, and device is %s", config->device);
     if (why)
         np_report_add(report, at ? at->line : 0, at ? at->column : 0, "schedule.%s%s", why, lacks);
     if (config->run.stop_node && *(lacks = lacks_evaluations(config)))

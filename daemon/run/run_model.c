@@ -276,6 +276,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
         .recompute = run->config->run.recompute,
+        .muon = run->config->optim.kind == NP_MUON,
         .losses = run->config->run.sample_losses && !run->options->probe,
         .state = run->device_state[np_state_kind(run->device)],
         .note = np_run_note,
@@ -289,10 +290,6 @@ static int open_plan(struct np_run *run, struct np_err *err)
     if (options.losses && !run->losses &&
         !(run->losses = np_try_array((size_t)run->config->loader.batch, sizeof(float), err)))
         return err->code;
-    if (run->config->optim.kind == NP_MUON && strncmp(run->device->name, "cuda", 4) == 0) {
-        run->usage = true;
-        return np_err_set(err, -EINVAL, "optimizer: muon computes on the CPU only; device: cpu");
-    }
     return run->device->plan_ops->prepare(
         run->device, run->setup.graph, run->setup.eval_graph, &options, &run->plan, err);
 }

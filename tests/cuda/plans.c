@@ -128,7 +128,7 @@ static int lower(
         char title[300];
 
         snprintf(title, sizeof(title), "%s %s", network->title, names[g]);
-        if (np_cuda_layout_init(&layout, network->graphs[g], &err) < 0 ||
+        if (np_cuda_layout_init(&layout, network->graphs[g], false, &err) < 0 ||
             np_cuda_program_new(
                 &parts, network->graphs[g], &arrays, network->rules, &program, &err) < 0)
             bad |= fail(title, &err);

@@ -84,7 +84,6 @@ refused() {
     [ $? -eq 2 ] && grep -q -- "$text" "$TMP/err.txt"
 }
 t "plateau without evaluations is refused" refused 'needs evaluations' -o schedule=plateau -o train.eval_every=never
-t "muon on a GPU is refused" refused 'muon computes on the CPU only' -o optimizer=muon -o device=cuda:0
 t "two warm-ups are refused" refused 'give one of' -o 'schedule={cosine: {warmup: 5%, warmup_steps: 3}}'
 t "sam over accumulated batches is refused, with its line" refused 'train.sam computes each batch twice' \
     -o train.sam={} -o train.accumulate=2
@@ -105,11 +104,45 @@ if [ -e "$EMU/libnnpipe-cuda.so" ]; then
     done <<LIST
 optimizer={lamb: {lr: 0.01}}
 optimizer={rmsprop: {lr: 1e-3, momentum: 0.9}}
+optimizer={muon: {lr: 0.01}}
 train.sam={rho: 0.1}
 train.sam={rho: 1, adaptive: true}
 LIST
     f16() { NNPIPE=$EMU/nnpipe resumes -o device=cuda:0 -o precision=f16 -o 'train.sam={rho: 0.1}'; }
     t "resumed on a GPU in f16: sam" f16
+    # Wide, tall and square matrices, of which some thaw, some stay frozen and some have rates of their own; the
+    # gradients are sums of two batches.
+    muon() {
+        as_cpu -o 'optimizer={muon: {lr: 0.02, momentum: 0.8, iterations: 4}}' -o train.accumulate=2 \
+            -o 'train.ema={decay: 0.5}' \
+            -o 'model=[{conv: {name: a, out: 4, kernel: 3}}, relu, {conv: {name: b, out: 40, kernel: 1}}, relu,
+                       {conv: {name: c, out: 8, kernel: 3}}, batchnorm, relu, {conv: {out: 8, kernel: 1}}, relu,
+                       global_avgpool, {linear: {name: d, out: 8}}, relu, {linear: {out: classes}}]' \
+            -o 'freeze={names: [a], until: {epoch: 2}}' -o 'params=[{names: ["c.*"], lr: 0.5, decay: 0}]'
+    }
+    t "on a GPU as on the CPU, and resumed: muon with frozen parameters and accumulated gradients" muon
+    # Pixels so large that gradients overflow: updates are skipped until the loss's scale has fallen.
+    muon_f16() {
+        NNPIPE=$EMU/nnpipe resumes -o device=cuda:0 -o precision=f16 -o 'optimizer={muon: {lr: 0.01}}' -o train.ema={} \
+            -o 'model=[{conv: {out: 12, kernel: 3}}, global_avgpool, {linear: {out: classes}}]' \
+            -o 'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.0005, 0.0005, 0.0005]}' &&
+            grep -rhoa 'scaler [0-9]* ' "$run/checkpoints" | awk '$2 < 65536 { fell = 1 } END { exit !fell }'
+    }
+    t "resumed on a GPU in f16, where updates are skipped: muon" muon_f16
+    captured() { # steps are captured as a graph, and that changes no bit
+        NNPIPE=$EMU/nnpipe resumes -o device=cuda:0 -o precision=bf16 -o 'optimizer={muon: {lr: 0.01}}' \
+            2>"$TMP/notes.txt" && ! grep 'CUDA graph' "$TMP/notes.txt" && cp "$TMP/whole.json" "$TMP/graph.json" &&
+            NNPIPE=$EMU/nnpipe NNPIPE_CUDA_GRAPH=0 resumes -o device=cuda:0 -o precision=bf16 \
+                -o 'optimizer={muon: {lr: 0.01}}' &&
+            [ "$(field weights_sha256 "$TMP/graph.json")" = "$(field weights_sha256 "$TMP/whole.json")" ]
+    }
+    t "in bf16 as a captured graph and call by call: muon" captured
+    narrow() { # its memory is counted before the batch's
+        NNPIPE_EMU_MEMORY=$1 exits 1 "$EMU/nnpipe" train "$TMP/net.yaml" -o "runs=$TMP/narrow" -o device=cuda:0 \
+            -o optimizer=muon >"$TMP/err.txt" 2>&1 && grep -q -- "$2" "$TMP/err.txt"
+    }
+    t "too little memory for muon's matrices is said" narrow 30000000 "muon's largest matrix takes 0.034 GB"
+    t "and too little beside them" narrow 60000000 'of workspace, and 0.026 of its 0.060 GB are free'
 else
     skip "optimizers on the emulated GPU" "this build has no headers of CUDA and cuDNN"
 fi

@@ -7,6 +7,7 @@
 #include "trainer/average.h"
 #include "trainer/cuda/program_cuda.h"
 #include "trainer/cpu/kernels.h"
+#include "trainer/muon.h"
 #include "trainer/optim.h"
 #include "trainer/sam.h"
 
@@ -131,6 +132,94 @@ Test(kernels_cuda, updates_equal_those_of_the_cpu)
         optimizers_agree(kind, false, 1, 4);
         optimizers_agree(kind, false, 1, 8); /* the last tensor has thawed */
     }
+}
+
+/* The tensors of `starts` as matrices 16 wide, all but the second one, which is AdamW's. */
+static void muon_on_cpu(struct arrays *a, const struct np_hyper *hyper)
+{
+    static float scratch[4 * N];
+
+    for (int t = 0; t < 3; t++) {
+        const uint64_t at = starts[t] * NP_CUDA_CHUNK, n = starts[t + 1] * NP_CUDA_CHUNK - at;
+        const struct np_update update = {.params = &a->params[at],
+            .state = {&a->m[at], &a->v[at]},
+            .grads = &a->grads[at],
+            .n = n,
+            .grad_scale = 0.25f,
+            .rule = rules[t],
+            .rows = t == 1 ? 0 : n / 16,
+            .scratch = scratch};
+
+        np_optim_update(hyper, &update);
+    }
+}
+
+static void muon_on_grid(struct arrays *a, const struct np_hyper *hyper, bool skip)
+{
+    float x[N];
+    double partial[NP_CUDA_CHUNK];
+    struct np_scalars scalars[3];
+    struct np_cuda_step step = {.slot = 1};
+    const struct np_cuda_scaler scaler = {.scale = 4, .grad_scale = 0.25f, .skip = skip};
+    const struct np_cuda_optimizer update = {.params = a->params,
+        .m = a->m,
+        .v = a->v,
+        .grads = a->grads,
+        .rules = {rule_of, scalars, true},
+        .dtype = NP_CUDA_F32,
+        .n = N};
+
+    for (int t = 0; t < 3; t++) {
+        const struct np_hyper own = np_hyper_of(hyper, t != 1);
+
+        np_optim_scalars(&own, &rules[t], &scalars[t]);
+    }
+    step.update = scalars[0];
+    np_cuda_update(NULL, &step, &scaler, &update, false);
+    for (int t = 0; t < 3; t += 2) {
+        const uint64_t at = starts[t] * NP_CUDA_CHUNK, n = starts[t + 1] * NP_CUDA_CHUNK - at;
+        const struct np_cuda_muon_step matrix = {at, n, x, partial, np_muon_rate(n / 16, 16)};
+
+        np_cuda_muon_begin(NULL, &step, &scaler, &update, &matrix);
+        np_cuda_muon_end(NULL, &step, &scaler, &update, &matrix);
+    }
+}
+
+/* Without iterations a step is the mean over its norm; the products are cuBLASLt's. */
+static void muons_agree(bool nesterov, uint64_t number, bool skip)
+{
+    static struct arrays cpu, grid;
+    const struct np_hyper hyper = {.kind = NP_MUON,
+        .lr = 0.1f,
+        .rest_lr = 0.02f,
+        .momentum = 0.9f,
+        .weight_decay = 0.1f,
+        .eps = 1e-8f,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .nesterov = nesterov,
+        .update = number};
+
+    fill(&cpu, NP_MUON);
+    fill(&grid, NP_MUON);
+    if (!skip)
+        muon_on_cpu(&cpu, &hyper);
+    muon_on_grid(&grid, &hyper, skip);
+    for (int i = 0; i < N; i++) {
+        const double most = skip ? 0 : 1e-6;
+
+        cr_assert(fabs(cpu.params[i] - grid.params[i]) <= most, "%d", i);
+        cr_assert(
+            fabs(cpu.m[i] - grid.m[i]) <= most && fabs(cpu.v[i] - grid.v[i]) <= most, "%d", i);
+    }
+}
+
+Test(kernels_cuda, muon_around_its_products_equals_the_cpu)
+{
+    muons_agree(false, 8, false);
+    muons_agree(true, 8, false);
+    muons_agree(true, 4, false); /* the last tensor is frozen */
+    muons_agree(true, 8, true);
 }
 
 static const uint8_t one_rule[1] = {0};

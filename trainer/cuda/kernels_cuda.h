@@ -330,6 +330,26 @@ struct np_cuda_optimizer {
 void np_cuda_update(void *stream, const struct np_cuda_step *step,
     const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
 
+/* muon's matrices, which np_cuda_update() leaves alone; twin: np_optim_update(). Matrix: elements at to
+ * at + n - 1 of update's arrays. np_cuda_muon_begin() moves the mean of gradients, and x (n) = the mean
+ * or nesterov's, divided by its norm; np_cuda_muon_end() moves the parameters by x, lr times `rate`.
+ * Neither changes a frozen parameter or its mean, nor anything in a skipped update. partial:
+ * np_cuda_norm_scratch(n) bytes. */
+struct np_cuda_muon_step {
+    uint64_t at, n;
+    float *x;
+    double *partial;
+    double rate;
+};
+void np_cuda_muon_begin(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update,
+    const struct np_cuda_muon_step *matrix);
+void np_cuda_muon_end(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update,
+    const struct np_cuda_muon_step *matrix);
+/* y = a x + b y; n elements. */
+void np_cuda_combine(void *stream, float a, const float *x, float b, float *y, uint64_t n);
+
 /* After np_cuda_norm()'s array `grads` is complete: kept = params, then moves params, but not frozen
  * ones, and their copy `half` (of dtype; may be NULL) uphill; sam.h has the formulas. A norm that is
  * not finite makes them NaN. scaler->norm becomes the norm. Twin: np_sam_climb(). */

@@ -20,7 +20,7 @@ extern "C" size_t np_cuda_norm_scratch(uint64_t n)
     return (size_t)norm_blocks(n) * sizeof(double);
 }
 
-/* Sums one value per thread over the block, into thread 0. */
+/* The sum over the block; all its threads get it. */
 static __device__ double sum_block(double value)
 {
     NP_SHARED(double, sums, [NP_THREADS / WARP]);
@@ -202,6 +202,7 @@ static __global__ void update(
         case NP_NADAM: param = nadam(s, param, &to.m[i], &to.v[i], grad); break;
         case NP_RMSPROP: param = rmsprop(s, param, &to.m[i], &to.v[i], grad); break;
         case NP_LION: param = lion(s, param, &to.m[i], grad); break;
+        case NP_MUON: continue; /* np_cuda_muon_end() moves it */
         case NP_SGD: param = sgd(s, param, &to.m[i], grad); break;
         default: param = adam(s, param, &to.m[i], &to.v[i], grad);
         }
@@ -309,6 +310,94 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
     NP_LAUNCH(lamb_ratios, to->nr_tensors, NP_THREADS, 0, stream, step, scaler, *to);
     NP_FOR_DTYPE(to->dtype, T,
         NP_LAUNCH(lamb_apply<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
+}
+
+/* --- muon: the mean and its norm, and, when the products are done, the step -------------------- */
+
+static __global__ void __launch_bounds__(NP_THREADS) muon_mean(const np_cuda_step *step,
+    const np_cuda_scaler *scaler, np_cuda_optimizer to, np_cuda_muon_step matrix)
+{
+    const np_scalars *s = scalars_at(step, to.rules, matrix.at);
+    const float one_minus = (float)(1 - (double)s->momentum), scale = scaler->grad_scale;
+    double sum = 0;
+
+    if (scaler->skip || s->frozen)
+        return;
+    for (uint64_t i = np_thread(); i < matrix.n; i += np_stride()) {
+        float grad = to.grads[matrix.at + i] * scale, *m = &to.m[matrix.at + i];
+        float mean = *m + one_minus * (grad - *m);
+        float way = s->nesterov ? grad + s->momentum * (mean - grad) : mean;
+
+        *m = mean;
+        matrix.x[i] = way;
+        sum += (double)way * way;
+    }
+    sum = sum_block(sum);
+    if (threadIdx.x == 0)
+        matrix.partial[blockIdx.x] = sum;
+}
+
+/* Each block adds up all sums, in the same order. */
+static __global__ void __launch_bounds__(NP_THREADS)
+    muon_normalise(np_cuda_muon_step matrix, int nr_partial)
+{
+    double sum = 0;
+    float norm;
+
+    for (int i = threadIdx.x; i < nr_partial; i += NP_THREADS)
+        sum += matrix.partial[i];
+    norm = (float)sqrt(sum_block(sum));
+    for (uint64_t i = np_thread(); i < matrix.n; i += np_stride())
+        matrix.x[i] /= norm < 1e-7f ? 1e-7f : norm; /* a NaN stays one */
+}
+
+extern "C" void np_cuda_muon_begin(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to,
+    const struct np_cuda_muon_step *matrix)
+{
+    const int nr = norm_blocks(matrix->n);
+
+    NP_LAUNCH(muon_mean, nr, NP_THREADS, 0, stream, step, scaler, *to, *matrix);
+    NP_LAUNCH(muon_normalise, nr, NP_THREADS, 0, stream, *matrix, nr);
+}
+
+template <typename T>
+static __global__ void muon_apply(const np_cuda_step *step, const np_cuda_scaler *scaler,
+    np_cuda_optimizer to, np_cuda_muon_step matrix)
+{
+    const np_scalars *s = scalars_at(step, to.rules, matrix.at);
+    const float lr = (float)(s->lr * matrix.rate);
+
+    if (scaler->skip || s->frozen)
+        return;
+    for (uint64_t i = np_thread(); i < matrix.n; i += np_stride()) {
+        float param = to.params[matrix.at + i] * s->keep - lr * matrix.x[i];
+
+        to.params[matrix.at + i] = param;
+        if (to.half)
+            np_put(&((T *)to.half)[matrix.at + i], param);
+    }
+}
+
+extern "C" void np_cuda_muon_end(void *stream, const struct np_cuda_step *step,
+    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to,
+    const struct np_cuda_muon_step *matrix)
+{
+    NP_FOR_DTYPE(to->dtype, T,
+        NP_LAUNCH(muon_apply<T>, np_blocks(matrix->n), NP_THREADS, 0, stream, step, scaler, *to,
+            *matrix));
+}
+
+static __global__ void combine(float a, const float *x, float b, float *y, uint64_t n)
+{
+    for (uint64_t i = np_thread(); i < n; i += np_stride())
+        y[i] = a * x[i] + b * y[i];
+}
+
+extern "C" void np_cuda_combine(
+    void *stream, float a, const float *x, float b, float *y, uint64_t n)
+{
+    NP_LAUNCH(combine, np_blocks(n), NP_THREADS, 0, stream, a, x, b, y, n);
 }
 
 /* --- sam ------------------------------------------------------------------------------------- */

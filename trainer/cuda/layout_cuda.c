@@ -5,6 +5,7 @@
 
 #include "loader/base/mem.h"
 #include "trainer/cuda/kernels_cuda.h"
+#include "trainer/muon.h"
 
 static int padded_channels(const struct np_graph *graph)
 {
@@ -65,29 +66,53 @@ static void place(struct np_cuda_layout *layout, const struct np_graph *device, 
 }
 
 /* Returns the number of a rule; a new one is added. */
-static int number_of(struct np_cuda_layout *layout, const struct np_rule *rule)
+static int number_of(struct np_cuda_layout *layout, const struct np_rule *rule, bool for_matrices)
 {
     for (int r = 0; r < layout->nr_rules; r++) {
         const struct np_rule *known = &layout->rules[r];
 
         if (known->lr == rule->lr && known->decay == rule->decay && known->thaw == rule->thaw &&
-            known->stop == rule->stop)
+            known->stop == rule->stop && layout->for_matrices[r] == for_matrices)
             return r;
     }
-    if (layout->nr_rules < NP_CUDA_MAX_RULES)
+    if (layout->nr_rules < NP_CUDA_MAX_RULES) {
         layout->rules[layout->nr_rules] = *rule;
+        layout->for_matrices[layout->nr_rules] = for_matrices;
+    }
     return layout->nr_rules++;
 }
 
+static void add_matrix(struct np_cuda_layout *layout, const struct np_graph *device, int t)
+{
+    const struct np_tensor *file = &layout->files->tensors[t];
+    const uint64_t rows = np_muon_rows(layout->files, t);
+
+    layout->matrices[layout->nr_matrices++] = (struct np_cuda_matrix){
+        .at = layout->offsets[t],
+        .rows = rows,
+        .cols = np_tensor_elements(&device->tensors[t]) / rows,
+        .rate = np_muon_rate(rows, np_tensor_elements(file) / rows),
+        .thaw = file->rule.thaw,
+    };
+}
+
 static void find_rules(
-    struct np_cuda_layout *layout, const struct np_graph *device, struct np_err *err)
+    struct np_cuda_layout *layout, const struct np_graph *device, bool muon, struct np_err *err)
 {
     layout->rules = np_alloc_array(NP_CUDA_MAX_RULES, sizeof(*layout->rules));
-    for (int t = 0; t < device->nr_tensors; t++)
-        if (device->tensors[t].role == NP_ROLE_PARAM)
+    layout->for_matrices = np_alloc_array(NP_CUDA_MAX_RULES, sizeof(*layout->for_matrices));
+    layout->matrices = np_alloc_array((size_t)device->nr_tensors, sizeof(*layout->matrices));
+    for (int t = 0; t < device->nr_tensors; t++) {
+        const struct np_tensor *tensor = &device->tensors[t];
+        const bool matrix = muon && np_muon_rows(layout->files, t) > 0;
+
+        if (matrix)
+            add_matrix(layout, device, t);
+        if (tensor->role == NP_ROLE_PARAM)
             memset(layout->rule_of + layout->offsets[t] / NP_CUDA_CHUNK,
-                number_of(layout, &device->tensors[t].rule),
-                (np_tensor_elements(&device->tensors[t]) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
+                number_of(layout, &tensor->rule, matrix),
+                (np_tensor_elements(tensor) + NP_CUDA_CHUNK - 1) / NP_CUDA_CHUNK);
+    }
     if (layout->nr_rules > NP_CUDA_MAX_RULES)
         np_err_set(err, -ENOTSUP,
             "the parameters have %d different rates and decays; a GPU takes up to %d",
@@ -95,7 +120,7 @@ static void find_rules(
 }
 
 int np_cuda_layout_init(
-    struct np_cuda_layout *layout, const struct np_graph *files, struct np_err *err)
+    struct np_cuda_layout *layout, const struct np_graph *files, bool muon, struct np_err *err)
 {
     struct np_graph *device = np_cuda_graph(files);
 
@@ -106,7 +131,7 @@ int np_cuda_layout_init(
     place(layout, device, false);
     layout->rule_of = np_try_alloc(layout->nr_params / NP_CUDA_CHUNK + 1, err);
     if (layout->rule_of)
-        find_rules(layout, device, err);
+        find_rules(layout, device, muon, err);
     np_graph_free(device);
     return err->code;
 }
@@ -116,6 +141,8 @@ void np_cuda_layout_fini(struct np_cuda_layout *layout)
     np_free(layout->offsets);
     np_free(layout->rule_of);
     np_free(layout->rules);
+    np_free(layout->for_matrices);
+    np_free(layout->matrices);
     *layout = (struct np_cuda_layout){0};
 }
 

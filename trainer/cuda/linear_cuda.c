@@ -62,10 +62,10 @@ static cudaDataType_t type_of(enum np_dtype dtype)
 }
 
 static int refuse(const struct np_cuda_linear *linear, cublasStatus_t status, const char *what,
-    const struct np_op_node *node, struct np_err *err)
+    const char *name, struct np_err *err)
 {
     return np_err_set(err, status == CUBLAS_STATUS_ALLOC_FAILED ? -ENOMEM : -ENOTSUP,
-        "%s: cuBLASLt %s: %s", node->name, what, linear->lt->error_string(status));
+        "%s: cuBLASLt %s: %s", name, what, linear->lt->error_string(status));
 }
 
 /* Finds the fastest algorithm by cuBLASLt's own estimate, for pointers at multiples of 16 bytes. */
@@ -128,31 +128,75 @@ static cublasStatus_t describe(
     return status;
 }
 
-int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
-    const struct np_graph *graph, const struct np_op_node *node, bool tf32,
+struct manner {
+    cudaDataType_t type; /* of the factors */
+    bool relu, tf32;
+    const char *name; /* for errors */
+};
+
+/* Makes linear ready to bind, or frees it. */
+static int finish(struct np_cuda_linear *linear, const struct manner *manner,
     struct np_cuda_linear **ret_linear, struct np_err *err)
 {
-    struct np_cuda_linear *linear = np_alloc(sizeof(*linear));
-    cublasStatus_t status;
+    cublasStatus_t status = describe(linear, manner->type, manner->relu, manner->tf32);
     int n = 0, code = 0;
 
-    linear->lt = lt;
-    linear->handle = handle;
-    linear->product = product_of(graph, node);
-    status = describe(linear, type_of(graph->tensors[node->ins[0]].dtype),
-        node->op == NP_OP_LINEAR && node->attrs.relu, tf32);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = choose(linear, &n);
     if (status != CUBLAS_STATUS_SUCCESS)
-        code = refuse(linear, status, "rejects the product", node, err);
+        code = refuse(linear, status, "rejects the product", manner->name, err);
     else if (n == 0)
         code =
-            np_err_set(err, -ENOTSUP, "%s: cuBLASLt has no algorithm for its shapes", node->name);
+            np_err_set(err, -ENOTSUP, "%s: cuBLASLt has no algorithm for its shapes", manner->name);
     if (code < 0)
         np_cuda_linear_free(linear);
     else
         *ret_linear = linear;
     return code;
+}
+
+static struct np_cuda_linear *begin(
+    const struct np_cublaslt *lt, cublasLtHandle_t handle, const struct product *product)
+{
+    struct np_cuda_linear *linear = np_alloc(sizeof(*linear));
+
+    linear->lt = lt;
+    linear->handle = handle;
+    linear->product = *product;
+    return linear;
+}
+
+int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
+    const struct np_graph *graph, const struct np_op_node *node, bool tf32,
+    struct np_cuda_linear **ret_linear, struct np_err *err)
+{
+    const struct product product = product_of(graph, node);
+    const struct manner manner = {.type = type_of(graph->tensors[node->ins[0]].dtype),
+        .relu = node->op == NP_OP_LINEAR && node->attrs.relu,
+        .tf32 = tf32,
+        .name = node->name};
+
+    return finish(begin(lt, handle, &product), &manner, ret_linear, err);
+}
+
+int np_cuda_product_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
+    const struct np_cuda_factor factors[2], bool tf32, const char *name,
+    struct np_cuda_linear **ret_product, struct np_err *err)
+{
+    const struct np_cuda_factor *x = &factors[0], *w = &factors[1];
+    const struct product product = {.a = 1, /* w */
+        .b = 0,
+        .bias = -1,
+        .d = 2,
+        .op_a = w->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        .op_b = x->transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        .matrices = {W, X, Y},
+        .sizes = {[X] = {x->cols, x->rows},
+            [W] = {w->cols, w->rows},
+            [Y] = {w->transposed ? w->rows : w->cols, x->transposed ? x->cols : x->rows}}};
+    const struct manner manner = {.type = CUDA_R_32F, .tf32 = tf32, .name = name};
+
+    return finish(begin(lt, handle, &product), &manner, ret_product, err);
 }
 
 void np_cuda_linear_free(struct np_cuda_linear *linear)

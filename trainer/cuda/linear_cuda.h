@@ -1,5 +1,5 @@
 /* A linear layer on the GPU, forward or backward, by cuBLASLt: one matrix product, bias and relu in
- * its epilogue. Trainer thread. */
+ * its epilogue; and products of f32 matrices that belong to no layer. Trainer thread. */
 #ifndef NP_LINEAR_CUDA_H
 #define NP_LINEAR_CUDA_H
 
@@ -13,6 +13,15 @@ struct np_cuda_linear;
 int np_cuda_linear_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
     const struct np_graph *graph, const struct np_op_node *node, bool tf32,
     struct np_cuda_linear **ret_linear, struct np_err *err);
+/* Of a product: (rows, cols) as it lies in memory, row by row. */
+struct np_cuda_factor {
+    uint64_t rows, cols;
+    bool transposed; /* its transpose is multiplied */
+};
+/* y = factor 0 times factor 1, in f32; its operands are factor 0, factor 1, y. name: for errors. */
+int np_cuda_product_new(const struct np_cublaslt *lt, cublasLtHandle_t handle,
+    const struct np_cuda_factor factors[2], bool tf32, const char *name,
+    struct np_cuda_linear **ret_product, struct np_err *err);
 void np_cuda_linear_free(struct np_cuda_linear *linear);
 /* Operands in the node's order, ins then out 0 (LINEAR without a bias: x, weight, y). workspace:
  * NP_LINEAR_WORKSPACE bytes. */

@@ -85,6 +85,7 @@ static void plan_free(struct np_plan *plan)
             cudaGraphExecDestroy(plan->captured[i].exec);
     np_cuda_program_free(plan->train);
     np_cuda_program_free(plan->eval);
+    np_cuda_muon_free(plan->muon);
     np_cuda_convs_free(plan->convs);
     np_cuda_layout_fini(&plan->train_layout);
     np_cuda_layout_fini(&plan->eval_layout);
@@ -110,9 +111,9 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->f16 = precision == NP_F16;
     plan->graphs = np_cuda_graphs();
     if (train)
-        code = np_cuda_layout_init(&plan->train_layout, train, err);
+        code = np_cuda_layout_init(&plan->train_layout, train, options->muon, err);
     if (code == 0 && eval)
-        code = np_cuda_layout_init(&plan->eval_layout, eval, err);
+        code = np_cuda_layout_init(&plan->eval_layout, eval, false, err);
     plan->layout = train ? &plan->train_layout : &plan->eval_layout;
     if (code == 0)
         code = np_cuda_take_arrays(plan, train != NULL, precision != NP_F32, options->state, err);
@@ -128,6 +129,10 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = add_program(plan, train, options, &plan->train_layout, &plan->train, err);
     if (code == 0 && eval)
         code = add_program(plan, eval, options, &plan->eval_layout, &plan->eval, err);
+    if (code == 0 && train && options->muon)
+        code = np_cuda_muon_new(plan->cuda, plan->layout, options->tf32, &plan->muon, err);
+    if (code == 0)
+        code = np_cuda_take_muon(plan, err); /* before the batch, which gets the rest */
     if (code == 0)
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
@@ -206,19 +211,29 @@ static int announce(
     return code;
 }
 
+/* Of rule number r. */
+static struct np_scalars scalars_of(const struct np_plan *plan, const struct np_hyper *hyper, int r)
+{
+    const struct np_hyper own = np_hyper_of(hyper, plan->layout->for_matrices[r]);
+    struct np_scalars scalars;
+
+    np_optim_scalars(&own, &plan->layout->rules[r], &scalars);
+    return scalars;
+}
+
 /* The values of rule 0 go with the step's, those of other rules ahead of them. */
 static void set_hyper(struct np_plan *plan, const struct np_hyper *hyper)
 {
     struct np_cuda_step *step = &plan->now;
 
     step->clip_norm = hyper->clip_norm;
-    np_optim_scalars(hyper, &plan->layout->rules[0], &step->update);
+    step->update = scalars_of(plan, hyper, 0);
     for (int first = 1; first < plan->layout->nr_rules; first += NP_CUDA_SENT) {
         struct np_scalars scalars[NP_CUDA_SENT];
         int n = 0;
 
         for (; n < NP_CUDA_SENT && first + n < plan->layout->nr_rules; n++)
-            np_optim_scalars(hyper, &plan->layout->rules[first + n], &scalars[n]);
+            scalars[n] = scalars_of(plan, hyper, first + n);
         np_cuda_set_scalars(np_cuda_stream(plan), plan->scalars, first, scalars, n);
     }
 }
@@ -236,7 +251,7 @@ static struct np_cuda_rules rules_of(const struct np_plan *plan)
     return (struct np_cuda_rules){plan->rule_of, plan->scalars, freezes(plan->layout)};
 }
 
-static void queue_update(struct np_plan *plan, const float *grads)
+static int queue_update(struct np_plan *plan, const float *grads, struct np_err *err)
 {
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
@@ -259,6 +274,10 @@ static void queue_update(struct np_plan *plan, const float *grads)
         .n = n,
     };
     np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, &update, plan->kind == NP_LAMB);
+    const int code = plan->kind == NP_MUON ? np_cuda_muon_queue(plan->muon, np_cuda_stream(plan), a,
+                                                 &update, plan->iterations, err)
+                                           : 0;
+    return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "an update", err) : code;
 }
 
 struct queueing {
@@ -274,7 +293,7 @@ static int queue_calls(void *context, struct np_err *err)
         np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
 
     if (code == 0 && queueing->kind == NP_CUDA_STEP_UPDATE)
-        queue_update(plan, plan->arrays.grads);
+        code = queue_update(plan, plan->arrays.grads, err);
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "a kernel", err) : code;
 }
 
@@ -367,9 +386,9 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         return code;
     set_hyper(plan, hyper);
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
-    queue_update(plan, plan->summing ? plan->sum : plan->arrays.grads);
+    code = queue_update(plan, plan->summing ? plan->sum : plan->arrays.grads, err);
     plan->summing = false;
-    if ((code = np_cuda_plan_check(plan, cudaPeekAtLastError(), "an update", err)) < 0)
+    if (code < 0)
         return code;
     plan->nr_batches--;
     return finish(plan, err);
@@ -434,8 +453,7 @@ static int plan_sam(struct np_plan *plan, const void *images, const void *labels
         return code;
     plan->now.slot = plan->nr_batches;
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
-    queue_update(plan, plan->arrays.grads);
-    code = np_cuda_plan_check(plan, cudaPeekAtLastError(), "an update", err);
+    code = queue_update(plan, plan->arrays.grads, err);
     return code == 0 ? finish(plan, err) : code;
 }
 

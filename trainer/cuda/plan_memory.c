@@ -309,17 +309,41 @@ static int take_lamb(struct np_plan *plan, struct np_err *err)
     return code;
 }
 
+int np_cuda_take_muon(struct np_plan *plan, struct np_err *err)
+{
+    const uint64_t bytes = plan->muon ? np_cuda_muon_bytes(plan->muon) : 0;
+    size_t free_bytes = 0, all = 0;
+    struct np_err why = {0};
+    int code;
+
+    if (!plan->muon)
+        return 0;
+    ask_memory(&free_bytes, &all);
+    code = np_cuda_take(plan, bytes, &plan->muon_memory, &why);
+    if (code == -ENOMEM)
+        return np_err_set(err, code,
+            "%s: muon's largest matrix takes %.3f GB to update, and %.3f of its %.3f GB are free "
+            "beside the weights; no batch fits",
+            plan->device->name, (double)bytes * 1e-9, (double)free_bytes * 1e-9,
+            (double)all * 1e-9);
+    if (code < 0)
+        return np_err_set(err, code, "%s", why.text);
+    return np_cuda_muon_bind(plan->muon, plan->muon_memory, err);
+}
+
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     cudaGraphExec_t *graph = &plan->captured[NP_CUDA_STEP_UPDATE].exec;
 
-    if (plan->kind != hyper->kind && *graph) {
-        cudaGraphExecDestroy(*graph);
-        *graph = NULL;
+    if (hyper->kind == NP_MUON && !plan->muon)
+        return np_err_set(err, -EINVAL, "%s: this plan is not for muon", plan->device->name);
+    if (plan->kind != hyper->kind || plan->iterations != hyper->iterations) {
+        if (*graph)
+            cudaGraphExecDestroy(*graph);
+        plan->captured[NP_CUDA_STEP_UPDATE] = (struct np_cuda_captured){0};
     }
-    if (hyper->kind == NP_MUON)
-        return np_err_set(err, -ENOTSUP, "%s: muon computes on the CPU only", plan->device->name);
     plan->kind = hyper->kind;
+    plan->iterations = hyper->iterations;
     if (hyper->kind == NP_LAMB && !plan->lamb.starts && take_lamb(plan, err) < 0)
         return err->code;
     return np_hyper_states(hyper) > 1 ? np_cuda_second_state(plan, err) : 0;
@@ -354,9 +378,9 @@ void np_cuda_release_memory(struct np_plan *plan)
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
         plan->arrays.half_grads, plan->arrays.buffers, plan->arrays.step, plan->arrays.scaler,
         plan->state[0], plan->state[1], plan->sum, plan->rule_of, plan->scalars, plan->arena,
-        plan->workspace, plan->norm_scratch, plan->lamb.starts, plan->lamb.squares,
-        plan->lamb.ratios, plan->average[0], plan->average[1], plan->kept[0], plan->kept[1],
-        plan->arrays.class_weights};
+        plan->workspace, plan->norm_scratch, plan->muon_memory, plan->lamb.starts,
+        plan->lamb.squares, plan->lamb.ratios, plan->average[0], plan->average[1], plan->kept[0],
+        plan->kept[1], plan->arrays.class_weights};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])

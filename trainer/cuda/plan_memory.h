@@ -3,6 +3,7 @@
 #ifndef NP_PLAN_MEMORY_H
 #define NP_PLAN_MEMORY_H
 
+#include "trainer/cuda/muon_cuda.h"
 #include "trainer/cuda/program_cuda.h"
 
 enum np_cuda_kind { NP_CUDA_STEP, NP_CUDA_STEP_UPDATE, NP_CUDA_EVAL, NP_CUDA_NR_KINDS };
@@ -31,7 +32,7 @@ struct np_plan {
     struct np_mix mix; /* of training */
     bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
-    int kind;                   /* enum np_optimizer: of the newest update */
+    int kind, iterations;       /* enum np_optimizer, and muon's: of the newest update */
     uint8_t *rule_of;           /* of the layout, on the device */
     struct np_scalars *scalars; /* (nr_rules) there */
     struct {
@@ -39,10 +40,12 @@ struct np_plan {
         double *squares;
         float *ratios;
         int nr_tensors;
-    } lamb;                  /* of struct np_cuda_optimizer; NULL before lamb's first update */
-    bool noted_refusal;      /* a failed capture was reported */
-    bool graphs;             /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
-    struct np_cuda_step now; /* the values last sent to the device */
+    } lamb;                    /* of struct np_cuda_optimizer; NULL before lamb's first update */
+    struct np_cuda_muon *muon; /* NULL: updates are never muon's */
+    void *muon_memory;
+    bool noted_refusal;                 /* a failed capture was reported */
+    bool graphs;                        /* steps may be captured: NNPIPE_CUDA_GRAPH is not 0 */
+    struct np_cuda_step now;            /* the values last sent to the device */
     struct np_cuda_scaler scaler_start; /* copied to the device without a wait */
 
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
@@ -81,11 +84,13 @@ int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 /* Copies the loss's class weights of the training graph, if it has any, to the device; the graph
  * stays borrowed. */
 int np_cuda_take_weights(struct np_plan *plan, const struct np_graph *train, struct np_err *err);
+/* Takes the memory of plan->muon, if there is one. */
+int np_cuda_take_muon(struct np_plan *plan, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
 /* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
 /* Takes what updates of this kind need, unless it exists, and sets plan->kind. Drops the captured
- * step of another kind: different arrays need another graph. */
+ * step of another kind: different arrays and calls need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
 
 /* Takes the averages of params and buffers, unless they exist. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loader/base/rng.h"
+#include "trainer/muon.h"
 #include "trainer/optim.h"
 #include "trainer/selftest/selftest_net.h"
 
@@ -78,7 +79,8 @@ struct trial {
     float *params, *moved, *buffers; /* of this draw; moved: params within their rounding */
     float *truth[5];                 /* (nr_params): params, state 0 and 1, gradients, device's */
     struct numbers found, want, again;
-    float *block; /* holds all of these arrays; np_free */
+    float *scratch; /* np_muon_graph_scratch() */
+    float *block;   /* holds all of these arrays; np_free */
     uint64_t step;
     struct np_selftest_result *result;
     struct np_err *err;
@@ -394,6 +396,8 @@ static void update_truth(struct trial *trial, const struct np_hyper *hyper)
             .n = n,
             .grad_scale = scale,
             .rule = tensor->rule,
+            .rows = np_muon_rows(graph, t),
+            .scratch = trial->scratch,
         };
         np_optim_update(hyper, &update);
     }
@@ -474,7 +478,9 @@ static bool try_adaptive(struct trial *trial, int kind, double *ret_error)
         .eps = 1e-8f,
         .beta1 = 0.9,
         .beta2 = 0.99,
-        .momentum_decay = 4e-3};
+        .momentum_decay = 4e-3,
+        .rest_lr = 0.01f,
+        .iterations = 5};
 
     if (!start_update(trial, true) || !step_update_both(trial, 0, trial->step, &hyper))
         return false;
@@ -486,11 +492,11 @@ static bool try_adaptive(struct trial *trial, int kind, double *ret_error)
 /* Not lion: a sum that two devices round to either side of 0 is a step to either side. */
 static bool try_optimizers(struct trial *trial)
 {
-    static const int others[] = {NP_ADAM, NP_NADAM, NP_RMSPROP, NP_LAMB};
+    static const int others[] = {NP_ADAM, NP_NADAM, NP_RMSPROP, NP_LAMB, NP_MUON};
     double *error = trial->result->error;
 
     return try_sgd(trial) && try_adaptive(trial, NP_ADAMW, &error[NP_SELF_ADAMW]) &&
-           try_adaptive(trial, others[trial->step % 4], &error[NP_SELF_ADAPTIVE]);
+           try_adaptive(trial, others[trial->step % 5], &error[NP_SELF_ADAPTIVE]);
 }
 
 /* --- the test of one network ---------------------------------------------------------------- */
@@ -537,9 +543,10 @@ static bool open_trial(struct trial *trial, struct np_device *device, struct np_
     const struct np_graph *graph = trial->reference.train;
     const uint64_t logits = (uint64_t)graph->batch * (uint64_t)graph->classes;
     const uint64_t n = graph->nr_params, buffers = graph->nr_buffers;
+    const uint64_t muon = np_muon_graph_scratch(graph);
     struct numbers *const numbers[] = {&trial->found, &trial->want, &trial->again};
-    float *at = trial->block =
-        np_try_array(7 * n + buffers + 3 * (2 * logits + 2 * n + buffers), sizeof(*at), trial->err);
+    float *at = trial->block = np_try_array(
+        7 * n + buffers + muon + 3 * (2 * logits + 2 * n + buffers), sizeof(*at), trial->err);
 
     if (!at)
         return false;
@@ -548,6 +555,7 @@ static bool open_trial(struct trial *trial, struct np_device *device, struct np_
     trial->params = take(&at, n);
     trial->moved = take(&at, n);
     trial->buffers = take(&at, buffers);
+    trial->scratch = take(&at, muon);
     for (int i = 0; i < 3; i++)
         *numbers[i] = (struct numbers){.logits = take(&at, logits),
             .eval_logits = take(&at, logits),

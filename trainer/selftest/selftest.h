@@ -20,7 +20,7 @@ enum np_selftest_number {
     NP_SELF_NORM,    /* of the gradients, before clipping */
     NP_SELF_SGD,     /* weights and state: clipped, accumulated, then a second update */
     NP_SELF_ADAMW,
-    NP_SELF_ADAPTIVE, /* adam, nadam, rmsprop or lamb, by the draw */
+    NP_SELF_ADAPTIVE, /* adam, nadam, rmsprop, lamb or muon, by the draw */
     NP_SELF_AGAIN,    /* elements whose bits differ when the same steps run a second time */
     NP_SELF_CURVE,    /* loss of a short training against the CPU device's */
     NP_SELF_LEARNT,   /* its last losses, as a share of its first */

@@ -66,8 +66,11 @@ bool np_net_open(struct np_net *net, struct np_device *device,
     const struct np_selftest_case *the_case, enum np_dtype precision, bool reference,
     struct np_err *err)
 {
-    const struct np_plan_options options = {
-        .lanes = THREADS, .threads = THREADS, .reference = reference, .deterministic = true};
+    const struct np_plan_options options = {.lanes = THREADS,
+        .threads = THREADS,
+        .reference = reference,
+        .deterministic = true,
+        .muon = true};
 
     *net = (struct np_net){.device = device,
         .ops = device->plan_ops,
