@@ -5,9 +5,6 @@
 
 #include "trainer/optim.h"
 
-/* gcc 12 at -O2 does not vectorise loops of unknown length. */
-#define NP_VECTOR __attribute__((optimize("O3")))
-
 uint64_t np_muon_rows(const struct np_graph *graph, int t)
 {
     const struct np_tensor *tensor = &graph->tensors[t];
@@ -25,7 +22,7 @@ double np_muon_rate(uint64_t rows, uint64_t cols)
     return rows > cols ? sqrt((double)rows / (double)cols) : 1;
 }
 
-static uint64_t scratch_of(uint64_t rows, uint64_t cols)
+uint64_t np_muon_scratch(uint64_t rows, uint64_t cols)
 {
     const uint64_t side = rows < cols ? rows : cols;
 
@@ -38,90 +35,173 @@ uint64_t np_muon_graph_scratch(const struct np_graph *graph)
 
     for (int t = 0; t < graph->nr_tensors; t++) {
         const uint64_t rows = np_muon_rows(graph, t);
-        const uint64_t n = rows > 0 ? np_tensor_elements(&graph->tensors[t]) : 0;
+        const uint64_t need =
+            rows ? np_muon_scratch(rows, np_tensor_elements(&graph->tensors[t]) / rows) : 0;
 
-        if (n > 0 && n + scratch_of(rows, n / rows) > max)
-            max = n + scratch_of(rows, n / rows);
+        max = need > max ? need : max;
     }
     return max;
 }
 
-/* Eight partial sums: the same order for every vector width. */
-NP_VECTOR static float dot(const float *restrict x, const float *restrict y, uint64_t n)
-{
-    float sums[8] = {0};
-    uint64_t i = 0;
+/* --- means: plain C ------------------------------------------------------------------------- */
 
-    for (; i + 8 <= n; i += 8)
-        for (int lane = 0; lane < 8; lane++)
-            sums[lane] += x[i + lane] * y[i + lane];
-    for (; i < n; i++)
-        sums[i % 8] += x[i] * y[i];
-    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) +
-           ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+static float element(struct np_muon_matrix x, uint64_t row, uint64_t col)
+{
+    return x.transposed ? x.at[col * x.pitch + row] : x.at[row * x.pitch + col];
 }
 
-/* to (n, n) = x x^T; x: (n, length). */
-static void gram(float *to, const float *x, uint64_t n, uint64_t length)
+static void plain_product(uint64_t m, uint64_t n, uint64_t k, struct np_muon_matrix a,
+    struct np_muon_matrix b, float *out, uint64_t pitch)
 {
-    for (uint64_t i = 0; i < n; i++)
-        for (uint64_t j = 0; j <= i; j++)
-            to[i * n + j] = to[j * n + i] = dot(x + i * length, x + j * length, length);
-}
+    for (uint64_t i = 0; i < m; i++) {
+        float *row = out + i * pitch;
 
-/* y += factor * x */
-NP_VECTOR static void add(float *restrict y, const float *restrict x, float factor, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        y[i] += factor * x[i];
-}
+        memset(row, 0, n * sizeof(*row));
+        for (uint64_t l = 0; l < k; l++) {
+            const float factor = element(a, i, l);
 
-/* y (n, length) = A x + h x; h: (n, n). */
-static void product(float *y, const float *h, const float *x, uint64_t n, uint64_t length)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        float *row = y + i * length;
-
-        for (uint64_t k = 0; k < length; k++)
-            row[k] = NP_MUON_A * x[i * length + k];
-        for (uint64_t j = 0; j < n; j++)
-            add(row, x + j * length, h[i * n + j], length);
+            for (uint64_t j = 0; j < n; j++)
+                row[j] += factor * element(b, l, j);
+        }
     }
 }
 
-static void transpose(float *to, const float *from, uint64_t rows, uint64_t cols)
+static void one_after_the_other(
+    void *team, int nr_items, void (*work)(void *context, int item, int thread), void *context)
 {
-    for (uint64_t i = 0; i < rows; i++)
-        for (uint64_t j = 0; j < cols; j++)
-            to[j * rows + i] = from[i * cols + j];
+    for (int i = 0; i < nr_items; i++)
+        work(context, i, 0);
 }
 
-void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, float *scratch)
+const struct np_muon_means np_muon_plain = {plain_product, one_after_the_other, NULL};
+
+/* --- Newton-Schulz -------------------------------------------------------------------------- */
+
+/* x is (n, length), n <= length; where the matrix is tall, it is stored transposed. g and h are
+ * symmetric: only the tiles on and below the diagonal are computed. */
+struct problem {
+    const struct np_muon_means *means;
+    const float *now; /* x */
+    float *next, *g, *h;
+    uint64_t n, length;
+    bool tall;
+};
+
+#define TILE 64  /* rows and columns of g and h */
+#define WIDE 256 /* elements of the longer side of x */
+
+static int pieces(uint64_t n, uint64_t size)
 {
-    const bool tall = rows > cols;
-    const uint64_t n = tall ? cols : rows, length = tall ? rows : cols, size = rows * cols;
-    float *now = scratch, *next = scratch + size, *g = next + size, *h = g + n * n;
+    return (int)((n + size - 1) / size);
+}
+
+static uint64_t size_at(uint64_t first, uint64_t end, uint64_t size)
+{
+    return end - first < size ? end - first : size;
+}
+
+/* A tile's first row and column, and its size. */
+struct tile {
+    uint64_t row, col, rows, cols;
+};
+
+static struct tile tile_of(const struct problem *p, int item)
+{
+    uint64_t i = 0, j = (uint64_t)item;
+
+    for (; j > i; i++) /* row i has i + 1 tiles */
+        j -= i + 1;
+    return (struct tile){
+        i * TILE, j * TILE, size_at(i * TILE, p->n, TILE), size_at(j * TILE, p->n, TILE)};
+}
+
+static int nr_tiles(const struct problem *p)
+{
+    const int side = pieces(p->n, TILE);
+
+    return side * (side + 1) / 2;
+}
+
+static void mirror(float *x, uint64_t n, struct tile tile)
+{
+    for (uint64_t i = tile.row; i < tile.row + tile.rows; i++)
+        for (uint64_t j = tile.col; j < tile.col + tile.cols && j < i; j++)
+            x[j * n + i] = x[i * n + j];
+}
+
+/* Row `first` of x and those after it; or, transposed, columns of x^T. */
+static struct np_muon_matrix rows_of(const struct problem *p, uint64_t first, bool transposed)
+{
+    return p->tall ? (struct np_muon_matrix){p->now + first, p->n, !transposed}
+                   : (struct np_muon_matrix){p->now + first * p->length, p->length, transposed};
+}
+
+/* g = x x^T */
+static void gram(void *context, int item, int thread)
+{
+    const struct problem *p = context;
+    const struct tile tile = tile_of(p, item);
+
+    p->means->product(tile.rows, tile.cols, p->length, rows_of(p, tile.row, false),
+        rows_of(p, tile.col, true), p->g + tile.row * p->n + tile.col, p->n);
+    mirror(p->g, p->n, tile);
+}
+
+/* h = a + b g + c g g */
+static void polynomial(void *context, int item, int thread)
+{
+    const struct problem *p = context;
+    const uint64_t n = p->n;
+    const struct tile tile = tile_of(p, item);
+    const struct np_muon_matrix rows = {p->g + tile.row * n, n, false};
+    const struct np_muon_matrix cols = {p->g + tile.col * n, n, true};
+
+    p->means->product(tile.rows, tile.cols, n, rows, cols, p->h + tile.row * n + tile.col, n);
+    for (uint64_t i = tile.row; i < tile.row + tile.rows; i++)
+        for (uint64_t k = i * n + tile.col; k < i * n + tile.col + tile.cols; k++)
+            p->h[k] = NP_MUON_B * p->g[k] + NP_MUON_C * p->h[k] + (k == i * n + i ? NP_MUON_A : 0);
+    mirror(p->h, n, tile);
+}
+
+/* next = h now, a piece of the longer side */
+static void product(void *context, int item, int thread)
+{
+    const struct problem *p = context;
+    const struct np_muon_matrix h = {p->h, p->n, false};
+    const uint64_t first = (uint64_t)item * WIDE, size = size_at(first, p->length, WIDE);
+
+    if (p->tall)
+        p->means->product(size, p->n, p->n,
+            (struct np_muon_matrix){p->now + first * p->n, p->n, false}, h, p->next + first * p->n,
+            p->n);
+    else
+        p->means->product(p->n, size, p->n, h,
+            (struct np_muon_matrix){p->now + first, p->length, false}, p->next + first, p->length);
+}
+
+void np_muon_orthogonal(float *x, uint64_t rows, uint64_t cols, int iterations, float *scratch,
+    const struct np_muon_means *means)
+{
+    const uint64_t size = rows * cols, n = rows < cols ? rows : cols;
     const float norm = (float)sqrt(np_square_sum(x, size));
+    struct problem p = {.means = means,
+        .now = x,
+        .next = scratch,
+        .g = scratch + size,
+        .h = scratch + size + n * n,
+        .n = n,
+        .length = size / n,
+        .tall = rows > cols};
 
-    if (tall)
-        transpose(now, x, rows, cols);
-    else
-        memcpy(now, x, size * sizeof(*x));
     for (uint64_t i = 0; i < size; i++)
-        now[i] /= norm < 1e-7f ? 1e-7f : norm; /* a NaN stays one */
+        x[i] /= norm < 1e-7f ? 1e-7f : norm; /* a NaN stays one */
     for (int i = 0; i < iterations; i++) {
-        float *done = now;
-
-        gram(g, now, n, length);
-        gram(h, g, n, n); /* g is symmetric */
-        for (uint64_t k = 0; k < n * n; k++)
-            h[k] = NP_MUON_B * g[k] + NP_MUON_C * h[k];
-        product(next, h, now, n, length);
-        now = next;
-        next = done;
+        means->each(means->team, nr_tiles(&p), gram, &p);
+        means->each(means->team, nr_tiles(&p), polynomial, &p);
+        means->each(means->team, pieces(p.length, WIDE), product, &p);
+        p.now = p.next;
+        p.next = p.now == x ? scratch : x;
     }
-    if (tall)
-        transpose(x, now, n, length);
-    else
-        memcpy(x, now, size * sizeof(*x));
+    if (p.now != x)
+        memcpy(x, p.now, size * sizeof(*x));
 }

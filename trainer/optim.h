@@ -52,7 +52,8 @@ struct np_update {
     float grad_scale; /* gradients are multiplied by it first */
     struct np_rule rule;
     uint64_t rows;  /* muon: of a matrix, with n / rows columns; 0: not a matrix for it */
-    float *scratch; /* muon: np_muon_graph_scratch() floats, for a matrix */
+    float *scratch; /* muon: np_muon_scratch() floats, for a matrix */
+    const struct np_muon_means *means; /* muon: for a matrix */
 };
 /* Updates parameters and states. Elementwise, but for lamb's norms: the same bits however a buffer
  * is cut into ranges; a frozen parameter stays as it is, and its states. g = grad_scale * grad;

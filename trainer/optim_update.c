@@ -192,7 +192,7 @@ static void muon(
         mean[i] += one_minus * (grad - mean[i]);
         way[i] = hyper->nesterov ? grad + hyper->momentum * (mean[i] - grad) : mean[i];
     }
-    np_muon_orthogonal(way, rows, cols, hyper->iterations, u->scratch + n);
+    np_muon_orthogonal(way, rows, cols, hyper->iterations, u->scratch + n, u->means);
     for (uint64_t i = 0; i < n; i++)
         u->params[i] = u->params[i] * s->keep - lr * way[i];
 }

@@ -5,6 +5,7 @@
 #include "loader/base/yaml.h"
 #include "tests/test.h"
 #include "tests/unit/golden_optim.h"
+#include "trainer/muon.h"
 #include "trainer/optim.h"
 
 /* The script's numbers(): 24 bits between -0.5 and 0.5. */
@@ -59,7 +60,8 @@ Test(optim_torch, updates_1_and_100_equal_torch)
                 .grad_scale = 1,
                 .rule = {1, golden_optim[c].decay, 0},
                 .rows = (uint64_t)golden_optim[c].rows,
-                .scratch = scratch};
+                .scratch = scratch,
+                .means = &np_muon_plain};
             struct np_hyper hyper;
 
             for (int i = 0; i < GOLDEN_N; i++)

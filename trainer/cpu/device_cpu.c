@@ -8,7 +8,7 @@
 #include "trainer/average.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
-#include "trainer/muon.h"
+#include "trainer/cpu/kernels_onednn_muon.h"
 #include "trainer/optim.h"
 #include "trainer/recompute.h"
 #include "trainer/cpu/program.h"
@@ -89,11 +89,10 @@ struct np_plan {
     const struct side *last;      /* its logits are in the arena */
     const struct np_hyper *hyper; /* of the current update */
     float grad_scale;
-    float *scratch; /* muon: (threads, scratch_each); NULL: none yet */
-    uint64_t scratch_each;
-    float *kept[2];       /* params and buffers before sam's second pass; NULL: none yet */
-    float climb_scale;    /* of the current np_sam_climb() */
-    float average_weight; /* of the current average; back: the values become it */
+    struct np_cpu_muon *muon; /* NULL: none yet */
+    float *kept[2];           /* params and buffers before sam's second pass; NULL: none yet */
+    float climb_scale;        /* of the current np_sam_climb() */
+    float average_weight;     /* of the current average; back: the values become it */
     bool average_back;
 };
 
@@ -175,7 +174,7 @@ static void plan_free(struct np_plan *plan)
     for (int i = 0; i < NR_ARRAYS; i++)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
-    np_free(plan->scratch);
+    np_cpu_muon_free(plan->muon);
     np_free(plan->kept[0]);
     np_free(plan->kept[1]);
     np_free(plan->block_sums);
@@ -326,16 +325,15 @@ static void clear_frozen(struct np_plan *plan)
     }
 }
 
-static void update_tensor(void *context, int item, int thread)
+static void update_tensor(struct np_plan *plan, int item, int thread)
 {
-    struct np_plan *plan = context;
     const struct np_tensor *tensor = &plan->sides[TRAIN].graph->tensors[item];
     const uint64_t at = tensor->offset, n = np_tensor_elements(tensor);
 
     if (tensor->role != NP_ROLE_PARAM)
         return;
     float *const *arrays = plan->arrays;
-    const struct np_update update = {
+    struct np_update update = {
         .params = arrays[NP_ARRAY_PARAMS] + at,
         .state = {arrays[NP_ARRAY_STATE0] + at,
             arrays[NP_ARRAY_STATE1] ? arrays[NP_ARRAY_STATE1] + at : NULL},
@@ -343,10 +341,31 @@ static void update_tensor(void *context, int item, int thread)
         .n = n,
         .grad_scale = plan->grad_scale,
         .rule = tensor->rule,
-        .rows = plan->hyper->kind == NP_MUON ? np_muon_rows(plan->sides[TRAIN].graph, item) : 0,
-        .scratch = plan->scratch ? plan->scratch + (uint64_t)thread * plan->scratch_each : NULL,
     };
+    if (plan->hyper->kind == NP_MUON)
+        np_cpu_muon_fill(plan->muon, item, thread, &update);
     np_optim_update(plan->hyper, &update);
+}
+
+static bool needs_all_threads(const struct np_plan *plan, int item)
+{
+    return plan->hyper->kind == NP_MUON && np_cpu_muon_is_large(plan->muon, item);
+}
+
+static void update_small(void *context, int item, int thread)
+{
+    if (!needs_all_threads(context, item))
+        update_tensor(context, item, thread);
+}
+
+static void update_all(struct np_plan *plan)
+{
+    const int nr = plan->sides[TRAIN].graph->nr_tensors;
+
+    np_pool_run(plan->pool, nr, update_small, plan);
+    for (int i = 0; i < nr; i++)
+        if (needs_all_threads(plan, i))
+            update_tensor(plan, i, 0);
 }
 
 static int late_array(struct np_plan *plan, int array, struct np_err *err)
@@ -366,22 +385,12 @@ static void weights_changed(struct np_plan *plan)
         np_program_weights_changed(plan->sides[i].program);
 }
 
-static int muon_scratch(struct np_plan *plan, struct np_err *err)
-{
-    const uint64_t threads = (uint64_t)np_pool_threads(plan->pool);
-
-    if (plan->scratch)
-        return 0;
-    plan->scratch_each = np_muon_graph_scratch(plan->sides[TRAIN].graph);
-    plan->scratch = np_try_array(threads * plan->scratch_each + 1, sizeof(float), err);
-    return plan->scratch ? 0 : np_err_context(err, "muon's matrices");
-}
-
 static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
     if (np_hyper_states(hyper) > 1 && late_array(plan, NP_ARRAY_STATE1, err) < 0)
         return -ENOMEM;
-    if (hyper->kind == NP_MUON && muon_scratch(plan, err) < 0)
+    if (hyper->kind == NP_MUON && !plan->muon &&
+        np_cpu_muon_new(plan->sides[TRAIN].graph, plan->pool, &plan->muon, err) < 0)
         return -ENOMEM;
     plan->hyper = hyper;
     plan->grad_scale = 1;
@@ -390,7 +399,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         plan->newest.grad_norm = grad_norm(plan);
         plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }
-    np_pool_run(plan->pool, plan->sides[TRAIN].graph->nr_tensors, update_tensor, plan);
+    update_all(plan);
     weights_changed(plan);
     plan->summing = false;
     return 0;

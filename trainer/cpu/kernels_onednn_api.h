@@ -3,7 +3,9 @@
 #ifndef NP_KERNELS_ONEDNN_API_H
 #define NP_KERNELS_ONEDNN_API_H
 
+#include <assert.h>
 #include <dnnl.h>
+#include <omp.h>
 #include <stdbool.h>
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -60,6 +62,19 @@ static inline size_t np_md_bytes(np_md md)
 static inline np_md np_md_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
 {
     return dnnl_primitive_desc_query_md(pd, what, 0);
+}
+
+/* c (m, n) = factor a (m, k) b (k, n) + beta c on this thread; ta, tb: 'T' if a, b are stored
+ * transposed, else 'N'; ld: elements from row to row, as stored. A failure means lack of memory. */
+static inline void np_sgemm(char ta, char tb, size_t m, size_t n, size_t k, float factor,
+    const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+{
+    dnnl_status_t status;
+
+    omp_set_num_threads(1); /* of this thread */
+    status = dnnl_sgemm(ta, tb, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, factor, a,
+        (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
+    assert(status == dnnl_success);
 }
 
 /* The parameters of a convolution, forward and backward. */

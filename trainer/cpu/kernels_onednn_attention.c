@@ -3,9 +3,7 @@
  * backward pass computes the weights again. Any pool thread, each its own lane. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
-#include <assert.h>
 #include <math.h>
-#include <omp.h>
 
 #include "trainer/cpu/kernels_cpu.h"
 #include "trainer/cpu/simd.h"
@@ -55,16 +53,11 @@ struct matrix {
     char op;      /* 'T': stored transposed */
 };
 
-/* out (m, n) = factor a (m, k) b (k, n), or is added to. A failure means lack of memory. */
+/* out (m, n) = factor a (m, k) b (k, n), or is added to. */
 static void product(size_t m, size_t n, size_t k, float factor, struct matrix a, struct matrix b,
     bool add, float *out, size_t pitch)
 {
-    dnnl_status_t status;
-
-    omp_set_num_threads(1); /* of this thread */
-    status = dnnl_sgemm(a.op, b.op, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, factor, a.at,
-        (dnnl_dim_t)a.pitch, b.at, (dnnl_dim_t)b.pitch, add ? 1 : 0, out, (dnnl_dim_t)pitch);
-    assert(status == dnnl_success);
+    np_sgemm(a.op, b.op, m, n, k, factor, a.at, a.pitch, b.at, b.pitch, add ? 1 : 0, out, pitch);
 }
 
 /* Each row of p (rows, n) becomes its softmax. */

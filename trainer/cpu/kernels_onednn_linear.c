@@ -6,7 +6,6 @@
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
-#include <omp.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -60,19 +59,6 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
     return 0;
 }
 
-/* c (m, n) = a (m, k) b (k, n); ta, tb: a, b are stored transposed. A failure means lack of
- * memory. */
-static void product(char ta, char tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
-    const float *b, size_t ldb, float beta, float *c, size_t ldc)
-{
-    dnnl_status_t status;
-
-    omp_set_num_threads(1); /* of this thread */
-    status = dnnl_sgemm(ta, tb, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1, a, (dnnl_dim_t)lda,
-        b, (dnnl_dim_t)ldb, beta, c, (dnnl_dim_t)ldc);
-    assert(status == dnnl_success);
-}
-
 static const float *rows_in(const struct linear *linear, const struct np_run *run, size_t features,
     const void *data, float *room)
 {
@@ -108,8 +94,8 @@ static void linear_run(void *state, const struct np_run *run)
     const float *in = rows_in(linear, run, from, run->operands->ptr[0], room);
     float *result = linear->half ? room + rows * from : (float *)out + first;
 
-    product('N', forward ? 'T' : 'N', rows, to, from, in, from, run->operands->ptr[1], linear->in,
-        0, result, to);
+    np_sgemm('N', forward ? 'T' : 'N', rows, to, from, 1, in, from, run->operands->ptr[1],
+        linear->in, 0, result, to);
     if (forward)
         add_bias(linear, result, linear->nr_operands_in > 2 ? run->operands->ptr[2] : NULL, rows);
     if (linear->half)
@@ -125,7 +111,7 @@ static void add_chunk(const struct linear *linear, const struct np_run *run)
     const float *dy = rows_in(
         linear, run, linear->out, run->operands->ptr[1], room ? room + rows * linear->in : NULL);
 
-    product('T', 'N', linear->out, linear->in, rows, dy, linear->out, x, linear->in,
+    np_sgemm('T', 'N', linear->out, linear->in, rows, 1, dy, linear->out, x, linear->in,
         run->first_in_lane ? 0 : 1, dw, linear->in);
     if (run->first_in_lane)
         memset(db, 0, linear->out * sizeof(float));
@@ -159,8 +145,8 @@ static void wgrad_block(const struct linear *linear, const struct np_finish *fin
     float *dw = (float *)finish->operands->ptr[linear->nr_operands_in] + first * linear->in;
     float *db = finish->operands->ptr[linear->nr_operands_in + 1];
 
-    product('T', 'N', n, linear->in, rows, dy + first, linear->out, x, linear->in, add ? 1 : 0, dw,
-        linear->in);
+    np_sgemm('T', 'N', n, linear->in, rows, 1, dy + first, linear->out, x, linear->in, add ? 1 : 0,
+        dw, linear->in);
     for (size_t o = first; db && o < first + n; o++) {
         float sum = add ? db[o] : 0;
 

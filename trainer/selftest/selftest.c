@@ -398,6 +398,7 @@ static void update_truth(struct trial *trial, const struct np_hyper *hyper)
             .rule = tensor->rule,
             .rows = np_muon_rows(graph, t),
             .scratch = trial->scratch,
+            .means = &np_muon_plain,
         };
         np_optim_update(hyper, &update);
     }
