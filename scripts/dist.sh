@@ -18,11 +18,10 @@ rm -rf "$out" "$out.tar.xz"
 mkdir -p "$out/lib" "$out/licenses" "$out/docs" "$out/scripts"
 make -s NNPIPE="$out/nnpipe" RUNPATH="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/lib'" "$out/nnpipe"
 make -s SHARED="$out/lib/libnnpipe.so.1" RUNPATH="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN'" "$out/lib/libnnpipe.so.1"
-ldd ./nnpipe ./libnnpipe.so.1 | awk '$2 == "=>" { print $1, $3 }' | while read -r soname path; do
-    echo "$soname" | grep -qE "$system" && continue
-    cp "$(readlink -f "$path")" "$out/lib/$soname"
-    package=$(dpkg -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1)
-    if [ -e "/usr/share/doc/${package:-none}/copyright" ]; then
+libraries=$(ldd ./nnpipe ./libnnpipe.so.1 | awk '$2 == "=>" { print $1, $3 }' | grep -vE "$system" | sort -u)
+echo "$libraries" | while read -r soname path; do cp "$(readlink -f "$path")" "$out/lib/$soname"; done
+echo "$libraries" | cut -d' ' -f2 | sh scripts/owners.sh | while read -r path package; do
+    if [ -e "/usr/share/doc/$package/copyright" ]; then
         cp -L "/usr/share/doc/$package/copyright" "$out/licenses/$package"
     fi
 done

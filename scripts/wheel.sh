@@ -65,9 +65,8 @@ strip --strip-unneeded --remove-section=.comment --remove-section=.note.gnu.buil
     -o "$tree/libnnpipe.so.1" libnnpipe.so.1
 # zlib is not inside: auditwheel expects it on every Linux, as Python does.
 ldd libnnpipe.so.1 | awk '$2 == "=>" { print $3 }' | grep -vE '/(libc|libm|libz|ld-linux-x86-64)\.so' |
-    while read -r path; do
-        package=$(dpkg -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null | head -n 1 | cut -d: -f1)
-        [ -n "$package" ] || { echo "wheel: $path is of no package: its licence is not known" >&2; exit 1; }
+    sh scripts/owners.sh | while read -r path package; do
+        [ "$package" != - ] || { echo "wheel: $path is of no package: its licence is not known" >&2; exit 1; }
         cp -L "/usr/share/doc/$package/copyright" "$tree/loader/python/libraries/$package"
     done
 
