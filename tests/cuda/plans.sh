@@ -1,6 +1,7 @@
 # Every convolution of the shipped networks is put before cuDNN itself, for GPUs that are only described
 # (tests/cuda/gpus), with a driver that loads kernels into nothing: no GPU is needed. A sample,
-# without AlexNet, which takes as long as the others together; ALL=1 for every GPU, precision and network.
+# without the networks that take as long as these together; ALL=1 for every GPU, precision and network,
+# ALL=h200 for one GPU.
 . "$(dirname "$0")/../lib.sh"
 PLANS=$NNPIPE_BUILD/tests/cuda/plans
 if [ ! -x "$PLANS" ]; then
@@ -19,6 +20,14 @@ cifar10 32 3 10 512
 resnet20 32 3 10 128
 cnn 32 3 8 128
 mnist 28 1 10 128
+vgg16 224 3 1000 64
+squeezenet 224 3 1000 128
+mobilenet_v2 224 3 1000 128
+efficientnet_b0 224 3 1000 128
+convnext_tiny 224 3 1000 128
+vit_tiny 224 3 1000 256
+airbench94 32 3 10 1024
+resnet18_imagenet16 160 3 1000 1024
 N
 }
 # planned GPU PRECISION CONFIG SIZES... [free], of a shipped network or a file: cuDNN has plans for all of it
@@ -34,14 +43,15 @@ planned() {
     sed "s/^/# $1 /" "$OUT" >>"$TMP/table"
 }
 sample() {
-    for gpu in h200 $([ -z "${ALL:-}" ] || echo a100 rtx4090 h100 b200); do
+    gpus="h200 a100 rtx4090 h100 b200"
+    for gpu in $(case ${ALL:-h200} in 1) echo "$gpus" ;; *) echo "${ALL:-h200}" ;; esac); do
         for precision in bf16 f16 f32; do
             nets | while read -r sizes; do
                 case ${ALL:+all}-$precision-$sizes in
-                all-* | *-cifar10*) ;;
-                *-alexnet* | -f*) continue ;;
+                all-* | -*-cifar10* | -bf16-resnet[25]0* | -bf16-resnet18\ * | -bf16-cnn* | -bf16-mnist*)
+                    echo "$gpu $precision $sizes"
+                    ;;
                 esac
-                echo "$gpu $precision $sizes"
             done
         done
     done
