@@ -1,0 +1,466 @@
+/* The processes of a run: they meet, sum in a fixed tree, and hear of the others' ends. Each test forks
+ * them; a child ends with 0 if all it saw was right. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trainer/comm.h"
+
+#include "tests/test.h"
+
+#define MAX_WORLD 8
+
+static const char *const variables[] = {"NNPIPE_RANK", "NNPIPE_WORLD", "NNPIPE_COMM",
+    "NNPIPE_COMM_PORT", "NNPIPE_COMM_TIMEOUT", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_NODES"};
+
+static void clear(void)
+{
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+        unsetenv(variables[i]);
+}
+
+/* What a rank does with its comm; true: all was right. */
+typedef bool (*part_fn)(struct np_comm *comm, int rank, int world);
+
+/* The number of ranks that saw something wrong. */
+static int run_at(const char *address, int world, part_fn part)
+{
+    pid_t pids[MAX_WORLD];
+    int wrong = 0, status;
+
+    for (int rank = 0; rank < world; rank++)
+        if ((pids[rank] = fork()) == 0) {
+            struct np_launch launch = {rank, world, rank, world, "test", ""};
+            struct np_comm *comm = NULL;
+            struct np_err err = {0};
+
+            alarm(30);
+            snprintf(launch.address, sizeof(launch.address), "%s", address);
+            if (np_comm_open(&launch, &comm, &err) < 0) {
+                fprintf(stderr, "rank %d: %s\n", rank, err.text);
+                _exit(1);
+            }
+            const bool right = part(comm, rank, world);
+            np_comm_close(comm);
+            _exit(right ? 0 : 2);
+        }
+    for (int rank = 0; rank < world; rank++)
+        wrong += waitpid(pids[rank], &status, 0) != pids[rank] || status != 0;
+    return wrong;
+}
+
+static int run(int world, part_fn part)
+{
+    static int nr;
+    char address[80];
+
+    clear();
+    snprintf(address, sizeof(address), "unix:nnpipe-test-%d-%d", (int)getpid(), nr++);
+    return run_at(address, world, part);
+}
+
+/* --- sums and the rest ---------------------------------------------------------------------- */
+
+static float value(int rank, int i)
+{
+    return (float)(((long)rank * 7919 + (long)i * 104729) % 1000003) * 1e-3f / (float)(1 + i % 17);
+}
+
+static float tree(int first, int nr, int i)
+{
+    return nr == 1 ? value(first, i) : tree(first, nr / 2, i) + tree(first + nr / 2, nr / 2, i);
+}
+
+#define LONG 700001 /* floats: several messages, the last one shorter */
+
+static bool sums(struct np_comm *comm, int rank, int world)
+{
+    float *x = malloc(LONG * sizeof(*x));
+    bool right = true;
+
+    for (int i = 0; i < LONG; i++)
+        x[i] = value(rank, i);
+    right = np_comm_sum(comm, x, LONG, NULL) == 0;
+    for (int i = 0; i < LONG && right; i++) {
+        const float whole = tree(0, world, i);
+
+        right = memcmp(&x[i], &whole, sizeof(whole)) == 0;
+    }
+    free(x);
+    return right;
+}
+
+Test(comm, a_sum_has_the_bits_of_the_tree, .timeout = 120)
+{
+    for (int world = 1; world <= MAX_WORLD; world *= 2)
+        cr_assert_eq(run(world, sums), 0, "world %d", world);
+}
+
+static bool gathers(struct np_comm *comm, int rank, int world)
+{
+    const uint64_t own[3] = {(uint64_t)rank, 17, ~(uint64_t)rank};
+    uint64_t all[MAX_WORLD][3];
+    char text[40] = "";
+    uint32_t bits = 1u << rank;
+
+    if (rank == 0)
+        snprintf(text, sizeof(text), "what rank 0 says");
+    bool right = np_comm_gather(comm, own, all, sizeof(own), NULL) == 0 &&
+                 np_comm_broadcast(comm, text, sizeof(text), NULL) == 0 &&
+                 np_comm_any(comm, &bits, NULL) == 0;
+    for (int r = 0; r < world; r++)
+        right = right && all[r][0] == (uint64_t)r && all[r][1] == 17 && all[r][2] == ~(uint64_t)r;
+    return right && strcmp(text, "what rank 0 says") == 0 && bits == (1u << world) - 1 &&
+           np_comm_rank(comm) == rank && np_comm_world(comm) == world;
+}
+
+Test(comm, all_get_what_each_has, .timeout = 120)
+{
+    for (int world = 1; world <= MAX_WORLD; world *= 2)
+        cr_assert_eq(run(world, gathers), 0, "world %d", world);
+}
+
+Test(comm, one_process_needs_none)
+{
+    float x[2] = {1, 2};
+    uint32_t bits = 5;
+    int own = 3, all = 0;
+
+    cr_assert_eq(np_comm_sum(NULL, x, 2, NULL), 0);
+    cr_assert_eq(np_comm_gather(NULL, &own, &all, sizeof(own), NULL), 0);
+    cr_assert_eq(np_comm_any(NULL, &bits, NULL), 0);
+    cr_assert(x[0] == 1 && x[1] == 2 && all == 3 && bits == 5);
+    cr_assert(np_comm_rank(NULL) == 0 && np_comm_world(NULL) == 1 && !np_comm_aborted(NULL));
+}
+
+/* --- ends ----------------------------------------------------------------------------------- */
+
+static bool one_dies(struct np_comm *comm, int rank, int world)
+{
+    float x[1000] = {0};
+    struct np_err err = {0};
+    int code = 0;
+
+    for (int i = 0; i < 1000 && code == 0; i++) {
+        if (rank == 2 && i == 7)
+            _exit(0); /* without a word */
+        code = np_comm_sum(comm, x, 1000, &err);
+    }
+    return code == -ECONNRESET && np_comm_aborted(comm) && strstr(err.text, "rank 2 (process ") &&
+           strstr(err.text, " has ended") && np_comm_sum(comm, x, 1, NULL) < 0;
+}
+
+Test(comm, the_rank_that_ended_is_named_by_all, .timeout = 60)
+{
+    cr_assert_eq(run(8, one_dies), 0);
+}
+
+static bool one_gives_up(struct np_comm *comm, int rank, int world)
+{
+    static float x[1000000];
+    struct np_err err = {0};
+    int code = 0;
+
+    for (int i = 0; i < 20 && code == 0; i++) {
+        if (rank == 1 && i == 3) {
+            np_comm_abort(comm, -EIO, "no disk answers");
+            return !np_comm_aborted(comm) && np_comm_sum(comm, x, 1, NULL) < 0;
+        }
+        code = np_comm_sum(comm, x, 1000000, &err);
+    }
+    return code == -EIO && np_comm_aborted(comm) &&
+           strcmp(err.text, "rank 1: no disk answers") == 0;
+}
+
+Test(comm, an_abort_brings_its_words_to_all, .timeout = 60)
+{
+    cr_assert_eq(run(4, one_gives_up), 0);
+    cr_assert_eq(run(8, one_gives_up), 0);
+}
+
+static bool not_in_step(struct np_comm *comm, int rank, int world)
+{
+    struct np_err err = {0};
+    float x[4] = {0};
+    const int code = np_comm_sum(comm, x, rank == 0 ? 4 : 3, &err);
+
+    return code < 0 &&
+           (code == -EPROTO ? strstr(err.text, "not in step") != NULL : code == -ECONNRESET);
+}
+
+Test(comm, calls_that_do_not_match_are_found, .timeout = 60)
+{
+    cr_assert_eq(run(2, not_in_step), 0);
+}
+
+static bool as_many_bytes(struct np_comm *comm, int rank, int world)
+{
+    struct np_err err = {0};
+    uint32_t bits = 0, own = 7, all[2];
+    int code = rank == 0 ? np_comm_any(comm, &bits, &err) : 0;
+
+    /* what rank 1 takes for the answer to its second call is one to rank 0's first */
+    for (int i = 0; i < 2 && code == 0; i++)
+        code = np_comm_gather(comm, &own, all, sizeof(own), &err);
+    return code < 0 && np_comm_over(comm) && np_comm_any(comm, &bits, NULL) == code;
+}
+
+Test(comm, calls_that_do_not_match_are_found_by_their_number, .timeout = 60)
+{
+    cr_assert_eq(run(2, as_many_bytes), 0);
+}
+
+static bool goes_last(struct np_comm *comm, int rank, int world)
+{
+    struct timespec before, after;
+
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    if (rank == 0)
+        usleep(300000);
+    np_comm_wait_end(comm);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    return (double)(after.tv_sec - before.tv_sec) +
+               (double)(after.tv_nsec - before.tv_nsec) * 1e-9 >
+           0.2;
+}
+
+Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 60)
+{
+    cr_assert_eq(run(8, goes_last), 0);
+}
+
+/* --- the meeting ---------------------------------------------------------------------------- */
+
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    bind(fd, (struct sockaddr *)&at, sizeof(at));
+    getsockname(fd, (struct sockaddr *)&at, &bytes);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+/* Connects again and again, says the bytes, and leaves. */
+static pid_t stranger(int port, const char *bytes, size_t n)
+{
+    const pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    alarm(20);
+    for (;;) {
+        struct sockaddr_in at = {.sin_family = AF_INET,
+            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+            .sin_port = htons((uint16_t)port)};
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+        if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0)
+            send(fd, bytes, n, MSG_NOSIGNAL);
+        close(fd);
+        usleep(2000);
+    }
+}
+
+Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
+{
+    static const char words[] = "GET / HTTP/1.0\r\n\r\n";
+    char noise[400], address[60];
+
+    clear();
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = (char)(i * 37);
+    for (int round = 0; round < 3; round++) {
+        const int port = free_port();
+        const pid_t pids[] = {stranger(port, words, sizeof(words) - 1),
+            stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-1", 8)};
+
+        snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", port);
+        const int wrong = run_at(address, 4, sums);
+        for (int i = 0; i < 3; i++) {
+            kill(pids[i], SIGKILL);
+            waitpid(pids[i], NULL, 0);
+        }
+        cr_assert_eq(wrong, 0);
+    }
+}
+
+static int open_alone(int rank, int world, const char *address, struct np_err *err)
+{
+    struct np_launch launch = {rank, world, rank, world, "test", ""};
+    struct np_comm *comm = NULL;
+
+    snprintf(launch.address, sizeof(launch.address), "%s", address);
+    setenv("NNPIPE_COMM_TIMEOUT", "1", 1);
+    const int code = np_comm_open(&launch, &comm, err);
+    np_comm_close(comm);
+    return code;
+}
+
+Test(comm, ranks_that_do_not_come_are_named, .timeout = 30)
+{
+    struct np_err err = {0}, other = {0};
+
+    clear();
+    cr_assert_eq(open_alone(0, 4, "unix:nnpipe-test-absent", &err), -ETIMEDOUT);
+    cr_assert(
+        strstr(err.text, "of 4 processes, rank 1, 2, 3 did not come within 1 s"), "%s", err.text);
+    cr_assert_eq(open_alone(1, 4, "unix:nnpipe-test-absent", &other), -ETIMEDOUT);
+    cr_assert(strstr(other.text, "rank 1 has not reached rank 0 at unix:"), "%s", other.text);
+}
+
+Test(comm, what_cannot_work_is_refused)
+{
+    struct np_err odd = {0}, nowhere = {0};
+
+    clear();
+    cr_assert_eq(open_alone(0, 3, "unix:nnpipe-test-three", &odd), -EINVAL);
+    cr_assert(strstr(odd.text, "3 processes: "));
+    cr_assert_eq(open_alone(0, 2, "box:1", &nowhere), -EINVAL);
+    cr_assert(strstr(nowhere.text, "expected tcp:HOST:PORT or unix:NAME"));
+}
+
+Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 60)
+{
+    const char address[] = "unix:nnpipe-test-twice";
+    pid_t pids[3];
+    int failed = 0, status;
+
+    clear();
+    setenv("NNPIPE_COMM_TIMEOUT", "3", 1);
+    for (int i = 0; i < 3; i++)
+        if ((pids[i] = fork()) == 0) {
+            struct np_launch launch = {i == 2, 2 + 2 * (i == 1), 0, 2, "test", ""};
+            struct np_comm *comm = NULL;
+            struct np_err err = {0};
+
+            if (i == 1)
+                launch.rank = 3; /* of four */
+            snprintf(launch.address, sizeof(launch.address), "%s", address);
+            if (i == 2)
+                usleep(500000);
+            _exit(np_comm_open(&launch, &comm, &err) < 0);
+        }
+    for (int i = 0; i < 3; i++)
+        failed += waitpid(pids[i], &status, 0) == pids[i] && WEXITSTATUS(status) == 1;
+    cr_assert_eq(failed, 3);
+}
+
+/* --- launchers ------------------------------------------------------------------------------ */
+
+/* set: "NAME=VALUE NAME=VALUE" */
+static int find(const char *set, struct np_launch *ret_launch, struct np_err *err)
+{
+    char words[600], *rest = NULL;
+
+    clear();
+    snprintf(words, sizeof(words), "%s", set);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        char *equals = strchr(word, '=');
+
+        *equals = '\0';
+        setenv(word, equals + 1, 1);
+    }
+    return np_launch_find(ret_launch, err);
+}
+
+Test(launch, each_launcher_is_understood)
+{
+    static const struct {
+        const char *set, *by, *address;
+        int rank, world, local_rank, local_world;
+    } cases[] = {
+        {"HOME=/", "", "", 0, 1, 0, 1},
+        {"NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a", "nnpipe", "unix:a", 1, 2, 1, 2},
+        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=box MASTER_PORT=29500",
+            "torchrun", "tcp:box:29501", 5, 8, 1, 4},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=1 "
+         "NNPIPE_COMM_PORT=777",
+            "torchrun", "tcp:::1:777", 0, 2, 0, 2},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 "
+         "OMPI_COMM_WORLD_LOCAL_SIZE=2 NNPIPE_COMM=tcp:box:5000",
+            "mpirun", "tcp:box:5000", 3, 8, 1, 2},
+        {"SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=100 SLURM_STEP_ID=1 "
+         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=gpu[03-05,9],gate",
+            "srun", "tcp:gpu03:21601", 2, 4, 0, 1},
+        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
+         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a-1,b",
+            "srun", "tcp:a-1:20016", 0, 2, 0, 1},
+        /* a batch script itself, which srun has not started */
+        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=100", "", "", 0, 1, 0, 1},
+        {"RANK=0 HOME=/", "", "", 0, 1, 0, 1},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct np_launch launch;
+        struct np_err err = {0};
+
+        cr_assert_eq(find(cases[i].set, &launch, &err), 0, "%s: %s", cases[i].set, err.text);
+        cr_assert_str_eq(launch.by, cases[i].by);
+        cr_assert_str_eq(launch.address, cases[i].address);
+        cr_assert(launch.rank == cases[i].rank && launch.world == cases[i].world &&
+                      launch.local_rank == cases[i].local_rank &&
+                      launch.local_world == cases[i].local_world,
+            "%s", cases[i].set);
+    }
+}
+
+Test(launch, processes_of_one_machine_meet_at_a_name_of_their_job)
+{
+    struct np_launch launch;
+    struct np_err err = {0};
+
+    cr_assert_eq(find("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 "
+                      "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=4711",
+                     &launch, &err),
+        0);
+    cr_assert(
+        strncmp(launch.address, "unix:nnpipe-", 12) == 0 && strstr(launch.address, "-mpi-4711"));
+    cr_assert_eq(find("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=9 SLURM_STEP_ID=3 "
+                      "SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=a",
+                     &launch, &err),
+        0);
+    cr_assert(strstr(launch.address, "-slurm-9.3"));
+    cr_assert_eq(launch.local_world, 2);
+}
+
+Test(launch, what_contradicts_itself_is_named)
+{
+    static const struct {
+        const char *set, *says;
+    } cases[] = {
+        {"RANK=4 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", "RANK=4: expected 0 to 3"},
+        {"RANK=x WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", "RANK=x: expected 0 to 3"},
+        {"RANK=0 WORLD_SIZE=0 MASTER_ADDR=a", "WORLD_SIZE=0: expected the number of processes"},
+        {"RANK=0 WORLD_SIZE=99999999999999999999", "expected the number of processes"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=9", "torchrun started 2 processes, but where rank 0"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65535", "NNPIPE_COMM=tcp:HOST:PORT"},
+        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
+            "mpirun started 4 processes, but"},
+        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=x "
+         "SLURM_STEP_ID=0",
+            "srun started 4 processes, but"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct np_launch launch;
+        struct np_err err = {0};
+
+        cr_assert_eq(find(cases[i].set, &launch, &err), -EINVAL, "%s", cases[i].set);
+        cr_assert(strstr(err.text, cases[i].says), "%s", err.text);
+    }
+}

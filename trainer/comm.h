@@ -1,0 +1,65 @@
+/* The processes of one run: which one this is, and what they say to each other. A batch is a function
+ * of seed and step, so processes need no agreement on data: they add up gradients, and agree on when
+ * to stop. Trainer thread; a call blocks until the process at the other end has made the same call.
+ *
+ * Each process is connected with rank ^ 1, rank ^ 2, rank ^ 4 ...: all that they exchange goes along
+ * these lines in as many rounds (a hypercube; recursive doubling, Thakur, Rabenseifner and Gropp,
+ * "Optimization of collective communication operations in MPICH", 2005). So a sum is a fixed binary
+ * tree, whose bits do not depend on timing, and the number of processes is a power of two. */
+#ifndef NP_COMM_H
+#define NP_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "loader/base/err.h"
+
+#define NP_MAX_WORLD 1024 /* processes */
+
+struct np_comm;
+
+/* What started this process, and as which one of how many. */
+struct np_launch {
+    int rank, world;             /* world 1: alone */
+    int local_rank, local_world; /* of those on this machine */
+    char by[16];                 /* "mpirun", "srun", "torchrun", "nnpipe"; "": nothing did */
+    /* Where rank 0 waits: "unix:NAME" (of a Linux abstract socket, one machine) or "tcp:HOST:PORT". */
+    char address[300];
+};
+/* Reads the environment that mpirun (Open MPI), srun, torchrun and `nnpipe train --processes` give
+ * to a process: in the order NNPIPE_WORLD, torchrun, Open MPI, Slurm. NNPIPE_COMM, an address as
+ * above, replaces the address. -EINVAL: variables that contradict each other, or no address. */
+int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
+
+/* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
+ * -EINVAL: the number is no power of two, or another process has other numbers. -ETIMEDOUT names the
+ * ranks that have not come. */
+int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err);
+void np_comm_close(struct np_comm *comm);      /* NULL works */
+int np_comm_rank(const struct np_comm *comm);  /* NULL: 0 */
+int np_comm_world(const struct np_comm *comm); /* NULL: 1 */
+
+/* All of these: every process makes the same calls in the same order. -ECONNRESET: a process has
+ * ended, and err names it. After another process's np_comm_abort() they return its code, and err has
+ * its text. comm NULL: one process, nothing to do. */
+
+/* x: (n), the sum over all processes; the same bits in each. */
+int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err);
+/* all: (world) blocks of `bytes`, by rank; own: this process's. */
+int np_comm_gather(
+    struct np_comm *comm, const void *own, void *all, size_t bytes, struct np_err *err);
+/* Rank 0's bytes replace those of the others. */
+int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err *err);
+/* *bits: those of all processes. */
+int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err);
+
+/* Ends the exchange for all processes: their calls return code (negative errno) and text. Does not
+ * block. */
+void np_comm_abort(struct np_comm *comm, int code, const char *text);
+bool np_comm_aborted(const struct np_comm *comm); /* by another process, or because one has ended */
+bool np_comm_over(const struct np_comm *comm);    /* by this one, too: no call works any more */
+/* Waits until rank 0 has closed its connections, which it does last. Rank 0: returns at once. */
+void np_comm_wait_end(struct np_comm *comm);
+
+#endif

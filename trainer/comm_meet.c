@@ -1,0 +1,520 @@
+/* The processes of a run find each other: each connects to rank 0, which answers with a table of all.
+ * Then each connects to those of its neighbours (comm.h) that have a lower rank, and the others
+ * connect to it. Strangers that connect in between are hung up on.
+ *
+ * Trainer thread, once, before the data are opened. */
+#include "trainer/comm_meet.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loader/base/clock.h"
+#include "loader/base/mem.h"
+#include "loader/base/text.h"
+
+#define MAGIC    "nnpipe-1"
+#define WORDS_MS 2000 /* for what a process says after it has connected */
+#define HELLO_MS 300  /* for the first of it: strangers may say nothing */
+#define MAX_UNIX 100  /* bytes of an address unix:NAME */
+#define AGAIN_MS 50   /* between attempts to connect */
+
+/* What each process says first. key: 0 to rank 0 at first, else rank 0's. */
+struct hello {
+    char magic[8];
+    uint32_t rank, world, process, port;
+    uint64_t key;
+    char host[64]; /* its name */
+};
+
+struct place { /* of a process, in rank 0's table */
+    uint32_t process;
+    char host[64];         /* its name */
+    char at[256], port[8]; /* where it listens; "": unix */
+};
+
+struct meeting {
+    const struct np_launch *launch;
+    uint64_t deadline_ns, key;
+    int seconds, listener, port; /* port: of the listener; 0: unix */
+    struct place *places;        /* (world) */
+};
+
+static bool is_unix(const struct np_launch *launch)
+{
+    return strncmp(launch->address, "unix:", 5) == 0;
+}
+
+static int left_ms(const struct meeting *m)
+{
+    const uint64_t now = np_now_ns();
+
+    return now >= m->deadline_ns ? 0 : (int)((m->deadline_ns - now) / 1000000) + 1;
+}
+
+/* "tcp:HOST:PORT"; HOST may be an IPv6 address. False: it is not that. */
+static bool split_tcp(const char *address, char *host, size_t room, char *port, size_t port_room)
+{
+    const char *colon = strrchr(address, ':');
+    int64_t number;
+
+    if (strncmp(address, "tcp:", 4) != 0 || colon <= address + 4 ||
+        !np_text_int(colon + 1, 1, 65535, &number))
+        return false;
+    const char *first = address + 4;
+    size_t n = (size_t)(colon - first);
+    if (*first == '[' && n > 2 && first[n - 1] == ']') {
+        first++;
+        n -= 2;
+    }
+    snprintf(host, room, "%.*s", (int)n, first);
+    snprintf(port, port_room, "%d", (int)number);
+    return true;
+}
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+static socklen_t unix_name(const struct np_launch *launch, int rank, struct sockaddr_un *ret_at)
+{
+    *ret_at =
+        (struct sockaddr_un){.sun_family = AF_UNIX}; /* a name that begins with 0 has no file */
+    const int n = snprintf(
+        ret_at->sun_path + 1, sizeof(ret_at->sun_path) - 1, "%s.%d", launch->address + 5, rank);
+    const size_t bytes =
+        (size_t)n < sizeof(ret_at->sun_path) - 1 ? (size_t)n : sizeof(ret_at->sun_path) - 1;
+
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+}
+
+static int listen_unix(struct meeting *m, struct np_err *err)
+{
+    struct sockaddr_un at;
+    const socklen_t bytes = unix_name(m->launch, m->launch->rank, &at);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, bytes) < 0 || listen(fd, 64) < 0) {
+        np_err_set(err, -errno, "rank %d cannot listen at %s: %s", m->launch->rank,
+            m->launch->address, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return err->code;
+    }
+    m->listener = fd;
+    return 0;
+}
+
+/* Listens at a port of all addresses, IPv6 (and with it IPv4) or IPv4 alone. Returns the socket, or a
+ * negative errno. */
+static int listen_at(int family, int port)
+{
+    const struct sockaddr_in6 ip6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const struct sockaddr_in ip4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const bool six = family == AF_INET6;
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, off = 0;
+
+    if (fd < 0)
+        return -errno;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (six)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (bind(fd, six ? (const struct sockaddr *)&ip6 : (const struct sockaddr *)&ip4,
+            six ? sizeof(ip6) : sizeof(ip4)) == 0 &&
+        listen(fd, 64) == 0)
+        return fd;
+    const int why = errno;
+    close(fd);
+    return -why;
+}
+
+/* Rank 0 at the port that the address says, the others at any. */
+static int listen_tcp(struct meeting *m, struct np_err *err)
+{
+    char host[256], port[8] = "0";
+    struct sockaddr_storage bound;
+    socklen_t bytes = sizeof(bound);
+
+    if (m->launch->rank == 0)
+        split_tcp(m->launch->address, host, sizeof(host), port, sizeof(port));
+    int fd = listen_at(AF_INET6, atoi(port));
+    if (fd < 0 && fd != -EADDRINUSE)
+        fd = listen_at(AF_INET, atoi(port));
+    if (fd < 0)
+        return np_err_set(err, fd,
+            "rank %d cannot listen at port %s: %s; NNPIPE_COMM or NNPIPE_COMM_PORT takes another "
+            "one",
+            m->launch->rank, port, strerror(-fd));
+    m->listener = fd;
+    if (getsockname(fd, (struct sockaddr *)&bound, &bytes) == 0)
+        m->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                    : ((struct sockaddr_in *)&bound)->sin_port);
+    return 0;
+}
+
+/* A machine that has gone silent counts as ended after ten seconds; one that waits does not. */
+static void set_up(int fd)
+{
+    const int one = 1, idle_s = 4, between_s = 2, probes = 3, unsent_ms = 10000;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* fail for a unix socket */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof(between_s));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
+}
+
+static int try_unix(const struct meeting *m, int rank)
+{
+    struct sockaddr_un at;
+    const socklen_t bytes = unix_name(m->launch, rank, &at);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, bytes) == 0)
+        return fd < 0 ? -errno : fd;
+    const int why = errno;
+    close(fd);
+    return -why;
+}
+
+static int try_tcp(const char *host, const char *port)
+{
+    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int fd = -1, why = EHOSTUNREACH;
+
+    if (getaddrinfo(host, port, &wanted, &found) != 0)
+        return -EHOSTUNREACH; /* a name may take a while to be known */
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+        const struct timeval limit = {3, 0}; /* of connect(): a network may drop what is sent */
+
+        fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd >= 0)
+            setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+        if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) < 0) {
+            why = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(found);
+    return fd < 0 ? -why : fd;
+}
+
+/* Sends or receives all of it before the time is over. */
+static bool within(int fd, void *bytes, size_t n, bool sends, int ms)
+{
+    const uint64_t end_ns = np_now_ns() + (uint64_t)ms * 1000000ull;
+    char *at = bytes;
+
+    while (n > 0) {
+        struct pollfd wait = {fd, sends ? POLLOUT : POLLIN, 0};
+        const uint64_t now = np_now_ns();
+
+        if (now >= end_ns || poll(&wait, 1, (int)((end_ns - now) / 1000000) + 1) <= 0)
+            return false;
+        const ssize_t moved =
+            sends ? send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(fd, at, n, MSG_DONTWAIT);
+        if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR))
+            return false;
+        if (moved > 0) {
+            at += moved;
+            n -= (size_t)moved;
+        }
+    }
+    return true;
+}
+
+static bool whole(int fd, void *bytes, size_t n, bool sends)
+{
+    return within(fd, bytes, n, sends, WORDS_MS);
+}
+
+/* --- the meeting ---------------------------------------------------------------------------- */
+
+static void own_hello(const struct meeting *m, struct hello *ret_hello)
+{
+    *ret_hello = (struct hello){.magic = MAGIC,
+        .rank = (uint32_t)m->launch->rank,
+        .world = (uint32_t)m->launch->world,
+        .process = (uint32_t)getpid(),
+        .port = (uint32_t)m->port,
+        .key = m->key};
+    gethostname(ret_hello->host, sizeof(ret_hello->host) - 1);
+}
+
+/* Connects to a process and says hello. Returns the socket, or a negative errno. */
+static int call(const struct meeting *m, int rank, const char *host, const char *port)
+{
+    struct hello hello;
+    const int fd = is_unix(m->launch) ? try_unix(m, rank) : try_tcp(host, port);
+
+    if (fd < 0)
+        return fd;
+    set_up(fd);
+    own_hello(m, &hello);
+    if (whole(fd, &hello, sizeof(hello), true))
+        return fd;
+    close(fd);
+    return -ECONNRESET;
+}
+
+/* The same, until it works or the time is over. */
+static int call_again(
+    struct meeting *m, int rank, const char *host, const char *port, struct np_err *err)
+{
+    int fd = call(m, rank, host, port);
+
+    while (fd < 0 && left_ms(m) > 0) {
+        np_sleep_until_ns(np_now_ns() + AGAIN_MS * 1000000ull);
+        fd = call(m, rank, host, port);
+    }
+    if (fd < 0)
+        np_err_set(err, -ETIMEDOUT, "rank %d has not reached rank %d at %s%s%s within %d s: %s",
+            m->launch->rank, rank, *host ? host : m->launch->address, *port ? ":" : "", port,
+            m->seconds, strerror(-fd));
+    return fd;
+}
+
+/* Is the process at the other end of a unix socket ours? */
+static bool is_ours(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
+}
+
+/* The next process that connects and says hello with our key. -EAGAIN: a stranger did. -ETIMEDOUT. */
+static int answer(struct meeting *m, uint64_t key, struct hello *ret_hello)
+{
+    struct pollfd wait = {m->listener, POLLIN, 0};
+
+    if (left_ms(m) == 0 || poll(&wait, 1, left_ms(m)) <= 0)
+        return -ETIMEDOUT;
+    const int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return -EAGAIN;
+    set_up(fd);
+    if ((is_unix(m->launch) && !is_ours(fd)) ||
+        !within(fd, ret_hello, sizeof(*ret_hello), false, HELLO_MS) ||
+        memcmp(ret_hello->magic, MAGIC, sizeof(ret_hello->magic)) != 0 || ret_hello->key != key) {
+        close(fd);
+        return -EAGAIN;
+    }
+    ret_hello->host[sizeof(ret_hello->host) - 1] = '\0';
+    return fd;
+}
+
+static void note_place(int fd, const struct hello *hello, struct place *ret_place)
+{
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof(from);
+
+    *ret_place = (struct place){.process = hello->process};
+    memcpy(ret_place->host, hello->host, sizeof(ret_place->host));
+    if (hello->port == 0 || getpeername(fd, (struct sockaddr *)&from, &bytes) < 0)
+        return;
+    const struct sockaddr_in *ip4 = (const struct sockaddr_in *)&from;
+    const struct sockaddr_in6 *ip6 = (const struct sockaddr_in6 *)&from;
+    snprintf(ret_place->port, sizeof(ret_place->port), "%u", hello->port & 0xffff);
+    /* From here: where rank 0 is, for the others. */
+    if (from.ss_family == AF_INET
+            ? ntohl(ip4->sin_addr.s_addr) >> 24 == 127
+            : IN6_IS_ADDR_LOOPBACK(&ip6->sin6_addr) ||
+                  (IN6_IS_ADDR_V4MAPPED(&ip6->sin6_addr) && ip6->sin6_addr.s6_addr[12] == 127))
+        return;
+    getnameinfo((struct sockaddr *)&from, bytes, ret_place->at, sizeof(ret_place->at), NULL, 0,
+        NI_NUMERICHOST);
+}
+
+static int name_absent(const struct meeting *m, const int *fds, struct np_err *err)
+{
+    char ranks[200] = "";
+
+    for (int r = 1; r < m->launch->world && strlen(ranks) < 150; r++)
+        if (fds[r] < 0)
+            snprintf(ranks + strlen(ranks), sizeof(ranks) - strlen(ranks), "%s%d",
+                *ranks ? ", " : "", r);
+    return np_err_set(err, -ETIMEDOUT,
+        "of %d processes, rank %s did not come within %d s (NNPIPE_COMM_TIMEOUT)", m->launch->world,
+        ranks, m->seconds);
+}
+
+/* Rank 0: all come, then each receives the key and the table. */
+static int receive_all(struct meeting *m, struct np_err *err)
+{
+    const int world = m->launch->world;
+    int *fds = np_alloc((size_t)world * sizeof(*fds)), code = 0;
+    struct hello hello;
+
+    for (int r = 0; r < world; r++)
+        fds[r] = -1;
+    own_hello(m, &hello);
+    note_place(-1, &hello, &m->places[0]);
+    for (int missing = world - 1; missing > 0 && code == 0;) {
+        const int fd = answer(m, 0, &hello);
+
+        if (fd == -EAGAIN)
+            continue;
+        if (fd < 0) {
+            code = name_absent(m, fds, err);
+        } else if (hello.world != (uint32_t)world || hello.rank == 0 || hello.rank >= hello.world ||
+                   fds[hello.rank] >= 0) {
+            close(fd);
+            code = np_err_set(err, -EINVAL,
+                "process %u on %s says that it is rank %u of %u; here are %d, and %s",
+                hello.process, hello.host, hello.rank, hello.world, world,
+                hello.world == (uint32_t)world ? "that rank is taken"
+                                               : "all must have the same number");
+        } else {
+            fds[hello.rank] = fd;
+            note_place(fd, &hello, &m->places[hello.rank]);
+            missing--;
+        }
+    }
+    if (code == 0 && getrandom(&m->key, sizeof(m->key), 0) != sizeof(m->key))
+        m->key = np_now_ns();
+    m->key |= 1;
+    for (int r = 1; r < world; r++) {
+        if (fds[r] < 0)
+            continue;
+        if (code == 0 && (!whole(fds[r], &m->key, sizeof(m->key), true) ||
+                             !whole(fds[r], m->places, (size_t)world * sizeof(*m->places), true)))
+            code = np_err_set(err, -ECONNRESET, "rank %d has ended", r);
+        close(fds[r]);
+    }
+    np_free(fds);
+    return code;
+}
+
+/* Waits for rank 0's table, which comes when all have come. */
+static int await_table(struct meeting *m, int fd, struct np_err *err)
+{
+    struct pollfd wait = {fd, POLLIN, 0};
+    const size_t bytes = (size_t)m->launch->world * sizeof(*m->places);
+
+    if (poll(&wait, 1, left_ms(m) + WORDS_MS) <= 0 || !whole(fd, &m->key, sizeof(m->key), false) ||
+        !whole(fd, m->places, bytes, false))
+        return np_err_set(err, -ECONNRESET, "rank 0 has ended, or does not wait for rank %d of %d",
+            m->launch->rank, m->launch->world);
+    for (int r = 0; r < m->launch->world; r++) {
+        m->places[r].host[sizeof(m->places[r].host) - 1] = '\0';
+        m->places[r].at[sizeof(m->places[r].at) - 1] = '\0';
+        m->places[r].port[sizeof(m->places[r].port) - 1] = '\0';
+    }
+    return 0;
+}
+
+static int report_to_rank_0(struct meeting *m, struct np_err *err)
+{
+    char host[256] = "", port[8] = "";
+
+    if (!is_unix(m->launch))
+        split_tcp(m->launch->address, host, sizeof(host), port, sizeof(port));
+    const int fd = call_again(m, 0, host, port, err);
+    if (fd < 0)
+        return -ETIMEDOUT;
+    const int code = await_table(m, fd, err);
+    close(fd);
+    /* Those that rank 0 sees at no address, or at its own machine's, are where rank 0 was called. */
+    for (int r = 0; r < m->launch->world; r++)
+        if (!*m->places[r].at)
+            snprintf(m->places[r].at, sizeof(m->places[r].at), "%s", host);
+    snprintf(m->places[0].port, sizeof(m->places[0].port), "%s", port);
+    return code;
+}
+
+/* Calls the neighbours with lower ranks, and answers the others. */
+static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
+{
+    const int rank = m->launch->rank;
+    int waits = 0, code = 0;
+
+    for (int k = 0; code == 0 && 1 << k < m->launch->world; k++) {
+        const int other = rank ^ (1 << k);
+        const struct place *place = &m->places[other];
+
+        snprintf(links[k].name, sizeof(links[k].name), "rank %d (process %u on %s)", other,
+            place->process, place->host);
+        if (other > rank)
+            waits++;
+        else if ((links[k].fd = call_again(m, other, place->at, place->port, err)) < 0)
+            code = links[k].fd;
+    }
+    while (code == 0 && waits > 0) {
+        struct hello hello = {0};
+        const int fd = answer(m, m->key, &hello), bit = (int)hello.rank ^ rank;
+
+        if (fd == -ETIMEDOUT)
+            code = np_err_set(err, -ETIMEDOUT,
+                "%d neighbours of rank %d did not connect within %d s", waits, rank, m->seconds);
+        if (fd < 0)
+            continue;
+        if ((int)hello.rank <= rank || (int)hello.rank >= m->launch->world || (bit & (bit - 1)) ||
+            links[__builtin_ctz((unsigned)bit)].fd >= 0) {
+            close(fd);
+            continue;
+        }
+        links[__builtin_ctz((unsigned)bit)].fd = fd;
+        waits--;
+    }
+    return code;
+}
+
+static int check_launch(const struct np_launch *launch, struct np_err *err)
+{
+    char host[256], port[8];
+
+    if (launch->world & (launch->world - 1) || launch->world > 1 << NP_MAX_LINKS)
+        return np_err_set(err, -EINVAL,
+            "%d processes: gradients are summed in pairs, so take 1, 2, 4, 8 ... processes",
+            launch->world);
+    if (is_unix(launch) && strlen(launch->address) > MAX_UNIX)
+        return np_err_set(err, -EINVAL, "%.200s: a unix name has at most %d bytes", launch->address,
+            MAX_UNIX - 5);
+    if (!is_unix(launch) && !split_tcp(launch->address, host, sizeof(host), port, sizeof(port)))
+        return np_err_set(err, -EINVAL, "NNPIPE_COMM=%.200s: expected tcp:HOST:PORT or unix:NAME",
+            launch->address);
+    return 0;
+}
+
+int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err *err)
+{
+    struct meeting m = {.launch = launch, .listener = -1};
+    const char *timeout = getenv("NNPIPE_COMM_TIMEOUT");
+    int64_t seconds = 60;
+    int code = check_launch(launch, err);
+
+    if (code < 0)
+        return code;
+    if (timeout)
+        np_text_int(timeout, 1, 86400, &seconds);
+    m.seconds = (int)seconds;
+    m.deadline_ns = np_now_ns() + (uint64_t)seconds * 1000000000ull;
+    m.places = np_alloc((size_t)launch->world * sizeof(*m.places));
+    for (int k = 0; k < NP_MAX_LINKS; k++)
+        links[k].fd = -1;
+    if ((code = is_unix(launch) ? listen_unix(&m, err) : listen_tcp(&m, err)) == 0)
+        code = launch->rank == 0 ? receive_all(&m, err) : report_to_rank_0(&m, err);
+    if (code == 0)
+        code = link_up(&m, links, err);
+    for (int k = 0; code < 0 && k < NP_MAX_LINKS; k++)
+        if (links[k].fd >= 0)
+            close(links[k].fd);
+    if (m.listener >= 0)
+        close(m.listener);
+    np_free(m.places);
+    return code;
+}

@@ -1,0 +1,16 @@
+/* How the processes of a run find each other: private to comm.c. */
+#ifndef NP_COMM_MEET_H
+#define NP_COMM_MEET_H
+
+#include "trainer/comm.h"
+
+#define NP_MAX_LINKS 10 /* 1024 processes */
+
+struct np_link {
+    int fd;
+    char name[120]; /* "rank 3 (process 4711 on box2)" */
+};
+/* links: (log2(world)), links[k] to rank ^ (1 << k). The caller closes them. */
+int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err *err);
+
+#endif
