@@ -55,6 +55,8 @@ static const struct np_command commands[] = {
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
         "                   (FILE#PART: a part of it), a checkpoint or a run (RUN:best)\n" DEVICE
             OVERRIDE
+        "  --processes N    train with N processes on this machine (1, 2, 4, 8 ...): train.lanes\n"
+        "                   gives each its part of a batch, and the weights are the same\n"
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and exits with 75; a second\n"

@@ -8,7 +8,7 @@ struct np_batch_shape np_batch_shape_of(
     struct np_batch_shape of = *shape;
 
     if (kind == NP_BATCH_TRAIN && shape->growth) {
-        const struct np_grown *grown = np_growth_at(shape->growth, step * (uint64_t)shape->rows);
+        const struct np_grown *grown = np_growth_at(shape->growth, np_batch_first_row(shape, step));
 
         of.height = grown->height;
         of.width = grown->width;

@@ -29,6 +29,7 @@ struct np_batch_shape {
     /* Optional: training rows are smaller at first, and height and width are those of the last stage.
      * Borrowed. */
     const struct np_growth *growth;
+    int world; /* processes that have `rows` of each step; 0: one */
 };
 struct np_growth;
 
@@ -60,6 +61,12 @@ static inline size_t np_batch_row_bytes(const struct np_batch_shape *shape)
 
     return (size_t)shape->height * (size_t)shape->width * (size_t)shape->channels *
            type_bytes[shape->format.type];
+}
+
+/* The number of a step's first row among those of the run, in all processes. */
+static inline uint64_t np_batch_first_row(const struct np_batch_shape *shape, uint64_t step)
+{
+    return step * (uint64_t)shape->rows * (uint64_t)(shape->world > 0 ? shape->world : 1);
 }
 
 /* The same of a batch's kind and step. */

@@ -276,7 +276,7 @@ static const struct np_chain *chain_of(
     const struct np_ticket *ticket = making->ticket;
 
     if (shape->growth && ticket->kind == NP_BATCH_TRAIN)
-        return np_growth_at(shape->growth, ticket->step * (uint64_t)shape->rows)->chain;
+        return np_growth_at(shape->growth, np_batch_first_row(shape, ticket->step))->chain;
     return set_of(maker, making)->chain;
 }
 

@@ -37,6 +37,17 @@ static uint64_t blocks_before(const struct np_sampler *sampler, uint64_t step)
     return e;
 }
 
+static uint64_t world(const struct np_sampler_options *options)
+{
+    return options->world > 0 ? (uint64_t)options->world : 1;
+}
+
+/* Rows of a step, of all processes. */
+static uint64_t step_rows(const struct np_sampler_options *options)
+{
+    return (uint64_t)options->batch * world(options);
+}
+
 static double eval_period(const struct np_sampler_options *options)
 {
     double period = (double)options->nr_steps;
@@ -44,18 +55,13 @@ static double eval_period(const struct np_sampler_options *options)
     if (options->eval_steps)
         period = (double)options->eval_steps;
     else if (options->eval_epochs > 0)
-        period = options->eval_epochs * (double)options->nr_train / options->batch;
+        period = options->eval_epochs * (double)options->nr_train / (double)step_rows(options);
     return period < 1 ? 1 : period;
-}
-
-static uint64_t world(const struct np_sampler_options *options)
-{
-    return options->world > 0 ? (uint64_t)options->world : 1;
 }
 
 uint64_t np_sampler_epoch_steps(const struct np_sampler_options *options)
 {
-    const uint64_t rows = (uint64_t)options->batch * world(options);
+    const uint64_t rows = step_rows(options);
 
     return (options->nr_train + (options->epochs == NP_EPOCHS_SHORT_LAST ? rows - 1 : 0)) / rows;
 }
@@ -73,10 +79,9 @@ static int check_options(const struct np_sampler_options *options, struct np_err
         return np_err_set(err, -EINVAL,
             "the set has %llu samples, and a batch takes %llu, so that drop_last leaves none: make "
             "loader.batch smaller, or keep the last batch",
-            (unsigned long long)options->nr_train,
-            (unsigned long long)((uint64_t)options->batch * world(options)));
+            (unsigned long long)options->nr_train, (unsigned long long)step_rows(options));
     if (options->epochs == NP_EPOCHS_RUN_ON && options->nr_train &&
-        options->nr_steps > UINT32_MAX * options->nr_train / (uint64_t)options->batch)
+        options->nr_steps > UINT32_MAX * options->nr_train / step_rows(options))
         return np_err_set(err, -EOVERFLOW, "the run has more than 4294967295 epochs");
     return 0;
 }
@@ -93,8 +98,7 @@ int np_sampler_new(
     if (!sampler)
         return -ENOMEM;
     sampler->options = *options;
-    sampler->nr_parts =
-        (options->nr_eval + (uint64_t)options->batch - 1) / (uint64_t)options->batch;
+    sampler->nr_parts = (options->nr_eval + step_rows(options) - 1) / step_rows(options);
     sampler->period = eval_period(options);
     sampler->nr_evals = UINT64_MAX; /* no limit, for the next line */
     sampler->nr_evals = options->nr_steps ? blocks_before(sampler, options->nr_steps - 1) + 1
@@ -225,7 +229,7 @@ static uint64_t split(const struct np_sampler *sampler, enum np_batch_kind kind,
 static void place_in_epoch(const struct np_sampler_options *options, struct np_ticket *ticket)
 {
     const uint64_t n = options->nr_train, steps = np_sampler_epoch_steps(options);
-    const uint64_t rows = (uint64_t)options->batch * world(options);
+    const uint64_t rows = step_rows(options);
     const uint64_t first = ticket->step % steps * rows;
     const uint64_t left = n - first < rows ? n - first : rows;
     const uint64_t own = (left + world(options) - 1) / world(options);
@@ -236,10 +240,17 @@ static void place_in_epoch(const struct np_sampler_options *options, struct np_t
     ticket->position = (uint32_t)(p % n);
 }
 
+/* The row's number among those of all batches and processes. */
+static uint64_t own_row(const struct np_sampler_options *options, uint64_t batch, int row)
+{
+    return batch * step_rows(options) + (uint64_t)options->rank * (uint64_t)options->batch +
+           (uint64_t)row;
+}
+
 static void train_row(const struct np_sampler *sampler, struct np_ticket *ticket)
 {
     const struct np_sampler_options *o = &sampler->options;
-    const uint64_t p = ticket->step * (uint64_t)o->batch + (uint64_t)ticket->row;
+    const uint64_t p = own_row(o, ticket->step, ticket->row);
 
     if (o->dealt)
         return;
@@ -270,7 +281,7 @@ void np_sampler_deal(const struct np_sampler *sampler, struct np_ticket *ticket)
 static void eval_row(const struct np_sampler *sampler, struct np_ticket *ticket)
 {
     const struct np_sampler_options *o = &sampler->options;
-    const uint64_t i = (uint64_t)ticket->part * (uint64_t)o->batch + (uint64_t)ticket->row;
+    const uint64_t i = own_row(o, ticket->part, ticket->row);
 
     ticket->masked = i >= o->nr_eval;
     ticket->position = (uint32_t)i;

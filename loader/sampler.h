@@ -2,7 +2,8 @@
  * starts. All functions but np_sampler_next() are pure functions of the options. A resumed run
  * starts at another position.
  *
- *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs. With
+ *   training: sample p = step * batch + row, epoch = p / n; a batch may span two epochs. Of W
+ *   processes each has one stripe of every batch: p = (step * W + rank) * batch + row. With
  *   repeat = r each r positions in turn have one sample; their keys, and so their draws, differ.
  *   evaluation: the whole set in order, after each step that ends an evaluation period and after
  *   the last step; rows past the set's end are masked.
@@ -31,7 +32,7 @@ struct np_dealt {
 struct np_sampler_options {
     uint64_t seed;
     uint64_t nr_train, nr_eval; /* samples; nr_eval 0: no evaluation */
-    int batch;                  /* rows */
+    int batch;                  /* rows, of this process */
     uint64_t nr_steps;          /* of the whole run */
     uint64_t eval_steps;        /* training steps between evaluations; 0: by epochs */
     double eval_epochs;         /* epochs between evaluations; 0: only at the end */
@@ -46,8 +47,10 @@ struct np_sampler_options {
      * np_split). Borrowed. NULL: training and evaluation have sets of their own. */
     const uint32_t *split;
     enum np_epochs epochs;
-    int rank, world; /* for epochs that end; world 0: one process */
-    bool keep_bad;   /* a bad training sample is not replaced but masked */
+    /* A step has `world` stripes of `batch` rows, and this process the one at `rank`; world 0: one
+     * process. */
+    int rank, world;
+    bool keep_bad; /* a bad training sample is not replaced but masked */
     /* Borrowed, (nr_dealt, batch): the rows of batch seq lie at seq % nr_dealt. NULL: none are
      * dealt. */
     const struct np_dealt *dealt;

@@ -96,6 +96,11 @@ struct np_plan_ops {
      * gradients. */
     int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, bool accumulate, struct np_err *err);
+    /* Optional: NULL means that batches are not computed in parts (np_plan_options.parts). After the
+     * steps of this process's parts: *ret_sums, (*ret_n) in host memory, has their sum in a fixed
+     * binary tree, gradients, then buffers. The caller adds those of other processes; update() takes
+     * the gradients from it, and the buffers' mean over the parts. Valid until the next step(). */
+    void (*sums)(struct np_plan *plan, float **ret_sums, uint64_t *ret_n);
     /* Updates the weights from the gradients; optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
     /* Optional: NULL means step(), then update(). Queues both as one, for a batch without

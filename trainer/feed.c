@@ -542,6 +542,11 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     fill(feed, false, NULL);
 }
 
+size_t np_feed_row_bytes(const struct np_feed *feed, const struct np_input *input)
+{
+    return np_batch_row_bytes_of(&feed->shape, input->about.kind, input->about.step);
+}
+
 const struct np_account *np_feed_account(const struct np_feed *feed)
 {
     return &feed->account;

@@ -37,6 +37,8 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
 /* Call when the compute calls that read the input are queued: its buffer, or the slot on a
  * device that reads the host's memory, is free once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);
+/* Bytes of a row of an input's images. */
+size_t np_feed_row_bytes(const struct np_feed *feed, const struct np_input *input);
 /* Returns the account of the device's waits, which is valid as long as the feed; its other
  * functions update it. Trainer thread; other threads read np_stat_sum.blame_ns. */
 const struct np_account *np_feed_account(const struct np_feed *feed);

@@ -22,8 +22,9 @@ void np_memory_plan(const struct np_graph *graph, const int *when, struct np_mem
 void np_memory_fini(struct np_memory *memory);
 
 struct np_plan_options {
-    int lanes; /* of the batch; 0: as many as threads */
+    int lanes; /* of the plan's batch, for threads; 0: as many as threads */
     int threads;
+    int parts;      /* of a batch, a power of two: plan_ops->sums(). Up to 1: whole batches */
     bool reference; /* kernels_ref only */
     bool deterministic;
     bool tf32;      /* a GPU's f32 products may round their factors to 10 bits */

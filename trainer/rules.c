@@ -353,7 +353,8 @@ static void keep_statistics(
         uint64_t weight = statistics[node->ins[3]], bias = statistics[node->ins[4]];
         uint64_t thaw = weight < bias ? weight : bias;
 
-        thaw = thaw == NP_NEVER ? NP_NEVER : thaw * time->accumulate;
+        if (thaw != NP_NEVER)
+            thaw *= time->accumulate * (time->lanes > 0 ? time->lanes : 1);
         for (int m = 0; m <= n; m++)
             if (m == n ||
                 (graph->nodes[m].op == NP_OP_BN_STATS && graph->nodes[m].outs[0] == node->ins[1]))

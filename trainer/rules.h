@@ -38,6 +38,7 @@ struct np_node *np_own_rules_node(const struct np_rules *rules);
 struct np_rules_time {
     double steps_per_epoch;
     uint64_t accumulate; /* steps per update */
+    uint64_t lanes;      /* of a step, each a step of its own for the plan; 0: 1 */
 };
 /* Sets the rules of the parameters, and where batchnorms keep their statistics. A pattern is one of
  * fnmatch(3) for a parameter's name ("layer1.*", "*.bias") or for the name of a layer or block

@@ -18,8 +18,9 @@ struct loop {
     uint64_t reported;        /* steps reported; at most one fewer than done while the loop runs */
     double before_lr;         /* of the step before the newest step */
     uint64_t seq, before_seq; /* the ring's numbers of the newest batch and of the previous one */
-    uint64_t whole;           /* step of the last update: the last boundary */
-    bool no_batch;            /* there is no next batch */
+    struct np_metrics of_lanes; /* of the newest batch, if it was computed in lanes */
+    uint64_t whole;             /* step of the last update: the last boundary */
+    bool no_batch;              /* there is no next batch */
 };
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
@@ -51,6 +52,11 @@ static bool leaves_out_steps(const struct np_trainer_config *config)
     return config->stubs & 1u << NP_STAGE_STEP;
 }
 
+static bool in_lanes(const struct np_trainer_config *config)
+{
+    return config->lanes.nr > 1;
+}
+
 static int read_metrics(
     struct loop *loop, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
 {
@@ -58,6 +64,10 @@ static int read_metrics(
 
     if (leaves_out_steps(config)) {
         *ret_metrics = (struct np_metrics){.rows = (uint64_t)config->batch};
+        return 0;
+    }
+    if (in_lanes(config)) {
+        *ret_metrics = loop->of_lanes;
         return 0;
     }
     np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, step", loop->reported);
@@ -131,6 +141,53 @@ static int average(const struct loop *loop, struct np_err *err)
     return weight > 0 ? ops->average(config->plan, weight, config->average->lookahead, err) : 0;
 }
 
+/* --- several processes ---------------------------------------------------------------------- */
+
+enum { ASKS = 1, STOPS = 2 };
+
+/* What one process wants, all do. */
+static int agree(const struct np_trainer_config *config, uint32_t *bits, struct np_err *err)
+{
+    const struct np_trainer_hooks *hooks = &config->hooks;
+
+    if (!config->lanes.comm)
+        return 0;
+    if (hooks->stopping(hooks->context))
+        *bits |= STOPS;
+    np_stat_wait(config->block, NP_STATE_BLOCKED, "peers", "the other processes", 0);
+    const int code = np_comm_any(config->lanes.comm, bits, err);
+    np_stat_done(config->block);
+    if (code == 0 && *bits & STOPS)
+        hooks->agreed(hooks->context);
+    return code;
+}
+
+/* Tells the other processes why this one goes no further. */
+static void tell(const struct np_trainer_config *config, int code, const struct np_err *err)
+{
+    np_comm_abort(config->lanes.comm, code, err && err->code ? err->text : "it was told to stop");
+}
+
+static struct np_stripe stripe_of(
+    const struct np_trainer_config *config, const struct np_input *input)
+{
+    return (struct np_stripe){input->images, input->labels, np_feed_row_bytes(config->feed, input)};
+}
+
+static int compute_lanes(struct loop *loop, const struct np_input *input, struct np_err *err)
+{
+    const struct np_trainer_config *config = loop->config;
+    const struct np_stripe stripe = stripe_of(config, input);
+    struct np_hyper hyper;
+
+    next_hyper(loop, &hyper);
+    const int code = np_lanes_step(&config->lanes, config->device, config->plan, &stripe,
+        loop->step, &hyper, &loop->of_lanes, err);
+    return code == 0 ? average(loop, err) : code;
+}
+
+/* --- steps and evaluations ------------------------------------------------------------------ */
+
 /* Queues forward, backward, and the update when the batch ends an accumulation. */
 static int compute(struct loop *loop, const struct np_input *input, struct np_err *err)
 {
@@ -144,6 +201,8 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
 
     if (leaves_out_steps(config))
         return 0;
+    if (in_lanes(config))
+        return compute_lanes(loop, input, err);
     if (updates)
         next_hyper(loop, &hyper);
     if (updates && phase == 0 && ops->step_update) {
@@ -180,6 +239,7 @@ static int train_step(struct loop *loop, struct np_err *err)
     loop->before_seq = loop->seq;
     loop->seq = input.about.seq;
     code = seen(config, &input);
+    loop->no_batch = code == -EBADMSG; /* with several processes the hook counts bad samples */
     if (code == 0)
         code = compute(loop, &input, err);
     np_feed_release(config->feed, &input);
@@ -191,9 +251,20 @@ static int train_step(struct loop *loop, struct np_err *err)
     return loop->step - loop->reported > 1 ? report_step(loop, true, err) : 0;
 }
 
-/* Runs the next batch of the evaluation after `step`. *ret_last: it was the last one. */
-static int eval_batch(
-    const struct np_trainer_config *config, uint64_t step, bool *ret_last, struct np_err *err)
+static int eval_input(const struct np_trainer_config *config, const struct np_input *input,
+    struct np_metrics *sums, struct np_err *err)
+{
+    const struct np_stripe stripe = stripe_of(config, input);
+
+    return in_lanes(config)
+               ? np_lanes_eval(&config->lanes, config->device, config->plan, &stripe, sums, err)
+               : config->device->plan_ops->eval(config->plan, input->images, input->labels, err);
+}
+
+/* Runs the next batch of the evaluation after `step`. *ret_last: it was the last one. sums: of batches
+ * in lanes. */
+static int eval_batch(const struct np_trainer_config *config, uint64_t step,
+    struct np_metrics *sums, bool *ret_last, struct np_err *err)
 {
     struct np_input input;
     int code = np_feed_next(config->feed, &input, err);
@@ -204,7 +275,7 @@ static int eval_batch(
     *ret_last = input.about.part + 1 == input.about.nr_parts;
     code = seen(config, &input);
     if (code == 0)
-        code = config->device->plan_ops->eval(config->plan, input.images, input.labels, err);
+        code = eval_input(config, &input, sums, err);
     if (code == 0 && config->hooks.evaluated)
         code = config->hooks.evaluated(config->hooks.context, &input.about);
     np_feed_release(config->feed, &input);
@@ -215,16 +286,27 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
     struct np_eval_report *ret_report, struct np_err *err)
 {
     uint64_t start = np_now_ns();
-    struct np_metrics metrics;
+    struct np_metrics metrics, sums = {0};
     bool last = false;
     int code = 0;
 
-    while (code == 0 && !last) {
-        const bool stops = ret_cut && config->hooks.stopping(config->hooks.context);
+    bool agreed = false;
 
-        code = stops ? -EINTR : eval_batch(config, step, &last, err);
+    while (code == 0 && !last) {
+        const bool own = ret_cut && config->hooks.stopping(config->hooks.context);
+        uint32_t bits = own ? STOPS : 0;
+
+        if (ret_cut)
+            code = agree(config, &bits, err);
+        agreed = bits & STOPS;
+        if (code == 0)
+            code = agreed ? -EINTR : eval_batch(config, step, &sums, &last, err);
     }
     if (code == -EINTR && ret_cut) {
+        if (config->lanes.comm && !agreed) { /* one of them stopped while it waited for a batch */
+            tell(config, code, err);
+            config->hooks.agreed(config->hooks.context);
+        }
         *ret_cut = true;
         return 0;
     }
@@ -235,6 +317,8 @@ int np_trainer_eval(const struct np_trainer_config *config, uint64_t step, bool 
     np_stat_done(config->block);
     if (code < 0)
         return code;
+    if (in_lanes(config))
+        metrics = sums;
     *ret_report = (struct np_eval_report){
         .numbers = config->numbers,
         .step = step,
@@ -280,13 +364,24 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
 
 /* There is no next batch: the training so far can be saved. Weights are those of the last update,
  * whatever has been accumulated since. */
-static void rescue(struct loop *loop, bool eval_due, int why)
+static void rescue(struct loop *loop, bool eval_due, int why, const struct np_err *err)
 {
     const struct np_trainer_hooks *hooks = &loop->config->hooks;
     const bool may = why == -EIO || why == -EBADMSG || why == -EINTR;
 
+    tell(loop->config, why, err);
     if (may && hooks->rescue && (loop->step > loop->whole || catch_up(loop, NULL) == 0))
         hooks->rescue(hooks->context, loop->whole, eval_due && loop->step == loop->whole, why);
+}
+
+/* Does this process ask for a boundary after the steps done so far? */
+static bool asks_for_boundary(const struct loop *loop, bool eval)
+{
+    const struct np_trainer_config *config = loop->config;
+    const struct np_trainer_hooks *hooks = &config->hooks;
+
+    return !hooks->boundary_follows || eval || loop->step == config->nr_steps ||
+           hooks->boundary_follows(hooks->context, loop->step);
 }
 
 int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
@@ -306,14 +401,19 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
 
         if (whole)
             loop.whole = loop.step;
-        bool asks = whole && (eval || loop.step > config->first_step) &&
-                    (!hooks->boundary_follows || eval || loop.step == config->nr_steps ||
-                        hooks->boundary_follows(hooks->context, loop.step));
+        const bool may_ask = whole && (eval || loop.step > config->first_step);
+        uint32_t bits = may_ask && asks_for_boundary(&loop, eval) ? ASKS : 0;
+
+        if ((code = agree(config, &bits, err)) < 0) {
+            rescue(&loop, eval, code, err);
+            return code;
+        }
+        const bool asks = may_ask && bits;
 
         if ((eval || asks) && (code = catch_up(&loop, err)) < 0)
             return code;
         if (eval && (code = evaluate(&loop, whole, &cut, err)) < 0) {
-            rescue(&loop, true, code);
+            rescue(&loop, true, code, err);
             return code;
         }
         if (asks) {
@@ -325,8 +425,10 @@ int np_trainer_run(const struct np_trainer_config *config, struct np_err *err)
         if (loop.step == config->nr_steps || (asks && hooks->ends && hooks->ends(hooks->context)))
             return 0;
         if ((code = train_step(&loop, err)) < 0) {
-            if (loop.no_batch)
-                rescue(&loop, false, code);
+            if (loop.no_batch || np_comm_aborted(config->lanes.comm))
+                rescue(&loop, false, code, err);
+            else
+                tell(config, code, err);
             return code;
         }
         eval = hooks->eval_follows(hooks->context, loop.step);

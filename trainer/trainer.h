@@ -5,6 +5,7 @@
 
 #include "trainer/average.h"
 #include "trainer/feed.h"
+#include "trainer/lanes.h"
 #include "trainer/optim.h"
 #include "trainer/plan.h"
 #include "trainer/plateau.h"
@@ -38,7 +39,9 @@ struct np_trainer_hooks {
     bool (*eval_follows)(void *context, uint64_t step);
     /* True: the loop must end at the next boundary. Called after each batch. */
     bool (*stopping)(void *context);
-    /* Optional: NULL means always. True: boundary() would write or end the run after this step.
+    /* With several processes: stopping() was true in one of them, so all end at the next boundary. */
+    void (*agreed)(void *context);
+    /* Optional: NULL means always. One process may say so for all. True: boundary() would write or end the run after this step.
      * Only then is boundary() called, after all steps are reported; otherwise a step's numbers are
      * read while the next step runs. */
     bool (*boundary_follows)(void *context, uint64_t step);
@@ -66,8 +69,9 @@ struct np_trainer_config {
     const struct np_plateau *plateau;         /* the caller's, changed by its eval(); NULL: none */
     const struct np_average_options *average; /* NULL: none */
     uint64_t nr_steps,
-        nr_train; /* batches of the run, a multiple of accumulate; samples per epoch */
-    int batch, accumulate;
+        nr_train;            /* batches of the run, a multiple of accumulate; samples per epoch */
+    int batch, accumulate;   /* batch: rows of all processes */
+    struct np_lanes lanes;   /* nr above 1: a batch is computed in lanes, and accumulate is 1 */
     uint64_t schedule_start; /* steps done when the schedule began; 0: at the run's start */
     uint64_t first_step;     /* a multiple of accumulate, at or after schedule_start */
     bool eval_due;           /* an evaluation comes before the first step */

@@ -98,6 +98,13 @@ const struct np_option np_train_table[] = {
         "keeps it."},
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
         "Number of batches whose gradients make one update."},
+    {"lanes", NP_OPT_INT, AT(lanes), "1", 1, 1024, NULL,
+        "Equal parts of a batch, a power of two, that are computed one after the other: their "
+        "gradients are summed in a fixed binary tree, so that 1, 2, 4 ... processes "
+        "(`--processes`, "
+        "mpirun, srun, torchrun), at most this many, compute the same bits. Batchnorm averages "
+        "over "
+        "the rows of a part. Only with `device: cpu`. docs/CLUSTER.md."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
         "Larger gradients are scaled down to this norm; 0: no limit."},
     {"ema", NP_OPT_NODE, AT(ema_node), NULL, 0, 0, NULL,
@@ -309,7 +316,7 @@ int np_network_check(const struct np_network *network, const struct np_row_sizes
         input.batch = 1;
     if (input.channels != 1)
         input.channels = 3;
-    const struct np_rules_time any = {1, 1};
+    const struct np_rules_time any = {1, 1, 1};
     struct np_graph *graph = np_network_build(network, &input, report), *eval = NULL;
     int code = graph ? 0 : -EINVAL;
 
@@ -430,6 +437,39 @@ static void parse_sam(struct np_config *config, struct np_report *report)
             (long long)run->accumulate);
     config->optim.sam_rho = run->sam.rho;
     config->optim.sam_adaptive = run->sam.adaptive;
+}
+
+/* Keys that need all rows of a batch at once, or more than one batch. */
+static const char *against_lanes(const struct np_config *config)
+{
+    const struct np_train_options *run = &config->run;
+
+    return run->accumulate > 1                               ? "train.accumulate above 1"
+           : run->sam_node                                   ? "train.sam"
+           : run->sample_losses                              ? "train.sample_losses"
+           : run->best > NP_BEST_TOP5                        ? "this metric of train.best"
+           : config->data.train.label_type != NP_LABEL_CLASS ? "labels other than one class"
+                                                             : NULL;
+}
+
+static void check_lanes(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->run_node, "lanes");
+    const int64_t lanes = config->run.lanes, batch = config->loader.batch;
+
+    if (lanes <= 1 || !node)
+        return;
+    if (lanes & (lanes - 1))
+        np_report_add(report, node->line, node->column,
+            "train.lanes: %lld is no power of two; sums in pairs need 2, 4, 8 ...",
+            (long long)lanes);
+    else if (batch % lanes)
+        np_report_add(report, node->line, node->column,
+            "train.lanes: %lld does not divide loader.batch, %lld", (long long)lanes,
+            (long long)batch);
+    else if (against_lanes(config))
+        np_report_add(
+            report, node->line, node->column, "train.lanes: not with %s", against_lanes(config));
 }
 
 static void parse_train(struct np_config *config, struct np_report *report)
@@ -618,6 +658,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     np_track_parse(config->track_node, &config->track, report);
     check_precision(config, report);
     check_metrics(config, report);
+    check_lanes(config, report);
     check_model(config, report);
 }
 

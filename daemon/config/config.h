@@ -40,6 +40,7 @@ struct np_train_options {
     int tta;                     /* enum np_tta: of every evaluation */
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
+    int64_t lanes; /* of a batch; 1: whole batches */
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */

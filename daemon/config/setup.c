@@ -91,7 +91,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     struct np_err err = {0};
     const struct np_rules_time time = {
         (double)nr_train(config, &setup->sets) / (double)config->loader.batch,
-        (uint64_t)config->run.accumulate};
+        (uint64_t)config->run.accumulate, (uint64_t)(setup->lanes > 0 ? setup->lanes : 1)};
 
     uint64_t *samples = NULL;
 
@@ -107,6 +107,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     np_graph_free(setup->graph);
     np_graph_free(setup->eval_graph);
     setup->eval_graph = NULL;
+    input.batch /= (int)time.lanes;
     input.class_samples = samples;
     setup->graph = np_network_build(&config->network, &input, report);
     np_free(samples);

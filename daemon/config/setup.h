@@ -11,7 +11,8 @@ struct np_setup {
     struct np_sets sets;
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
     struct np_growth *growth;            /* NULL: training rows have one size */
-    const struct np_grown *stage;        /* of growth: graph is for its rows; NULL: the last one */
+    int lanes; /* of a batch: the graphs have the rows of one; 0: of a whole batch */
+    const struct np_grown *stage; /* of growth: graph is for its rows; NULL: the last one */
 };
 
 /* Makes setup->growth, replacing an older one. nr_train: samples in an epoch. -ENOMEM. */

@@ -1,13 +1,17 @@
 /* `nnpipe train CONFIG`: a run in the foreground. */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
 #include "daemon/analysis/trace.h"
+#include "daemon/run/processes.h"
 #include "daemon/run/run.h"
 #include "daemon/run/run_folder.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
+#include "trainer/comm.h"
 
 static int train_traced(struct np_config *config, struct np_run_options *options, const char *path,
     const char *limit_text)
@@ -56,11 +60,68 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
     return 0;
 }
 
+/* The words of this command without --processes N, as the ranks get them; NULL at the end. np_free. */
+static char **words_of_ranks(int argc, char **argv)
+{
+    static char program[] = "nnpipe";
+    char **words = np_alloc((size_t)(argc + 2) * sizeof(*words));
+    int nr = 0;
+
+    words[nr++] = program;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--processes") == 0)
+            i++;
+        else if (strncmp(argv[i], "--processes=", 12) != 0)
+            words[nr++] = argv[i];
+    }
+    return words;
+}
+
+/* config NULL: that of the run that is resumed. */
+static int start_processes(char **words, const char *text, const char *config,
+    const struct np_overrides *overrides, const char *device)
+{
+    struct np_config *read = NULL;
+    int64_t nr, lanes = INT64_MAX;
+
+    if (!np_text_int(text, 1, 1024, &nr) || (nr & (nr - 1)))
+        return np_usage("train", "--processes %s: expected 1, 2, 4, 8 ...", text);
+    if (config && strcmp(config, "-") == 0)
+        return np_usage("train", "--processes: they cannot all read CONFIG from standard input");
+    int code = config ? np_cmd_config(config, overrides, device, &read) : 0;
+    if (code == 0 && read)
+        lanes = read->run.lanes;
+    np_config_free(read);
+    if (code == 0 && lanes < nr)
+        return np_usage("train",
+            "--processes %d: set train.lanes to %d or more, a power of two that divides "
+            "loader.batch, so that each process has a part of every batch",
+            (int)nr, (int)nr);
+    return code == 0 ? np_processes_run(words, (int)nr) : code;
+}
+
+static int train_with(struct np_config *config, const struct np_run_options *options,
+    const char *trace, const char *trace_limit)
+{
+    struct np_run_options with = *options;
+    struct np_launch launch;
+    struct np_err err = {0};
+
+    if (np_launch_find(&launch, &err) < 0) {
+        np_complain(&err);
+        return NP_EXIT_USAGE;
+    }
+    with.launch = &launch;
+    return trace && launch.rank == 0 ? train_traced(config, &with, trace, trace_limit)
+                                     : np_run_train(config, &with);
+}
+
 int np_cmd_train(int argc, char **argv)
 {
     struct np_overrides overrides = {0};
+    char **words = words_of_ranks(argc, argv); /* the parser moves those of argv */
     struct np_run_options options = {.overrides = &overrides};
-    const char *device = NULL, *trace = NULL, *trace_limit = NULL;
+    const char *device = NULL, *trace = NULL, *trace_limit = NULL, *processes = NULL;
     const struct np_flag flags[] = {
         {"--resume", &options.resume_dir, &options.resume, np_is_folder},
         {"--reset-schedule", NULL, &options.reset_schedule, NULL},
@@ -68,6 +129,7 @@ int np_cmd_train(int argc, char **argv)
         {"--device", &device, NULL, NULL},
         {"--trace", &trace, NULL, NULL},
         {"--trace-limit", &trace_limit, NULL, NULL},
+        {"--processes", &processes, NULL, NULL},
         {"--json", NULL, &options.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
@@ -77,14 +139,16 @@ int np_cmd_train(int argc, char **argv)
 
     if (code == 0)
         code = check_usage(&options, argv, nr, trace, trace_limit);
-    if (code)
+    if (code == 0 && processes)
+        code = start_processes(words, processes, nr > 0 ? argv[1] : NULL, &overrides, device);
+    np_free(words);
+    if (code || processes)
         return code;
     if (nr == 0)
         own = np_format("%s/config.yaml", options.resume_dir);
     code = np_cmd_config(own ? own : argv[1], &overrides, device, &config);
     if (code == 0)
-        code = trace ? train_traced(config, &options, trace, trace_limit)
-                     : np_run_train(config, &options);
+        code = train_with(config, &options, trace, trace_limit);
     np_config_free(config);
     np_free(own);
     return code;

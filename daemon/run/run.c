@@ -36,9 +36,15 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
 
     if (run->device->ops->room)
         config.device_room = run->device->ops->room(run->device);
+    run->of_process = run->config->loader;
+    run->of_process.bad_budget = 1; /* np_run_judge_bad() counts those of all processes */
+    if (run->comm)
+        config.options = &run->of_process;
     config.eval = np_run_eval_set(run, &config.eval_labels);
     np_run_sampler_options(run, &config.sampler);
     config.shape = np_setup_shape(run->config, &run->setup);
+    config.shape.world = np_comm_world(run->comm);
+    config.shape.rows /= config.shape.world;
     if (run->position.bad_epoch == epoch)
         config.nr_bad = run->position.nr_bad;
     if (!run->options->probe) { /* a measurement makes its own */
@@ -106,6 +112,9 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         .nr_train = run->nr_train,
         .batch = (int)run->config->loader.batch,
         .accumulate = (int)run->config->run.accumulate,
+        .lanes = {(int)run->config->run.lanes,
+            (int)(run->config->loader.batch / run->config->run.lanes), run->comm, run->block,
+            run->numbers},
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = eval_due,
@@ -123,7 +132,7 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
     np_watch_arm(run->watch);
     code = np_trainer_run(&config, err);
     np_watch_ring(run->watch, NULL);
-    if (code == -EBADMSG) /* also those of prefetched batches */
+    if (code == -EBADMSG && run->loader) /* also those of prefetched batches */
         np_run_take_bad(run, UINT64_MAX, true);
     if (run->stop_err.code) /* a hook's own error has more detail */
         *err = run->stop_err;
@@ -143,8 +152,10 @@ static int train(struct np_run *run, struct np_err *err)
 
 static bool test_stopping(void *context)
 {
+    const struct np_run *run = context;
+
     np_run_at(context, "evaluating");
-    return np_run_stopping(context);
+    return np_watch_stopping(run->watch) != 0; /* rank 0 tests alone */
 }
 
 static void bad_in_test(void *context, const struct np_bad_sample *bad)
@@ -179,8 +190,9 @@ static int final_test(struct np_run *run, struct np_err *err)
         .context = run,
     };
 
-    if (!run->setup.sets.test || !np_run_has_val(run))
+    if (!run->setup.sets.test || !np_run_has_val(run) || !np_run_leads(run))
         return 0;
+    evaluation.shape.rows /= (int)run->config->run.lanes; /* the plan's batch */
     run->testing = true;
     const bool swaps = np_run_averages(run) && run->device->plan_ops->swap;
     int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;
@@ -260,14 +272,16 @@ static int open_run(struct np_run *run, struct np_err *err)
 {
     int code = open_base(run, err);
 
-    if (code < 0 || (code = np_run_open_data(run, err)) < 0 ||
+    if (code < 0 || (code = np_run_meet(run, err)) < 0 || (code = np_run_open_data(run, err)) < 0 ||
         (code = np_run_find_folder(run, err)) < 0 ||
         (run->dir && (code = np_run_open_order(run, err)) < 0) || /* its length may differ */
-        (code = np_run_open_model(run, err)) < 0)
+        (code = np_run_open_model(run, err)) < 0 || (code = np_run_compare_peers(run, err)) < 0)
         return code;
     /* The config may have changed eval_every: then the checkpoint's evaluation is no longer due. */
     run->position.eval_due &= np_sampler_eval_after(run->sampler, run->position.step);
     bool resumed = run->saved_step != UINT64_MAX;
+    if (!np_run_leads(run))
+        return 0;
     if (!run->dir && (code = np_run_new_folder(run, err)) < 0)
         return code;
     if (is_finished(run)) /* leaves the log as it is */
@@ -331,11 +345,14 @@ static int run_all(struct np_run *run, struct np_err *err)
     if (code < 0)
         return code;
     bool over = is_over(run);
-    if (is_finished(run))
-        return report_finished(run, err);
+    bool finished = is_finished(run);
+    if ((code = np_comm_broadcast(run->comm, &finished, sizeof(finished), err)) < 0)
+        return code;
+    if (finished)
+        return np_run_leads(run) ? report_finished(run, err) : 0;
     if (!over && (code = open_pipeline(run, err)) < 0)
         return code;
-    if (!run->options->probe)
+    if (!run->options->probe && np_run_leads(run))
         np_run_report_start(run);
     code = keep_changes(run, err);
     if (!over && code == 0)
@@ -345,7 +362,9 @@ static int run_all(struct np_run *run, struct np_err *err)
     close_pipeline(run);
     if (code == 0)
         code = final_test(run, err);
-    if (code == 0 && (code = np_run_report_done(run, err)) == 0)
+    if (code == 0 && np_run_leads(run))
+        code = np_run_report_done(run, err);
+    if (code == 0)
         np_watch_settle(run->watch, NP_EXIT_DONE);
     return code;
 }
@@ -359,6 +378,9 @@ static void close_run(struct np_run *run)
     for (int i = 0; i < NP_ARRAY_GRADS; i++)
         np_free(run->arrays[i]);
     np_free(run->mark_buffers);
+    np_free(run->numbers);
+    np_free(run->samples);
+    np_comm_close(run->comm);
     np_free(run->losses);
     np_free(run->logits);
     np_outcomes_fini(&run->outcomes);
@@ -402,19 +424,22 @@ static int report_end(struct np_run *run, int code, const struct np_err *err)
 {
     const bool saved = run->saved_step != UINT64_MAX;
 
+    const char *dir = run->dir ? np_run_name(run, run->dir) : "";
+
     if (code == -EINTR && saved) {
         np_run_say(run, "stopped at step %llu; resume with --resume %s",
-            (unsigned long long)run->saved_step, np_run_name(run, run->dir));
+            (unsigned long long)run->saved_step, dir);
         return NP_EXIT_STOPPED;
     }
-    report_error(run, err);
+    if (np_run_leads(run)) /* else it prints what the others told it */
+        report_error(run, err);
     if (run->usage)
         return NP_EXIT_USAGE;
     /* weights that are not finite would become so again */
     if (!saved || !run->stop_code || run->stop_code == -EDOM)
         return NP_EXIT_FAILED;
     np_run_say(run, "given up; the checkpoint of step %llu is kept: resume with --resume %s",
-        (unsigned long long)run->saved_step, np_run_name(run, run->dir));
+        (unsigned long long)run->saved_step, dir);
     return NP_EXIT_GAVE_UP;
 }
 
@@ -465,9 +490,12 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     run->lr = run->best_value = NAN;
     pthread_mutex_init(&run->say_lock, NULL);
     np_ui_init(&run->ui, options->json);
-    if (options->probe)
+    run->rank = options->launch ? options->launch->rank : 0;
+    if (options->probe || run->rank > 0)
         np_ui_hush(&run->ui);
     int code = run_all(run, &err);
+    if (code < 0)
+        np_comm_abort(run->comm, code, err.text);
     if (options->probe) {
         *options->probe->err = err;
         exit_code = code == -ECANCELED ? NP_EXIT_DONE
@@ -483,6 +511,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     np_track_close(run->track, code == 0        ? NP_TRACK_DONE
                                : code == -EINTR ? NP_TRACK_STOPPED
                                                 : NP_TRACK_FAILED);
+    np_comm_wait_end(run->comm); /* a launcher may end rank 0 when another rank has ended */
     close_run(run);
     np_free(run);
     return exit_code;

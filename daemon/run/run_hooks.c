@@ -31,7 +31,7 @@ static void send(struct np_run *run)
 
 /* --- bad samples --------------------------------------------------------------------------- */
 
-static void drain_bad(struct np_run *run)
+void np_run_drain_bad(struct np_run *run)
 {
     struct np_bad_sample bad;
 
@@ -91,7 +91,8 @@ void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done)
 {
     int kept = 0;
 
-    drain_bad(run);
+    if (!run->comm) /* else np_run_judge_bad() has done it */
+        np_run_drain_bad(run);
     if (run->nr_bad == 0)
         return;
     qsort(run->bad, (size_t)run->nr_bad, sizeof(*run->bad), compare_bad);
@@ -113,14 +114,19 @@ static int on_batch(void *context, const struct np_batch *batch)
 {
     struct np_run *run = context;
     const uint32_t rows = (uint32_t)run->config->loader.batch;
+    int code;
 
     np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
+    if ((code = np_run_judge_bad(run, batch, &run->stop_err)) < 0)
+        return code;
     if (batch->kind != NP_BATCH_TRAIN)
         return 0;
+    if ((code = np_run_all_samples(run, batch, &run->stop_err)) < 0)
+        return code;
     for (uint32_t row = 0; row < rows; row++)
         run->position.ticket_hash = XXH3_64bits_withSeed(
-            &batch->about[row].sample, sizeof(batch->about[row].sample), run->position.ticket_hash);
-    np_log_history(&run->log, batch, rows);
+            &run->samples[row], sizeof(run->samples[row]), run->position.ticket_hash);
+    np_log_history(&run->log, batch->step, run->samples, rows);
     return 0;
 }
 
@@ -251,7 +257,8 @@ static int on_step(void *context, const struct np_step_report *report)
     np_run_say_changed(run, false);
     if (!run->options->probe) {
         show_progress(run);
-        np_run_pipeline_step(run, report, eval_follows(run, report->step));
+        if (np_run_leads(run))
+            np_run_pipeline_step(run, report, eval_follows(run, report->step));
     }
     if (epoch_ends(run, report->step) && !eval_follows(run, report->step))
         report_epoch(run, false);
@@ -262,6 +269,8 @@ static int on_step(void *context, const struct np_step_report *report)
 
 static void write_curves(struct np_run *run)
 {
+    if (!np_run_leads(run))
+        return;
     struct np_err err = {0};
     char *path = np_format("%s/curves.svg", run->dir);
     const char *slash = strrchr(run->dir, '/'), *name = slash && slash[1] ? slash + 1 : run->dir;
@@ -417,6 +426,7 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
 
     if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step)))
         code = np_run_save(run, step, eval_due, &run->stop_err);
+    code = np_run_barrier(run, code, &run->stop_err);
     if (code == 0 && stop)
         return stopped(run);
     if (code == 0)
@@ -461,6 +471,21 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
         stopped(run);
 }
 
+/* Hook `stopping`: what this process was told, whatever the others were. */
+static bool told_to_stop(void *context)
+{
+    const struct np_run *run = context;
+
+    return np_watch_stopping(run->watch) != 0;
+}
+
+static void all_stop(void *context)
+{
+    struct np_run *run = context;
+
+    run->all_stop = true;
+}
+
 void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
 {
     *ret_hooks = (struct np_trainer_hooks){
@@ -469,7 +494,8 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
         .eval = on_eval,
         .evaluated = np_run_best_look,
         .eval_follows = eval_follows,
-        .stopping = np_run_stopping,
+        .stopping = told_to_stop,
+        .agreed = all_stop,
         .boundary_follows = boundary_follows,
         .boundary = on_boundary,
         .ends = ends,

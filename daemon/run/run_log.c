@@ -138,16 +138,16 @@ static void put_le(FILE *file, uint64_t value, int bytes)
     fwrite(number, 1, (size_t)bytes, file);
 }
 
-void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows)
+void np_log_history(struct np_run_log *log, uint64_t step, const uint64_t *samples, uint32_t rows)
 {
     FILE *file = log->files[NP_LOG_HISTORY];
 
     if (!file)
         return;
-    put_le(file, batch->step, 8);
+    put_le(file, step, 8);
     put_le(file, rows, 4);
     for (uint32_t row = 0; row < rows; row++)
-        put_le(file, batch->about[row].sample, 4);
+        put_le(file, samples[row], 4);
 }
 
 void np_log_losses(

@@ -55,7 +55,7 @@ void np_log_line(struct np_run_log *log, enum np_log_file file, const char *line
 /* Flushes metrics.jsonl, so that other processes can read it. */
 void np_log_flush(struct np_run_log *log);
 /* Appends the first `rows` rows of a training batch to history.bin. */
-void np_log_history(struct np_run_log *log, const struct np_batch *batch, uint32_t rows);
+void np_log_history(struct np_run_log *log, uint64_t step, const uint64_t *samples, uint32_t rows);
 /* Appends the rows' losses (batch) of a step to sample_losses.bin, if it is open. nr_train: for the
  * head of a new file. */
 void np_log_losses(

@@ -209,12 +209,14 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     np_run_at(run, "saving");
     run->position.step = step;
     run->position.eval_due = eval_due;
-    const int code = write_checkpoint(run, err);
+    const int code = np_run_leads(run) ? write_checkpoint(run, err) : 0;
     if (code < 0)
         return explain(run, step, code, err);
     run->saved_step = step;
     run->saved_eval_due = eval_due;
     run->best_unsaved = false;
+    if (!np_run_leads(run))
+        return 0;
     const uint64_t ns = np_now_ns() - start;
     np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
     char *path =
@@ -253,7 +255,8 @@ static int load_checkpoint(struct np_run *run, struct np_err *err)
     np_free(facts);
     if (code == 0) {
         run->position = checkpoint.position;
-        link_best(run, dir); /* a kill may have prevented it */
+        if (np_run_leads(run))
+            link_best(run, dir); /* a kill may have prevented it */
     }
     np_free(dir);
     if (code < 0)
@@ -273,6 +276,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
 {
     const struct np_plan_options options = {.lanes = run->lanes,
         .threads = run->threads,
+        .parts = (int)run->config->run.lanes,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
         .recompute = run->config->run.recompute,
@@ -287,6 +291,14 @@ static int open_plan(struct np_run *run, struct np_err *err)
         return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
             run->device->name);
     }
+    if (options.parts > 1 && !run->device->plan_ops->sums) {
+        run->usage = true;
+        return np_err_set(err, -EINVAL, "train.lanes: %d needs `device: cpu`, not %s",
+            options.parts, run->device->name);
+    }
+    if (options.parts > 1 && !run->numbers &&
+        !(run->numbers = np_try_array((size_t)options.parts, sizeof(*run->numbers), err)))
+        return err->code;
     if (options.losses && !run->losses &&
         !(run->losses = np_try_array((size_t)run->config->loader.batch, sizeof(float), err)))
         return err->code;
@@ -440,8 +452,14 @@ int np_run_open_model(struct np_run *run, struct np_err *err)
     run->precision = np_compute_precision(run->config, run->device);
     run->threads = np_compute_threads(run->config);
     run->lanes = run->threads;
+    if (run->comm) /* each takes its share of this machine */
+        run->threads = (run->threads + run->options->launch->local_world - 1) /
+                       run->options->launch->local_world;
+    run->setup.lanes = (int)run->config->run.lanes;
     if (run->dir)
         code = np_run_load_facts(run, err);
+    if (code == 0)
+        code = np_run_share_lanes(run, err);
     if (code == 0)
         code = np_compute_graph(
             run->config, run->precision, run->options->overrides, &run->setup, err);

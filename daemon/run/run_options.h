@@ -42,8 +42,9 @@ struct np_run_options {
     const char *resume_dir;               /* NULL: the newest unfinished run */
     const char *weights;                  /* NULL: random ones */
     const struct np_overrides *overrides; /* for messages */
-    const char *submitted;  /* -o of a submitted run, a line each, already applied; or NULL */
-    struct np_trace *trace; /* NULL: none; the caller finishes it afterwards */
+    const char *submitted; /* -o of a submitted run, a line each, already applied; or NULL */
+    const struct np_launch *launch; /* NULL: this process trains alone */
+    struct np_trace *trace;         /* NULL: none; the caller finishes it afterwards */
 };
 
 #endif

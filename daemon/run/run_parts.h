@@ -6,6 +6,7 @@
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
  *   run_pipeline.c  pipeline counters          run_say.c     messages, names
+ *   run_peers.c  the other processes of a run
  *   replay.c     rows of a past run; calls run_data, run_facts, run_place
  * and below them, without struct np_run:
  *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
@@ -58,6 +59,15 @@ struct np_run {
     char *device_state[NP_NR_STATE_KINDS];
     struct np_node
         *resolved; /* config with base, -o and defaults, or with the resumed run's values */
+
+    /* The run's other processes; NULL: none. Rank 0 leads: it alone has a folder, or writes into the
+     * one of a resumed run, and prints. */
+    struct np_comm *comm;
+    bool all_stop;                       /* with comm: the processes have agreed to stop */
+    struct np_metrics *numbers;          /* (train.lanes); NULL: one lane */
+    int rank;                            /* 0: leads, or is alone */
+    struct np_loader_options of_process; /* with comm: the config's, but for the budget */
+    uint64_t *samples;                   /* (batch), of a batch's rows in all processes */
 
     struct np_setup setup;
     struct np_device *device;
@@ -133,7 +143,8 @@ void np_run_warn(void *run, const char *text);
 /* Reports the activity to the follower: "opening", "listing 512 files", "training",
  * "evaluating", "saving". */
 void np_run_at(struct np_run *run, const char *doing);
-bool np_run_stopping(void *run); /* has a signal requested a stop? */
+/* Has a signal requested a stop? With several processes: have they agreed on one? */
+bool np_run_stopping(void *run);
 /* The name of dir, this run's folder or another one, for messages. */
 const char *np_run_name(const struct np_run *run, const char *dir);
 double np_run_epoch_at(const struct np_run *run, uint64_t step); /* epochs after that many steps */
@@ -155,6 +166,29 @@ void np_run_put_eval(struct np_run *run, const char *set, const struct np_eval_r
 void np_run_put_evals(
     struct np_run *run, const struct np_eval_report *eval, const struct np_eval_report *test);
 double np_eval_accuracy(const struct np_eval_report *eval); /* 0 to 1; NAN: no images */
+
+/* --- run_peers.c --------------------------------------------------------------------------- */
+
+/* True: this process writes the folder and the screen. */
+static inline bool np_run_leads(const struct np_run *run)
+{
+    return np_comm_rank(run->comm) == 0;
+}
+/* Meets the other processes, if there are any. */
+int np_run_meet(struct np_run *run, struct np_err *err);
+/* All processes learn which run rank 0 resumes; *ret_dir: "", or its folder. */
+int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err);
+/* Rank 0's number for all. */
+int np_run_share_lanes(struct np_run *run, struct np_err *err);
+/* Compares config, data, weights and versions of the processes. -EINVAL names the difference. */
+int np_run_compare_peers(struct np_run *run, struct np_err *err);
+/* The samples of a batch's rows in all processes: (batch), valid until the next call. */
+int np_run_all_samples(struct np_run *run, const struct np_batch *batch, struct np_err *err);
+/* With several processes: gathers the bad samples of a batch that all have taken into run->bad, and
+ * judges the budget by them, as the loader of a single process does. -EBADMSG: it is spent. */
+int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err);
+/* Waits until all processes are here. code: of this process; returns the first one that is negative. */
+int np_run_barrier(struct np_run *run, int code, struct np_err *err);
 
 /* --- run_data.c ---------------------------------------------------------------------------- */
 
@@ -271,6 +305,8 @@ void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
 /* Writes the bad samples of finished steps in the samples' order. The others stay for later, so
  * that a resumed run, which cuts the list back to its checkpoint, writes each exactly once. */
 void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done);
+/* Takes those of the batches taken from the loader into run->bad. */
+void np_run_drain_bad(struct np_run *run);
 void np_run_reload_curves(struct np_run *run); /* from metrics.jsonl */
 
 #endif

@@ -346,7 +346,7 @@ static int newest_folder(struct np_run *run, struct np_err *err)
     return code;
 }
 
-int np_run_find_folder(struct np_run *run, struct np_err *err)
+static int find_folder(struct np_run *run, struct np_err *err)
 {
     const struct np_run_options *options = run->options;
     int code;
@@ -362,4 +362,17 @@ int np_run_find_folder(struct np_run *run, struct np_err *err)
     code = np_folder_lock(run->dir, &run->lock_fd, err);
     run->usage = code == -EBUSY; /* another process is training that run */
     return code;
+}
+
+/* Rank 0 finds the folder and locks it, the others only read it. */
+int np_run_find_folder(struct np_run *run, struct np_err *err)
+{
+    char dir[4096] = "";
+    int code = np_run_leads(run) ? find_folder(run, err) : 0;
+
+    if (code == 0 && run->dir)
+        snprintf(dir, sizeof(dir), "%s", run->dir);
+    if (code == 0)
+        code = np_run_share_dir(run, dir, sizeof(dir), err);
+    return code == 0 && *dir && !np_run_leads(run) ? named_folder(run, dir, err) : code;
 }

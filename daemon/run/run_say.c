@@ -22,7 +22,14 @@ void np_run_say(struct np_run *run, const char *format, ...)
 void np_run_warn(void *context, const char *text)
 {
     struct np_run *run = context;
+    char of_rank[1400];
 
+    if (run->rank > 0 && strncmp(text, "SIG", 3) == 0)
+        return; /* rank 0 was told the same, or ends with the others */
+    if (run->rank > 0) {
+        snprintf(of_rank, sizeof(of_rank), "rank %d: %s", run->rank, text);
+        text = of_rank;
+    }
     np_ui_warn(&run->ui, text);
     pthread_mutex_lock(&run->say_lock);
     np_log_text(&run->log, text);
@@ -54,7 +61,7 @@ bool np_run_stopping(void *context)
 {
     const struct np_run *run = context;
 
-    return np_watch_stopping(run->watch) != 0;
+    return run->comm ? run->all_stop : np_watch_stopping(run->watch) != 0;
 }
 
 const char *np_run_set_name(const struct np_run *run)

@@ -117,6 +117,7 @@ static void block_signals(struct np_watch *watch)
     sigemptyset(&watch->signals);
     sigaddset(&watch->signals, SIGINT);
     sigaddset(&watch->signals, SIGTERM);
+    sigaddset(&watch->signals, SIGUSR1); /* mpirun passes it on as it is, Slurm sends it ahead */
     /* Under nohup SIGHUP is ignored and stays so. */
     if (sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
         sigaddset(&watch->signals, SIGHUP);

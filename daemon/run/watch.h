@@ -1,4 +1,4 @@
-/* The watchdog thread of a run: handles SIGINT, SIGTERM and SIGHUP, and reports each wait before
+/* The watchdog thread of a run: handles SIGINT, SIGTERM, SIGUSR1 and SIGHUP, and reports each wait before
  * it has lasted 5 s, and every 5 s after that. The effect of a signal depends on the state:
  *
  *   nothing to save yet   prints a line; the signal kills the process

@@ -11,7 +11,7 @@ static int make_words(
     struct nnp_loader *loader, const struct np_format_table *table, struct np_err *err)
 {
     const int channels = loader->shape.channels;
-    struct np_batch_shape shape = {1, 1, 256, channels, loader->shape.format, 0, 0, 0, NULL};
+    struct np_batch_shape shape = {1, 1, 256, channels, loader->shape.format, 0, 0, 0, NULL, 0};
     struct np_formatter *formatter;
     uint8_t pixels[4 * 256];
     union {

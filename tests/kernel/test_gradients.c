@@ -120,7 +120,7 @@ static double worst_error(struct np_graph *graph, uint64_t seed, bool kinks)
 /* freeze: the value of that key. */
 static bool freezes(struct np_graph *graph, const char *freeze)
 {
-    const struct np_rules_time time = {1, 1};
+    const struct np_rules_time time = {1, 1, 1};
     struct np_node *node = NULL;
     struct np_report report;
     struct np_rules rules;

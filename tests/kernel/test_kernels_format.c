@@ -23,7 +23,7 @@ static void make_words(
     const struct np_batch_shape *shape, const struct np_format_table *table, uint32_t *words)
 {
     struct np_batch_shape one = {
-        1, 1, 256, shape->channels, {shape->format.type, true}, 0, 0, 0, NULL};
+        1, 1, 256, shape->channels, {shape->format.type, true}, 0, 0, 0, NULL, 0};
     struct np_formatter *formatter =
         np_formatter_new(&one, one.format.type == NP_ROW_U8 ? NULL : table, NULL);
     const size_t type_bytes = np_batch_row_bytes(&one) / 256 / (size_t)shape->channels;
@@ -85,7 +85,7 @@ Test(kernels_format, equals_the_formatter_of_the_readers)
             for (int channels = 1; channels <= 3; channels += 2)
                 for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
                     const struct np_batch_shape shape = {ROWS, sizes[i][0], sizes[i][1], channels,
-                        {(enum np_row_type)type, planar}, 0, 0, 0, NULL};
+                        {(enum np_row_type)type, planar}, 0, 0, 0, NULL, 0};
 
                     np_emu_seed(i + 1);
                     cr_assert_eq(differing(&shape), 0, "type %d, planar %d, %d channels, %d x %d",

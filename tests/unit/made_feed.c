@@ -5,7 +5,7 @@
 
 #include "loader/base/clock.h"
 
-const struct np_batch_shape made_feed_shape = {MADE_FEED_ROWS, 3, 5, 3, {0}, 0, 0, 0, NULL};
+const struct np_batch_shape made_feed_shape = {MADE_FEED_ROWS, 3, 5, 3, {0}, 0, 0, 0, NULL, 0};
 
 static const struct np_device_ops host_ops = {.name = "host"};
 static struct np_device host_device = {.ops = &host_ops, .name = "host"};

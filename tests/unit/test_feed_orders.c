@@ -12,7 +12,7 @@
 
 enum { ROWS = 3, ROW_BYTES = 2 * 3 * 3, NR_ORDERS = 1000 };
 
-static const struct np_batch_shape shape = {ROWS, 2, 3, 3, {0}, 0, 0, 0, NULL};
+static const struct np_batch_shape shape = {ROWS, 2, 3, 3, {0}, 0, 0, 0, NULL, 0};
 
 struct order { /* one of them */
     uint32_t key;

@@ -316,7 +316,7 @@ Test(format, rows_have_the_bytes_of_torch_in_each_float_type)
     for (size_t l = 0; l < NR_LEVELS; l++)
         for (int type = NP_ROW_F32; type <= NP_ROW_F16; type++) {
             const struct np_batch_shape shape = {
-                1, 1, 256, 3, {(enum np_row_type)type, true}, 0, 0, 0, NULL};
+                1, 1, 256, 3, {(enum np_row_type)type, true}, 0, 0, 0, NULL, 0};
             const size_t plane = np_batch_row_bytes(&shape) / 3;
             struct np_formatter *formatter;
             uint8_t row[256 * 3 * 4];
@@ -416,8 +416,8 @@ static void check_formats(
     for (int type = NP_ROW_U8; type <= NP_ROW_F16; type++)
         for (int planar = 0; planar <= 1; planar++)
             for (int channels = 1; channels <= 3; channels += 2) {
-                const struct np_batch_shape shape = {
-                    rows, height, width, channels, {(enum np_row_type)type, planar}, 0, 0, 0, NULL};
+                const struct np_batch_shape shape = {rows, height, width, channels,
+                    {(enum np_row_type)type, planar}, 0, 0, 0, NULL, 0};
 
                 cr_assert(is_expected(&shape, table, shift), "type %d %s %d x %d x %d + %zu", type,
                     planar ? "nchw" : "nhwc", height, width, channels, shift);
@@ -470,7 +470,8 @@ Test(format, tables_without_a_formula_are_looked_up)
 Test(format, one_value_that_is_off_by_a_bit_is_kept)
 {
     for (int v = 0; v < 256; v += 5) {
-        const struct np_batch_shape shape = {1, 7, 300, 3, {NP_ROW_F32, v % 2 == 0}, 0, 0, 0, NULL};
+        const struct np_batch_shape shape = {
+            1, 7, 300, 3, {NP_ROW_F32, v % 2 == 0}, 0, 0, 0, NULL, 0};
         struct np_format_table table;
         uint32_t bits;
 
@@ -504,7 +505,7 @@ Test(format, tables_of_other_transforms_are_kept)
 /* Of tables (pixel / 255 - mean) / std, how many are made by vectors? */
 static int nr_fast(enum np_vectors level, enum np_row_type type, int nr_tables)
 {
-    const struct np_batch_shape shape = {1, 4, 4, 3, {type, false}, 0, 0, 0, NULL};
+    const struct np_batch_shape shape = {1, 4, 4, 3, {type, false}, 0, 0, 0, NULL, 0};
     struct np_draws draws;
     int n = 0;
 
@@ -550,7 +551,7 @@ Test(format, any_table_of_halves_is_made_by_avx512)
         cr_skip("no AVX-512");
     for (int type = NP_ROW_F32; type <= NP_ROW_F16; type++) {
         const struct np_batch_shape shape = {
-            1, 4, 4, 3, {(enum np_row_type)type, false}, 0, 0, 0, NULL};
+            1, 4, 4, 3, {(enum np_row_type)type, false}, 0, 0, 0, NULL, 0};
         struct np_formatter *formatter = np_formatter_new(&shape, &table, NULL);
 
         cr_expect_eq(np_formatter_has_vectors(formatter), type != NP_ROW_F32);
@@ -566,7 +567,7 @@ Test(format, any_mean_and_deviation_gives_the_table)
 
     np_draws_init(&draws, 7, NP_STREAM_ORDER, 0, 0, 0);
     for (int i = 0; i < NP_TIMES(400, 20); i++) {
-        const struct np_batch_shape shape = {1, 4, 192, 3, {NP_ROW_F32, i % 2}, 0, 0, 0, NULL};
+        const struct np_batch_shape shape = {1, 4, 192, 3, {NP_ROW_F32, i % 2}, 0, 0, 0, NULL, 0};
         struct np_format_table table;
         float mean[3], std[3];
 

@@ -256,7 +256,7 @@ enum { NR_FED = 9 };
 static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labels[NR_FED])
 {
     const struct np_device_options sim = {.h2d_gbps = 50};
-    const struct np_batch_shape shape = {1, 4, 4, 1, {0}, 0, 0, 0, NULL};
+    const struct np_batch_shape shape = {1, 4, 4, 1, {0}, 0, 0, 0, NULL, 0};
     struct np_graph graph = {.batch = 1, .classes = 2};
     struct np_device *device = NULL;
     struct np_plan *plan = NULL;

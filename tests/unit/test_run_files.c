@@ -103,15 +103,14 @@ Test(run_log, history_is_step_rows_and_samples_little_endian)
 {
     static const unsigned char want[] = {
         5, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0, 1, 2, 0, 0};
-    struct np_row rows[2] = {{.sample = 7}, {.sample = 513}};
-    const struct np_batch batch = {.about = rows, .step = 5, .kind = NP_BATCH_TRAIN};
+    static const uint64_t samples[] = {7, 513};
     struct np_position position = {0};
     struct np_run_log log = {0};
     char *dir = new_folder();
     uint64_t bytes;
 
     cr_assert_eq(np_log_open(&log, dir, 1u << NP_LOG_HISTORY, NULL, NULL), 0);
-    np_log_history(&log, &batch, 2);
+    np_log_history(&log, 5, samples, 2);
     cr_assert_eq(np_log_sizes(&log, true, &position, NULL), 0);
     cr_assert_eq(position.history_bytes, sizeof(want));
     np_log_close(&log);

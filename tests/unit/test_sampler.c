@@ -388,3 +388,45 @@ Test(sampler, far_positions_are_exact)
     }
     np_sampler_free(sampler);
 }
+
+/* Rows of both kinds, of one process or of several side by side, in the order of batches. */
+static uint64_t samples_of(int world, int batch, uint64_t *ret_samples)
+{
+    uint64_t nr = 0;
+
+    for (int rank = 0; rank < world; rank++) {
+        const struct np_sampler_options options = {.seed = 3,
+            .nr_train = 103,
+            .nr_eval = 37,
+            .batch = batch / world,
+            .eval_epochs = 0.5,
+            .nr_steps = 40,
+            .rank = rank,
+            .world = world};
+        struct np_sampler *sampler = make(&options);
+        struct np_ticket ticket;
+
+        np_sampler_start(sampler, 0, false);
+        for (; np_sampler_next(sampler, &ticket, 1); nr++) {
+            const uint64_t row = (uint64_t)rank * (uint64_t)options.batch + (uint64_t)ticket.row;
+
+            ret_samples[ticket.seq * (uint64_t)batch + row] =
+                ticket.sample + (ticket.kind == NP_BATCH_EVAL ? 1000 : 0) + ticket.epoch * 10000;
+        }
+        np_sampler_free(sampler);
+    }
+    return nr;
+}
+
+Test(sampler, stripes_of_several_processes_are_the_batches_of_one)
+{
+    static uint64_t whole[10000], striped[10000];
+    const uint64_t nr = samples_of(1, 16, whole);
+
+    cr_assert_gt(nr, 40 * 16);
+    for (int world = 2; world <= 16; world *= 2) {
+        memset(striped, 0xff, sizeof(striped));
+        cr_assert_eq(samples_of(world, 16, striped), nr);
+        cr_assert_eq(memcmp(whole, striped, nr * sizeof(*whole)), 0, "%d processes", world);
+    }
+}

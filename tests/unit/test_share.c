@@ -389,7 +389,7 @@ struct side {
 
 static struct side side_make(uint64_t wait_ns)
 {
-    const struct np_batch_shape shape = {ROWS, 2, 2, 3, {0}, 0, 0, 0, NULL};
+    const struct np_batch_shape shape = {ROWS, 2, 2, 3, {0}, 0, 0, 0, NULL, 0};
     const struct np_sampler_options order = {
         .seed = 1, .nr_train = 100, .batch = ROWS, .nr_steps = LAST};
     const struct np_bad_options bad = {.budget = 1, .nr_train = 100};

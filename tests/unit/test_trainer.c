@@ -158,7 +158,7 @@ static void add_batch(
 /* All batches of nr_steps, two a evaluation after every eval_every of them. */
 static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, int accumulate)
 {
-    const struct np_batch_shape shape = {2, 1, 1, 1, {0}, 0, 0, 0, NULL};
+    const struct np_batch_shape shape = {2, 1, 1, 1, {0}, 0, 0, 0, NULL, 0};
     struct np_report report;
 
     memset(bench, 0, sizeof(*bench));

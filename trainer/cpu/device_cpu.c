@@ -64,6 +64,7 @@ const struct np_device_ops np_device_cpu = {
 
 enum { TRAIN, EVAL, NR_SIDES };
 enum { NR_ARRAYS = NP_ARRAY_GRADS + 1 };
+enum { MAX_LEVELS = 12 }; /* of a tree of parts */
 
 struct side { /* NULL: the plan has no such graph */
     struct np_graph *graph;
@@ -77,7 +78,13 @@ struct np_plan {
     void *arena;                /* shared: only one program runs at a time */
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
-    float *sum;         /* of gradients over an accumulation; NULL: none yet */
+    float *sum; /* of gradients over an accumulation; NULL: none yet */
+    /* Of a batch in parts: tree[k], (params + buffers), has the sum of 2^k parts that waits for that of
+     * the next ones. NULL: not yet. */
+    float *tree[MAX_LEVELS];
+    float *first_buffers; /* before the first part; each part begins with them */
+    float *root;          /* of the tree, for update(); NULL: parts are being added */
+    int parts, parts_done;
     bool skip_masked;   /* np_plan_options.skip_masked */
     bool summing;       /* sum holds batches that have not been applied yet */
     double *block_sums; /* squares, one per NP_NORM_BLOCK */
@@ -174,6 +181,9 @@ static void plan_free(struct np_plan *plan)
     for (int i = 0; i < NR_ARRAYS; i++)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
+    for (int k = 0; k < MAX_LEVELS; k++)
+        np_free(plan->tree[k]);
+    np_free(plan->first_buffers);
     np_cpu_muon_free(plan->muon);
     np_free(plan->kept[0]);
     np_free(plan->kept[1]);
@@ -190,6 +200,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     struct np_plan *plan = np_alloc(sizeof(*plan));
 
     plan->skip_masked = options->skip_masked;
+    plan->parts = options->parts;
     if (!options->reference)
         plan->checked = np_checked_new(options);
     int code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
@@ -266,10 +277,94 @@ static void sum_block(void *context, int item, int thread)
         plan->sum[i] = plan->summing ? plan->sum[i] + grads[i] : grads[i];
 }
 
+/* --- a batch in parts ---------------------------------------------------------------------- */
+
+/* The level at which part `done` waits: it completes a tree of as many levels as `done` ends in ones. */
+static int level_of(int done)
+{
+    return __builtin_ctz(~(unsigned)done);
+}
+
+/* Adds a block of the newest part's gradients; the last item: its buffers. */
+static void part_block(void *context, int item, int thread)
+{
+    struct np_plan *plan = context;
+    const bool buffers = item == plan->nr_blocks;
+    const int array = buffers ? NP_ARRAY_BUFFERS : NP_ARRAY_GRADS,
+              level = level_of(plan->parts_done);
+    const uint64_t first = buffers ? 0 : (uint64_t)item * NP_NORM_BLOCK;
+    const uint64_t at = buffers ? plan->elements[NP_ARRAY_GRADS] : first;
+    const float *own = plan->arrays[array] + first;
+    uint64_t n = plan->elements[array] - first;
+
+    if (!buffers && n > NP_NORM_BLOCK)
+        n = NP_NORM_BLOCK;
+    for (uint64_t i = 0; i < n; i++) {
+        float sum = own[i];
+
+        for (int k = 0; k < level; k++)
+            sum = plan->tree[k][at + i] + sum;
+        plan->tree[level][at + i] = sum;
+    }
+}
+
+static int take_tree(struct np_plan *plan, struct np_err *err)
+{
+    const uint64_t buffers = plan->elements[NP_ARRAY_BUFFERS];
+    float **level = &plan->tree[level_of(plan->parts_done)];
+
+    if (!*level)
+        *level = np_try_array(plan->elements[NP_ARRAY_GRADS] + buffers + 1, sizeof(float), err);
+    if (!plan->first_buffers)
+        plan->first_buffers = np_try_array(buffers + 1, sizeof(float), err);
+    return *level && plan->first_buffers ? 0 : np_err_context(err, "the sums of gradients");
+}
+
+static int step_of_part(struct np_plan *plan, const void *images, const void *labels,
+    const struct np_step_info *info, struct np_err *err)
+{
+    const size_t bytes = plan->elements[NP_ARRAY_BUFFERS] * sizeof(float);
+    float *buffers = plan->arrays[NP_ARRAY_BUFFERS];
+
+    if (take_tree(plan, err) < 0)
+        return -ENOMEM;
+    plan->root = NULL;
+    memcpy(plan->parts_done ? buffers : plan->first_buffers,
+        plan->parts_done ? plan->first_buffers : buffers, bytes);
+    np_program_run(plan->sides[TRAIN].program, images, labels, info);
+    np_pool_run(plan->pool, plan->nr_blocks + 1, part_block, plan);
+    plan->parts_done++;
+    add_metrics(plan, &plan->sides[TRAIN], labels);
+    return 0;
+}
+
+static void plan_sums(struct np_plan *plan, float **ret_sums, uint64_t *ret_n)
+{
+    plan->root = plan->tree[__builtin_ctz((unsigned)plan->parts_done)];
+    memcpy(plan->arrays[NP_ARRAY_BUFFERS], plan->first_buffers,
+        plan->elements[NP_ARRAY_BUFFERS] * sizeof(float));
+    plan->parts_done = 0;
+    *ret_sums = plan->root;
+    *ret_n = plan->elements[NP_ARRAY_GRADS] + plan->elements[NP_ARRAY_BUFFERS];
+}
+
+/* Each part moved the buffers from the same start: their mean is the step's. */
+static void take_buffers(struct np_plan *plan)
+{
+    const float *sums = plan->root + plan->elements[NP_ARRAY_GRADS];
+    float *buffers = plan->arrays[NP_ARRAY_BUFFERS];
+
+    for (uint64_t i = 0; i < plan->elements[NP_ARRAY_BUFFERS]; i++)
+        buffers[i] = sums[i] / (float)plan->parts;
+}
+
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
     const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
+
+    if (plan->parts > 1)
+        return step_of_part(plan, images, labels, &info, err);
 
     /* This batch's gradients are kept apart from the sum: batchnorm's backward reads them. */
     if (accumulate && !plan->sum &&
@@ -290,7 +385,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 
 static float *grads_of(const struct np_plan *plan)
 {
-    return plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
+    return plan->root ? plan->root : plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
 }
 
 static void square_block(void *context, int item, int thread)
@@ -400,6 +495,8 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
     }
     update_all(plan);
+    if (plan->root)
+        take_buffers(plan);
     weights_changed(plan);
     plan->summing = false;
     return 0;
@@ -579,6 +676,8 @@ static int find_array(
     if (is_late(array) && plan->sides[TRAIN].graph && late_array(plan, array, err) < 0)
         return -ENOMEM;
     *ret_array = array == NP_ARRAY_GRADS ? grads_of(plan) : plan->arrays[array];
+    if (array == NP_ARRAY_BUFFERS && plan->parts_done > 0)
+        *ret_array = plan->first_buffers;
     *ret_bytes = plan->elements[array] * sizeof(float);
     if (!*ret_array)
         return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
@@ -634,6 +733,7 @@ const struct np_plan_ops np_plan_cpu = {
     .prepare = plan_prepare,
     .free = plan_free,
     .step = plan_step,
+    .sums = plan_sums,
     .update = plan_update,
     .step_update = plan_step_update,
     .average = plan_average,

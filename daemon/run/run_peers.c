@@ -1,0 +1,281 @@
+/* The other processes of a run: they meet, find that they are of one mind, and tell each other what
+ * only one of them has seen. Trainer (main) thread. */
+#include "daemon/run/run_parts.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "loader/base/version.h"
+
+/* --- at the start --------------------------------------------------------------------------- */
+
+int np_run_meet(struct np_run *run, struct np_err *err)
+{
+    const struct np_launch *launch = run->options->launch;
+    const int64_t lanes = run->config->run.lanes;
+
+    if (!launch || launch->world == 1)
+        return 0;
+    run->usage = true;
+    if (lanes < launch->world)
+        return np_err_set(err, -EINVAL,
+            "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
+            "loader.batch (%lld), so that each has a part of every batch",
+            launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
+    np_run_at(run, "waiting for the other processes");
+    const int code = np_comm_open(launch, &run->comm, err);
+    run->usage = code == -EINVAL;
+    return code;
+}
+
+int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err)
+{
+    const int code = np_comm_broadcast(run->comm, dir, room, err);
+
+    dir[room - 1] = '\0';
+    return code;
+}
+
+int np_run_share_lanes(struct np_run *run, struct np_err *err)
+{
+    return np_comm_broadcast(run->comm, &run->lanes, sizeof(run->lanes), err);
+}
+
+/* What must be equal in all processes. */
+struct facts {
+    uint64_t config, data, order, weights, step;
+    int32_t precision;
+    char versions[400];
+};
+
+/* Of all keys but those of places, which may differ from machine to machine. */
+static uint64_t hash_config(struct np_run *run)
+{
+    static const char *const places[] = {"base", "data", "device", "runs"};
+    struct np_json *json = &run->line;
+
+    np_json_begin(json, NULL);
+    for (int i = 0; i < run->resolved->nr_items; i++) {
+        bool is_place = false;
+
+        for (size_t p = 0; p < sizeof(places) / sizeof(*places); p++)
+            is_place |= strcmp(run->resolved->items[i]->key, places[p]) == 0;
+        if (!is_place)
+            np_json_node(json, run->resolved->items[i]->key, run->resolved->items[i]);
+    }
+    const char *text = np_json_end(json);
+    return text ? XXH3_64bits(text, strlen(text)) : 0;
+}
+
+static uint64_t hash_arrays(const struct np_run *run)
+{
+    const struct np_graph *graph = run->setup.graph;
+    uint64_t hash = 0;
+
+    for (int i = 0; i < NP_ARRAY_GRADS; i++)
+        if (run->arrays[i])
+            hash = XXH3_64bits_withSeed(run->arrays[i],
+                sizeof(float) * (np_array_of_buffers(i) ? graph->nr_buffers : graph->nr_params),
+                hash);
+    return hash;
+}
+
+/* Of what the sampler draws from, and of the evaluated set. */
+static uint64_t hash_order(const struct np_run *run)
+{
+    const uint64_t sizes[] = {run->nr_train, run->nr_eval, run->nr_steps};
+    const struct np_split *split = &run->setup.sets.split;
+    const int32_t *labels;
+    const struct np_index *eval = np_run_eval_set(run, &labels);
+    uint64_t hash = XXH3_64bits(sizes, sizeof(sizes));
+
+    if (split->order)
+        hash = XXH3_64bits_withSeed(
+            split->order, (split->nr_eval + split->nr_train) * sizeof(*split->order), hash);
+    return eval ? hash ^ np_index_names_sum(eval, labels) : hash;
+}
+
+static void find_facts(struct np_run *run, struct facts *ret_facts)
+{
+    struct np_device_info device;
+    struct facts *facts = ret_facts;
+
+    memset(facts, 0, sizeof(*facts));
+    facts->config = hash_config(run);
+    np_run_facts_json(run); /* finds train_names */
+    facts->data = XXH3_64bits(run->train_names, strlen(run->train_names));
+    facts->order = hash_order(run);
+    facts->weights = hash_arrays(run);
+    facts->step = run->position.step;
+    facts->precision = (int32_t)run->precision;
+    np_device_describe(run->device->name, &device);
+    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s", NP_VERSION);
+    for (int i = 0; i < device.nr_libraries; i++) {
+        const size_t used = strlen(facts->versions);
+
+        snprintf(facts->versions + used, sizeof(facts->versions) - used, ", %s %s",
+            device.libraries[i].name, device.libraries[i].version);
+    }
+}
+
+static int compare_facts(
+    const struct facts *first, const struct facts *other, int rank, struct np_err *err)
+{
+    static const char differs[] = "rank 0 and rank %d differ in %s: all processes need the same";
+
+    if (other->config != first->config)
+        return np_err_set(err, -EINVAL, differs, rank, "their configs");
+    if (other->data != first->data)
+        return np_err_set(err, -EINVAL, differs, rank, "the names or labels of data.train");
+    if (other->order != first->order)
+        return np_err_set(err, -EINVAL, differs, rank,
+            "the set that they evaluate, or in data.split, split_seed or fold");
+    if (other->step != first->step || other->weights != first->weights)
+        return np_err_set(err, -EINVAL, differs, rank, "the weights that they begin with");
+    if (other->precision != first->precision)
+        return np_err_set(err, -EINVAL, differs, rank, "precision");
+    if (strcmp(other->versions, first->versions) != 0)
+        return np_err_set(err, -EINVAL,
+            "rank 0 computes with %s, rank %d with %s: all processes need the same, or their "
+            "rounding differs (NNPIPE_CPU takes a smaller vector width)",
+            first->versions, rank, other->versions);
+    return 0;
+}
+
+int np_run_compare_peers(struct np_run *run, struct np_err *err)
+{
+    const int world = np_comm_world(run->comm);
+    struct facts own, *all;
+
+    if (!run->comm)
+        return 0;
+    find_facts(run, &own);
+    if (!(all = np_try_array((size_t)world, sizeof(*all), err)))
+        return -ENOMEM;
+    int code = np_comm_gather(run->comm, &own, all, sizeof(own), err);
+    for (int r = 1; r < world && code == 0; r++) {
+        all[r].versions[sizeof(all[r].versions) - 1] = '\0';
+        code = compare_facts(&all[0], &all[r], r, err);
+        run->usage |= code == -EINVAL;
+    }
+    np_free(all);
+    return code;
+}
+
+/* --- while it trains ------------------------------------------------------------------------ */
+
+int np_run_all_samples(struct np_run *run, const struct np_batch *batch, struct np_err *err)
+{
+    const size_t rows = (size_t)run->config->loader.batch / (size_t)np_comm_world(run->comm);
+    uint64_t *own;
+
+    if (!run->samples &&
+        !(run->samples = np_try_array((size_t)run->config->loader.batch, sizeof(uint64_t), err)))
+        return -ENOMEM;
+    own = run->samples + rows * (size_t)np_comm_rank(run->comm);
+    for (size_t row = 0; row < rows; row++)
+        own[row] = batch->about[row].sample;
+    return np_comm_gather(run->comm, own, run->samples, rows * sizeof(*own), err);
+}
+
+/* Appends those of another process, which may be of another build. */
+static void add_bad(struct np_run *run, struct np_bad_sample *bad, uint32_t nr)
+{
+    for (uint32_t i = 0; i < nr; i++) {
+        bad[i].path[sizeof(bad[i].path) - 1] = '\0';
+        bad[i].reason[sizeof(bad[i].reason) - 1] = '\0';
+        bad[i].kind = bad[i].kind == NP_BATCH_TRAIN ? NP_BATCH_TRAIN : NP_BATCH_EVAL;
+        run->bad[run->nr_bad++] = bad[i];
+    }
+}
+
+/* run->bad has new ones from `first` on: adds those of the other processes. */
+static int gather_bad(struct np_run *run, int first, struct np_err *err)
+{
+    const int world = np_comm_world(run->comm), rank = np_comm_rank(run->comm);
+    uint32_t own = (uint32_t)(run->nr_bad - first), counts[NP_MAX_WORLD], max = 0, sum = 0;
+    struct np_bad_sample *all;
+    int code = np_comm_gather(run->comm, &own, counts, sizeof(own), err);
+
+    for (int r = 0; code == 0 && r < world; r++) {
+        max = counts[r] > max ? counts[r] : max;
+        sum += counts[r];
+    }
+    if (code < 0 || max == 0)
+        return code;
+    all = np_try_array((size_t)world * max, sizeof(*all), err);
+    if (!all ||
+        np_try_grow(&run->bad, &run->room_bad, (size_t)run->nr_bad + sum, sizeof(*all), err) < 0) {
+        np_free(all);
+        return -ENOMEM;
+    }
+    memcpy(all + (size_t)rank * max, run->bad + first, own * sizeof(*all));
+    code = np_comm_gather(run->comm, all + (size_t)rank * max, all, max * sizeof(*all), err);
+    for (int r = 0; r < world && code == 0; r++)
+        if (r != rank)
+            add_bad(run, all + (size_t)r * max, counts[r] < max ? counts[r] : max);
+    np_free(all);
+    return code;
+}
+
+/* Bad samples of an epoch, or of an evaluation, so far. */
+static uint64_t count_bad(const struct np_run *run, const struct np_bad_sample *like)
+{
+    uint64_t n = 0;
+
+    if (like->kind == NP_BATCH_TRAIN && run->position.bad_epoch == like->epoch)
+        n = run->position.nr_bad;
+    for (int i = 0; i < run->nr_bad; i++) {
+        const struct np_bad_sample *bad = &run->bad[i];
+
+        n += bad->kind == like->kind &&
+             (bad->kind == NP_BATCH_TRAIN ? bad->epoch == like->epoch : bad->step == like->step);
+    }
+    return n;
+}
+
+int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err)
+{
+    const double budget = run->config->loader.bad_budget;
+    const int first = run->nr_bad;
+
+    if (!run->comm)
+        return 0;
+    np_run_drain_bad(run);
+    const int code = gather_bad(run, first, err);
+    for (int i = first; code == 0 && i < run->nr_bad; i++) {
+        const struct np_bad_sample *bad = &run->bad[i];
+        const bool training = bad->kind == NP_BATCH_TRAIN;
+        const uint64_t of = training ? run->nr_train : run->nr_eval;
+        const uint64_t allowed = (uint64_t)ceil(budget * (double)of);
+
+        if (count_bad(run, bad) > allowed)
+            return np_err_set(err, -EBADMSG,
+                "over %llu of the %llu samples of %s %llu are bad, more than "
+                "loader.bad_samples.budget allows (%g%%); bad_samples.jsonl in the run's folder "
+                "lists them, one is %s: %s",
+                (unsigned long long)allowed, (unsigned long long)of,
+                training ? "epoch" : "the evaluation after step",
+                training ? (unsigned long long)bad->epoch : (unsigned long long)bad->step,
+                budget * 100, bad->path, bad->reason);
+    }
+    return code;
+}
+
+/* --- at an end ------------------------------------------------------------------------------ */
+
+int np_run_barrier(struct np_run *run, int code, struct np_err *err)
+{
+    int32_t own = code, all[NP_MAX_WORLD];
+
+    if (!run->comm || np_comm_over(run->comm))
+        return code;
+    const int told = np_comm_gather(run->comm, &own, all, sizeof(own), code < 0 ? NULL : err);
+    for (int r = 0; r < np_comm_world(run->comm) && told == 0 && code == 0; r++)
+        if (all[r] < 0)
+            code = np_err_set(err, all[r], "rank %d has failed", r);
+    return code < 0 ? code : told;
+}

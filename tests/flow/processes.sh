@@ -1,0 +1,301 @@
+#!/bin/sh
+# One run in several processes: the same bits for 1, 2, 4 and 8 of them; stopped and killed runs that resume with
+# another number; what one process meets, all say; starts that cannot work are refused.
+. "$(dirname "$0")/../lib.sh"
+cd "$TMP" || exit 1
+"$NNPIPE" data synth --out "$TMP/data" --samples 200 --test 40 --size 12 >/dev/null || exit 1
+
+# lanes of four rows; 32 does not divide 200, so batches run across the epoch's end
+cat >"$TMP/net.yaml" <<Y
+name: net
+device: cpu
+precision: f32
+data:
+  train: {source: tar, path: "$TMP/data/train-*.tar*"}
+  test: {source: tar, path: "$TMP/data/test-*.tar*"}
+loader: {batch: 32, readers: 1, augment: [flip, {random_crop: {size: 12, pad: 2}}]}
+model:
+  - {conv: {out: 8, kernel: 3}}
+  - batchnorm
+  - relu
+  - {conv: {out: 8, kernel: 3}}
+  - batchnorm
+  - relu
+  - global_avgpool
+  - {dropout: {rate: 0.2}}
+  - {linear: {out: classes}}
+optimizer: {adamw: {lr: 0.01}}
+schedule: {cosine: {warmup: 10%}}
+train: {epochs: 4, threads: 2, lanes: 8, eval_every: 5 steps, clip_norm: 1, ema: {decay: 0.9}, history: true}
+checkpoint: {every: 5 steps, keep: 100}
+Y
+
+# run NAME PROCESSES CHANGE...: its folder is $TMP/NAME/net-*
+run() {
+    name=$1 processes=$2
+    shift 2
+    timeout 60 "$NNPIPE" train "$TMP/net.yaml" --processes "$processes" -o "runs=$TMP/$name" --json "$@" \
+        >"$TMP/$name.json" 2>"$TMP/$name.err"
+}
+hash_of() { field weights_sha256 "$TMP/$1.json"; }
+# facts NAME: steps and losses, with all digits
+facts() { grep -oE '"(step|loss|test_loss|accuracy|test_accuracy|grad_norm)": [^,}]*' "$TMP/$1"/net-*/metrics.jsonl; }
+# alike NAME NAME: weights, optimizer, every loss, and the order of the samples
+alike() {
+    [ -n "$(hash_of "$1")" ] && [ "$(hash_of "$1")" = "$(hash_of "$2")" ] || return 1
+    [ "$(facts "$1")" = "$(facts "$2")" ] || { echo "losses differ"; return 1; }
+    a=$(ls -d "$TMP/$1"/net-*) b=$(ls -d "$TMP/$2"/net-*)
+    cmp "$a/history.bin" "$b/history.bin" || return 1
+    for at in "$a"/checkpoints/step-*; do
+        for file in weights optimizer; do
+            cmp "$at/$file.safetensors" "$b/checkpoints/$(basename "$at")/$file.safetensors" || return 1
+        done
+    done
+}
+as_one() { run "$1" "$2" && alike one "$1"; }
+t "a run in eight lanes and one process" run one 1
+for n in 2 4 8; do
+    t "$n processes: the same weights, losses and order of samples" as_one "of$n" "$n"
+done
+
+# same PROCESSES CHANGE...: one process and several
+same() {
+    processes=$1
+    shift
+    rm -rf "$TMP/alone" "$TMP/shared"
+    run alone 1 "$@" && run shared "$processes" "$@" && alike alone shared
+}
+t "the same in bf16" same 4 -o precision=bf16
+t "the same with rows that grow from batch to batch" same 8 \
+    -o 'loader.augment=[{random_resized_crop: {size: 12}}]' -o 'loader.grow={from: 8, since: 0, until: 2, step: 2}'
+t "the same with mixup, and rows that grow" same 4 -o train.mixup=0.2 \
+    -o 'loader.augment=[{random_resized_crop: {size: 12}}]' -o 'loader.grow={from: 8, since: 0, until: 3, step: 2}'
+t "the same with a val set, a test at the end, and its early end" same 2 -o data.split=20% \
+    -o 'train.stop={patience: 1}' -o 'schedule={plateau: {patience: 0}}'
+t "the same while a part of the weights is frozen" same 4 -o 'freeze=[{names: ["0.*", "1.*"], until: {step: 7}}]'
+t "the same with test-time augmentation, repeated samples and balanced classes" same 2 -o train.tta=flip_shift \
+    -o loader.repeat=2 -o loader.balance=classes
+
+# --- stops, kills, resumes ---
+
+# wait_step NAME STEP: the run has written its checkpoint
+wait_step() {
+    for _ in $(tries 100); do
+        [ -e "$TMP/$1"/net-*/checkpoints/step-"$2"/manifest.json ] && return 0
+        sleep 0.05
+    done
+    return 1
+}
+ranks() { pgrep -f "^nnpipe train $TMP/net.yaml .*runs=$TMP/$1 " || pgrep -f "runs=$TMP/$1 "; }
+# go_on NAME PROCESSES: resumes until the end
+go_on() { run "$1" "$2" --resume -o train.epochs=40; }
+# long NAME PROCESSES: a run of 250 steps begins
+long() {
+    rm -rf "${TMP:?}/$1"
+    run "$1" "$2" -o train.epochs=40 &
+    job=$!
+}
+# stops SIGNAL: one rank of two is told to stop, the run goes on with four, is told again, and ends with one
+stops() {
+    long stopped 2 && wait_step stopped 10 && kill "-$1" "$(ranks stopped | tail -n 1)"
+    exits 75 wait "$job" || return 1
+    run stopped 4 --resume -o train.epochs=40 &
+    job=$!
+    wait_step stopped 100 && kill "-$1" "$(ranks stopped | tail -n 1)"
+    exits 75 wait "$job" && go_on stopped 1 && [ "$(hash_of stopped)" = "$(hash_of undisturbed)" ]
+}
+t "a longer run, undisturbed" run undisturbed 1 -o train.epochs=40
+t "SIGTERM at one of two processes; resumed with four, stopped, resumed with one: the same weights" stops TERM
+t "SIGUSR1 stops them, too" stops USR1
+
+# killed RANK: kill -9 of one rank of four; all end and name it
+killed() {
+    long killed 4 && wait_step killed 20 || return 1
+    for pid in $(ranks killed); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$1" && kill -9 "$pid"
+    done
+    if [ "$1" = 0 ]; then
+        exits 137 wait "$job" || return 1
+    else
+        exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
+    fi
+    go_on killed 2 && [ "$(hash_of killed)" = "$(hash_of undisturbed)" ]
+}
+for rank in 0 1 3; do
+    t "kill -9 of rank $rank: all end; resumed with two processes, the same weights" killed "$rank"
+done
+
+# --- what one of them meets ---
+
+damaged() {
+    mkdir -p "$TMP/folder" && tar -xf "$TMP"/data/train-*.tar.zst -C "$TMP/folder" || return 1
+    n=0
+    for file in $(find "$TMP/folder" -type f | sort | sed -n '3~40p'); do
+        head -c 40 "$file" >"$file.cut" && mv "$file.cut" "$file" && n=$((n + 1))
+    done
+    same 4 -o "data.train={source: folder, path: $TMP/folder}" -o 'data.test={source: folder, path: '"$TMP/folder"'}' \
+        -o 'loader.bad_samples={policy: replace, budget: 50%}' || return 1
+    [ "$(wc -l <"$(ls "$TMP"/alone/net-*/bad_samples.jsonl)")" -ge "$n" ] &&
+        cmp "$TMP"/alone/net-*/bad_samples.jsonl "$TMP"/shared/net-*/bad_samples.jsonl
+}
+t "samples that do not decode: the same are replaced and listed" damaged
+# spends NAME PROCESSES: ends with 1; its last checkpoint and what it lists are in $TMP/NAME.spent
+spends() {
+    rm -rf "${TMP:?}/$1"
+    exits 1 run "$1" "$2" -o "data.train={source: folder, path: $TMP/folder}" \
+        -o 'loader.bad_samples={policy: replace, budget: 1.5%}' && ls "$TMP/$1"/net-*/checkpoints >"$TMP/$1.spent" &&
+        cat "$TMP/$1"/net-*/bad_samples.jsonl >>"$TMP/$1.spent" &&
+        [ "$(grep -c "more than loader.bad_samples.budget" "$TMP/$1.err")" -eq 1 ] ||
+        { tail -n 3 "$TMP/$1.err"; return 1; }
+}
+budget() {
+    spends spent1 1 && spends spent4 4 && spends spent8 8 && cmp "$TMP/spent1.spent" "$TMP/spent4.spent" &&
+        cmp "$TMP/spent1.spent" "$TMP/spent8.spent"
+}
+t "a spent budget ends them after the same step, with the same list, and is said once" budget
+
+# A FIFO instead of a picture: one process waits in open(), the other for its gradients.
+hangs() {
+    for i in $(seq 10 57); do
+        mkdir -p "$TMP/pictures/$((i % 2))"
+        { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"$TMP/pictures/$((i % 2))/$i.ppm"
+    done
+    set -- -o "data={train: {source: folder, path: $TMP/pictures}}" -o loader.batch=8 -o loader.shuffle=none \
+        -o loader.cache=none -o loader.augment=[flip] -o loader.depth=1 -o train.history=false
+    run calm 1 "$@" && rm -rf "$TMP/hung" || return 1
+    touch -r "$TMP/pictures/1" "$TMP/when"
+    mv "$TMP/pictures/1/57.ppm" "$TMP/kept" && mkfifo "$TMP/pictures/1/57.ppm" &&
+        touch -r "$TMP/when" "$TMP/pictures/1" || return 1
+    run hung 2 "$@" &
+    job=$!
+    for _ in $(tries 100); do grep -q '"step": 4,' "$TMP/hung.json" && break; sleep 0.05; done
+    sleep 0.5
+    pkill -TERM -f -- "--processes 2 -o runs=$TMP/hung "
+    code=0
+    wait "$job" || code=$?
+    rm "$TMP/pictures/1/57.ppm" && mv "$TMP/kept" "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1"
+    [ "$code" -eq 75 ] || { echo "ended with $code"; return 1; }
+    run hung 4 "$@" --resume && [ "$(hash_of calm)" = "$(hash_of hung)" ]
+}
+t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs
+
+# --- starts that cannot work ---
+
+refuses() { # TEXT FLAG...
+    text=$1
+    shift
+    exits 2 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" "$@" >"$TMP/refused" 2>&1 &&
+        grep -qF -- "$text" "$TMP/refused" || { tail -n 3 "$TMP/refused"; return 1; }
+}
+t "more processes than lanes" refuses "set train.lanes to 4 or more" --processes 4 -o train.lanes=2
+t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
+t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
+t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
+t "lanes and train.accumulate" refuses "train.lanes: not with train.accumulate" -o train.accumulate=2
+t "lanes and train.sam" refuses "train.lanes: not with train.sam" -o 'train.sam={}'
+t "lanes on a device that has none" refuses 'train.lanes: 8 needs `device: cpu`' \
+    -o 'device={sim: {h2d_gbps: 10, step_ms: 1}}'
+
+# two CHANGE-OF-RANK-1...: two ranks started by hand
+two() {
+    export NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-test-$$-$RANDOM" NNPIPE_COMM_TIMEOUT=20
+    NNPIPE_RANK=0 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" >"$TMP/rank0" 2>&1 &
+    job=$!
+    NNPIPE_RANK=1 timeout 60 env "$@" >"$TMP/rank1" 2>&1
+    code=$?
+    wait "$job"
+    code0=$?
+    unset NNPIPE_WORLD NNPIPE_COMM NNPIPE_COMM_TIMEOUT
+    [ "$code0 $code" = "2 2" ] || { echo "ended with $code0 and $code"; tail -n 2 "$TMP/rank0" "$TMP/rank1"; return 1; }
+    [ ! -e "$TMP/two" ]
+}
+other_rate() {
+    two "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" -o optimizer.adamw.lr=0.02 &&
+        grep -q "rank 0 and rank 1 differ in their configs" "$TMP/rank0"
+}
+other_data() {
+    "$NNPIPE" data synth --out "$TMP/other" --samples 199 --test 40 --size 12 >/dev/null
+    two "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" -o "data.train.path=$TMP/other/train-*.tar*" &&
+        grep -q "differ in the names or labels of data.train" "$TMP/rank0"
+}
+other_split() {
+    two "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" -o data.test.path="$TMP/data/train-*.tar*" &&
+        grep -q "rank 0 and rank 1 differ in the set that they evaluate" "$TMP/rank0"
+}
+other_vectors() {
+    two NNPIPE_CPU=sse2 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" &&
+        grep -q "rank 0 computes with .* rank 1 with .*: all processes need the same" "$TMP/rank0"
+}
+t "ranks with other learning rates end before anything is written" other_rate
+t "ranks with other data" other_data
+t "ranks that evaluate another set" other_split
+t "ranks with other vectors" other_vectors
+absent() {
+    NNPIPE_COMM_TIMEOUT=1 NNPIPE_RANK=0 NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-test-$$-absent" \
+        exits 1 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" >"$TMP/absent" 2>&1 &&
+        grep -q "of 2 processes, rank 1 did not come within 1 s" "$TMP/absent"
+}
+t "a rank that does not come is named" absent
+contradicts() {
+    RANK=9 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 refuses "RANK=9: expected 0 to 1"
+}
+t "a launcher's variables that contradict each other" contradicts
+
+# --- the parent ---
+
+# Some programs start their children with SIGCHLD ignored: then none is left to wait for.
+ignored() {
+    timeout 60 python3 -c 'import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])' "$NNPIPE" train "$TMP/net.yaml" --processes 2 -o "runs=$TMP/ignored" --json \
+        >"$TMP/ignored.json" 2>&1 && alike one ignored
+}
+t "started with SIGCHLD ignored" ignored
+orphans() {
+    long orphans 2 && wait_step orphans 10 || return 1
+    for pid in $(ranks orphans); do grep -qz "^NNPIPE_RANK" "/proc/$pid/environ" || kill -9 "$pid"; done
+    for _ in $(tries 100); do [ -n "$(ranks orphans)" ] || return 0; sleep 0.05; done
+    echo "still there: $(ranks orphans)"
+    return 1
+}
+t "a parent that is killed leaves no process behind" orphans
+one_mistake() {
+    exits 2 run wrong 8 -o optimizer.adamw.rate=1 && [ "$(grep -c "adamw.rate" "$TMP/wrong.err")" -eq 1 ] &&
+        exits 1 run wrong 8 -o 'optimizer={sgd: {lr: 1e6}}' -o train.clip_norm=0 &&
+        [ "$(grep -c "^nnpipe: " "$TMP/wrong.err")" -eq 1 ] || { cat "$TMP/wrong.err"; return 1; }
+}
+t "a mistake of the config, and a loss that is not a number, are said once" one_mistake
+
+# --- launchers ---
+
+# by COMMAND...: a launcher starts two processes
+by() {
+    rm -rf "$TMP/launched"
+    timeout 100 "$@" "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/launched" --json >"$TMP/launched.json" \
+        2>"$TMP/by.err" || { tail -n 3 "$TMP/by.err"; return 1; }
+    alike one launched
+}
+if command -v mpirun >/dev/null 2>&1; then
+    t "mpirun" by mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2
+else
+    skip "mpirun" "Open MPI is not here"
+fi
+torchrun=$(dirname "${PYTHON:-python3}")/torchrun
+if [ -x "$torchrun" ]; then
+    t "torchrun" by "$torchrun" --no-python --nproc-per-node 2
+else
+    skip "torchrun" "PYTHON has no torchrun beside it"
+fi
+tcp() {
+    port=$((20000 + $$ % 10000))
+    export RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 NNPIPE_COMM_PORT=$port
+    timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" >"$TMP/rank1" 2>&1 &
+    job=$!
+    export RANK=0
+    timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" --json >"$TMP/tcp.json" 2>"$TMP/tcp.err"
+    code=$?
+    unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT NNPIPE_COMM_PORT
+    wait "$job" && [ "$code" -eq 0 ] && [ ! -s "$TMP/rank1" ] && alike one tcp
+}
+t "torchrun's variables, over TCP; only rank 0 prints" tcp
+[ "$failed" -eq 0 ]
