@@ -69,6 +69,7 @@ rate=$(echo "$(wc -l <"$out/list") $start $(date +%s.%N)" | awk '{ printf "%.1f"
 echo "| nnpipe predict, 200 files, with its start | | $rate | | | | $used |"
 for batch in ${BATCHES:-1 8 32}; do
     for delay in ${DELAYS:-0 2 10}; do
+        : >"$out/serve.log" # the line of the server before
         ./nnpipe serve "$run" --listen 127.0.0.1:0 --max-batch "$batch" --max-delay "$delay" 2>"$out/serve.log" &
         pid=$!
         until grep -q answers "$out/serve.log"; do sleep 0.1; done
