@@ -48,7 +48,7 @@ sample() {
         for precision in bf16 f16 f32; do
             nets | while read -r sizes; do
                 case ${ALL:+all}-$precision-$sizes in
-                all-* | -*-cifar10* | -bf16-resnet[25]0* | -bf16-resnet18\ * | -bf16-cnn* | -bf16-mnist*)
+                all-* | -*-cifar10* | -bf16-resnet[25]0* | -bf16-cnn* | -bf16-mnist*)
                     echo "$gpu $precision $sizes"
                     ;;
                 esac
