@@ -11,8 +11,8 @@
 #include "loader/base/mem.h"
 #include "trainer/comm_meet.h"
 
-#define CHUNK                                                                                      \
-    (256u * 1024) /* floats of a sum in one message: both ends add while they are in cache */
+/* Floats of a sum in one message: both ends add them while they are in cache. */
+#define CHUNK (256u * 1024)
 
 enum kind { ABORT = 0x6e70, SUM, GATHER, BROADCAST, ANY };
 struct head { /* before each message; bytes: of what follows */

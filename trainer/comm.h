@@ -1,6 +1,6 @@
-/* The processes of one run: which one this is, and what they say to each other. A batch is a function
- * of seed and step, so processes need no agreement on data: they add up gradients, and agree on when
- * to stop. Trainer thread; a call blocks until the process at the other end has made the same call.
+/* The processes of one run: which one this is, and what they say to each other. A batch is a
+ * function of seed and step, so they need no agreement on data: they add up gradients, and agree on
+ * when to stop. Trainer thread; a call blocks until the process at the other end has made the same call.
  *
  * Each process is connected with rank ^ 1, rank ^ 2, rank ^ 4 ...: all that they exchange goes along
  * these lines in as many rounds (a hypercube; recursive doubling, Thakur, Rabenseifner and Gropp,

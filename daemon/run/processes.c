@@ -171,8 +171,8 @@ int np_processes_run(char **argv, int nr)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGUSR1);
-    signal(SIGCHLD,
-        SIG_DFL); /* it may have been left ignored, and then there is nothing to wait for */
+    /* It may have been left ignored: then children leave nothing to wait for. */
+    signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &signals, &before);
     if (start(&family, argv, &before) == 0) {
         wait_all(&family, &signals);

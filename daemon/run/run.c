@@ -132,7 +132,7 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
     np_watch_arm(run->watch);
     code = np_trainer_run(&config, err);
     np_watch_ring(run->watch, NULL);
-    if (code == -EBADMSG && run->loader) /* also those of prefetched batches */
+    if (code == -EBADMSG) /* also those of prefetched batches */
         np_run_take_bad(run, UINT64_MAX, true);
     if (run->stop_err.code) /* a hook's own error has more detail */
         *err = run->stop_err;

@@ -179,6 +179,32 @@ hangs() {
 }
 t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs
 
+if mount_faulty "$TMP/pictures" "$TMP/mounted" && mkdir -p "$TMP/kept_runs" "$TMP/full" &&
+    mount_faulty "$TMP/kept_runs" "$TMP/full"; then
+    # Reads that fail in one process, as those of a disk that does not answer.
+    unread() {
+        set -- -o "data={train: {source: folder, path: $TMP/mounted}}" -o loader.batch=8 -o loader.shuffle=none \
+            -o loader.cache=none -o loader.augment=[flip] -o train.history=false
+        run read 1 "$@" && echo 'fail 5 *1/57.ppm' >"$TMP/mounted/.control" || return 1
+        exits 74 run unread 2 "$@" && grep -q "57.ppm" "$TMP/unread.err" || { cat "$TMP/unread.err"; return 1; }
+        echo clear >"$TMP/mounted/.control"
+        run unread 4 "$@" --resume && [ "$(hash_of read)" = "$(hash_of unread)" ]
+    }
+    t "storage that fails in one process: all end with 74, saved, and go on with four" unread
+    # Rank 0's disk is full at its checkpoint.
+    no_room() {
+        echo 'quota 60000' >"$TMP/full/.control"
+        exits 74 run full 4 && grep -q "could not be written" "$TMP/full.err" &&
+            [ "$(grep -c '^nnpipe: ' "$TMP/full.err")" -eq 1 ] || { cat "$TMP/full.err"; return 1; }
+        echo clear >"$TMP/full/.control"
+        run full 2 --resume && [ -n "$(hash_of full)" ] && [ "$(hash_of full)" = "$(hash_of one)" ]
+    }
+    t "a full disk at rank 0 ends all of them and is said once; with room again, two go on" no_room
+else
+    skip "storage that fails in one process" "no FUSE here"
+    skip "a full disk at rank 0" "no FUSE here"
+fi
+
 # --- starts that cannot work ---
 
 refuses() { # TEXT FLAG...
