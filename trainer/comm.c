@@ -1,4 +1,5 @@
-/* Exchanges between the processes of a run, over the connections that comm_meet.c made. */
+/* Exchanges between the processes of a run, over the connections that comm_meet.c made. What must reach a
+ * process that takes part in none goes over comm_line.c's. */
 #include "trainer/comm.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-#include "trainer/comm_meet.h"
+#include "trainer/comm_line.h"
 
 /* Floats of a sum in one message: both ends add them while they are in cache. */
 #define CHUNK (256u * 1024)
@@ -33,6 +34,7 @@ struct np_comm {
     bool over;                          /* nothing is sent any more, for the reason in `why` */
     bool aborted;                       /* by another process */
     struct np_err why;
+    struct np_line *line;
     float *other; /* (CHUNK) of the other end of a sum; NULL: not yet */
 };
 
@@ -45,17 +47,20 @@ int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, stru
     while (1 << comm->nr_links < launch->world)
         comm->nr_links++;
     const int code = np_meet(launch, comm->links, err);
-    if (code < 0)
+    if (code < 0) {
         np_free(comm);
-    else
-        *ret_comm = comm;
-    return code;
+        return code;
+    }
+    comm->line = np_line_new(comm->links, comm->nr_links);
+    *ret_comm = comm;
+    return 0;
 }
 
 void np_comm_close(struct np_comm *comm)
 {
     if (!comm)
         return;
+    np_line_free(comm->line);
     for (int k = 0; k < comm->nr_links; k++)
         close(comm->links[k].fd);
     np_free(comm->other);
@@ -123,6 +128,7 @@ static void give_up(struct np_comm *comm, int code, const struct last_words *wor
     np_err_set(&comm->why, code < 0 ? code : -ECONNRESET, "%s", words->text);
     for (int k = 0; k < comm->nr_links; k++)
         send(comm->links[k].fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
+    np_line_end(comm->line, comm->why.code, words->text);
 }
 
 /* The error that ended the exchange. */
@@ -224,6 +230,21 @@ void np_comm_abort(struct np_comm *comm, int code, const char *text)
         return;
     snprintf(words.text, sizeof(words.text), "rank %d: %s", comm->rank, text);
     give_up(comm, code, &words);
+}
+
+int np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context, struct np_err *err)
+{
+    return np_line_start(comm->line, news, context, err);
+}
+
+void np_comm_ask_stop(struct np_comm *comm)
+{
+    np_line_ask_stop(comm->line);
+}
+
+int np_comm_heard(const struct np_comm *comm, struct np_err *err)
+{
+    return comm ? np_line_heard(comm->line, err) : 0;
 }
 
 bool np_comm_over(const struct np_comm *comm)

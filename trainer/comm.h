@@ -54,6 +54,18 @@ int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err
 /* *bits: those of all processes. */
 int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err);
 
+/* Another process was told to stop (ends false), or takes no more part in exchanges, because it gave up
+ * or is gone (ends true). From a thread of the comm's own, at most once each; must not block. */
+typedef void (*np_comm_news_fn)(void *context, bool ends);
+/* Listens from now on: so a process that waits for storage, or for its GPU, hears of the others. Once. */
+int np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context, struct np_err *err);
+/* Tells the others that this process was told to stop; they may go on to their next boundary. Any
+ * thread, and after each other. */
+void np_comm_ask_stop(struct np_comm *comm);
+/* Why another process stops or has ended: -EINTR, or the code of its end; err has its words. 0: nothing
+ * was heard. Any thread. */
+int np_comm_heard(const struct np_comm *comm, struct np_err *err);
+
 /* Ends the exchange for all processes: their calls return code (negative errno) and text. Does not
  * block. */
 void np_comm_abort(struct np_comm *comm, int code, const char *text);

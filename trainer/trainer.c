@@ -162,6 +162,20 @@ static int agree(const struct np_trainer_config *config, uint32_t *bits, struct 
     return code;
 }
 
+/* The next batch. A wait that another process's news has interrupted ends for that one's reason. */
+static int next_batch(
+    const struct np_trainer_config *config, struct np_input *ret_input, struct np_err *err)
+{
+    struct np_err heard = {0};
+    const int code = np_feed_next(config->feed, ret_input, err);
+
+    if (code != -EINTR || np_comm_heard(config->lanes.comm, &heard) == 0)
+        return code;
+    if (err)
+        *err = heard;
+    return heard.code;
+}
+
 /* Tells the other processes why this one goes no further. */
 static void tell(const struct np_trainer_config *config, int code, const struct np_err *err)
 {
@@ -229,7 +243,7 @@ static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_input input;
-    int code = np_feed_next(config->feed, &input, err);
+    int code = next_batch(config, &input, err);
 
     loop->before_lr = loop->lr;
     loop->no_batch = code < 0;
@@ -267,7 +281,7 @@ static int eval_batch(const struct np_trainer_config *config, uint64_t step,
     struct np_metrics *sums, bool *ret_last, struct np_err *err)
 {
     struct np_input input;
-    int code = np_feed_next(config->feed, &input, err);
+    int code = next_batch(config, &input, err);
 
     if (code < 0)
         return code;

@@ -380,7 +380,7 @@ static void close_run(struct np_run *run)
     np_free(run->mark_buffers);
     np_free(run->numbers);
     np_free(run->samples);
-    np_comm_close(run->comm);
+    np_run_part(run);
     np_free(run->losses);
     np_free(run->logits);
     np_outcomes_fini(&run->outcomes);
@@ -435,8 +435,9 @@ static int report_end(struct np_run *run, int code, const struct np_err *err)
         report_error(run, err);
     if (run->usage)
         return NP_EXIT_USAGE;
-    /* weights that are not finite would become so again */
-    if (!saved || !run->stop_code || run->stop_code == -EDOM)
+    /* Weights that are not finite would become so again; a process that is gone is a failure whenever it
+     * is noticed, also behind a checkpoint. */
+    if (!saved || !run->stop_code || run->stop_code == -EDOM || run->stop_code == -ECONNRESET)
         return NP_EXIT_FAILED;
     np_run_say(run, "given up; the checkpoint of step %llu is kept: resume with --resume %s",
         (unsigned long long)run->saved_step, dir);

@@ -174,8 +174,9 @@ static inline bool np_run_leads(const struct np_run *run)
 {
     return np_comm_rank(run->comm) == 0;
 }
-/* Meets the other processes, if there are any. */
+/* Meets the other processes, if there are any, and listens to them from then on. */
 int np_run_meet(struct np_run *run, struct np_err *err);
+void np_run_part(struct np_run *run); /* closes run->comm */
 /* All processes learn which run rank 0 resumes; *ret_dir: "", or its folder. */
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err);
 /* Rank 0's number for all. */

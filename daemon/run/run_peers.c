@@ -12,6 +12,14 @@
 
 /* --- at the start --------------------------------------------------------------------------- */
 
+/* Another process stops or has ended: this one must not wait for its storage. */
+static void hear(void *context, bool ends)
+{
+    struct np_run *run = context;
+
+    np_watch_interrupt(run->watch);
+}
+
 int np_run_meet(struct np_run *run, struct np_err *err)
 {
     const struct np_launch *launch = run->options->launch;
@@ -26,9 +34,18 @@ int np_run_meet(struct np_run *run, struct np_err *err)
             "loader.batch (%lld), so that each has a part of every batch",
             launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
     np_run_at(run, "waiting for the other processes");
-    const int code = np_comm_open(launch, &run->comm, err);
+    int code = np_comm_open(launch, &run->comm, err);
     run->usage = code == -EINVAL;
+    if (code == 0 && (code = np_comm_listen(run->comm, hear, run, err)) == 0)
+        np_watch_comm(run->watch, run->comm);
     return code;
+}
+
+void np_run_part(struct np_run *run)
+{
+    if (run->watch)
+        np_watch_comm(run->watch, NULL);
+    np_comm_close(run->comm);
 }
 
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err)

@@ -87,6 +87,12 @@ wait_step() {
     return 1
 }
 ranks() { pgrep -f "^nnpipe train $TMP/net.yaml .*runs=$TMP/$1 " || pgrep -f "runs=$TMP/$1 "; }
+# tell NAME SIGNAL RANK
+tell() {
+    for pid in $(ranks "$1"); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" && kill "-$2" "$pid"
+    done
+}
 # go_on NAME PROCESSES: resumes until the end
 go_on() { run "$1" "$2" --resume -o train.epochs=40; }
 # long NAME PROCESSES: a run of 250 steps begins
@@ -111,13 +117,11 @@ t "SIGUSR1 stops them, too" stops USR1
 # killed RANK: kill -9 of one rank of four; all end and name it
 killed() {
     long killed 4 && wait_step killed 20 || return 1
-    for pid in $(ranks killed); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$1" && kill -9 "$pid"
-    done
+    tell killed KILL "$1"
     if [ "$1" = 0 ]; then
         exits 137 wait "$job" || return 1
     else
-        exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
+        exits 1 wait "$job" && cat "$TMP/killed.err" >&2 && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
     fi
     go_on killed 2 && [ "$(hash_of killed)" = "$(hash_of undisturbed)" ]
 }
@@ -154,15 +158,17 @@ budget() {
 }
 t "a spent budget ends them after the same step, with the same list, and is said once" budget
 
-# A FIFO instead of a picture: one process waits in open(), the other for its gradients.
+# A FIFO instead of a picture: rank 1 waits in open(), rank 0 for its gradients. hangs WHO: gets SIGTERM
 hangs() {
+    who=$1
     for i in $(seq 10 57); do
         mkdir -p "$TMP/pictures/$((i % 2))"
         { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"$TMP/pictures/$((i % 2))/$i.ppm"
     done
     set -- -o "data={train: {source: folder, path: $TMP/pictures}}" -o loader.batch=8 -o loader.shuffle=none \
         -o loader.cache=none -o loader.augment=[flip] -o loader.depth=1 -o train.history=false
-    run calm 1 "$@" && rm -rf "$TMP/hung" || return 1
+    rm -rf "$TMP/calm" "$TMP/hung"
+    run calm 1 "$@" || return 1
     touch -r "$TMP/pictures/1" "$TMP/when"
     mv "$TMP/pictures/1/57.ppm" "$TMP/kept" && mkfifo "$TMP/pictures/1/57.ppm" &&
         touch -r "$TMP/when" "$TMP/pictures/1" || return 1
@@ -170,14 +176,19 @@ hangs() {
     job=$!
     for _ in $(tries 100); do grep -q '"step": 4,' "$TMP/hung.json" && break; sleep 0.05; done
     sleep 0.5
-    pkill -TERM -f -- "--processes 2 -o runs=$TMP/hung "
+    if [ "$who" = parent ]; then
+        pkill -TERM -f -- "--processes 2 -o runs=$TMP/hung "
+    else
+        tell hung TERM "$who"
+    fi
     code=0
     wait "$job" || code=$?
     rm "$TMP/pictures/1/57.ppm" && mv "$TMP/kept" "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1"
     [ "$code" -eq 75 ] || { echo "ended with $code"; return 1; }
     run hung 4 "$@" --resume && [ "$(hash_of calm)" = "$(hash_of hung)" ]
 }
-t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs
+t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs parent
+t "the same when only the one that does not wait for storage is told" hangs 0
 
 if mount_faulty "$TMP/pictures" "$TMP/mounted" && mkdir -p "$TMP/kept_runs" "$TMP/full" &&
     mount_faulty "$TMP/kept_runs" "$TMP/full"; then

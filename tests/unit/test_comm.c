@@ -241,6 +241,91 @@ Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 60)
     cr_assert_eq(run(8, goes_last), 0);
 }
 
+/* --- news while a process takes part in no exchange --- */
+
+struct heard {
+    _Atomic int stops, ends;
+};
+
+static void count_news(void *context, bool ends)
+{
+    struct heard *heard = context;
+
+    if (ends)
+        heard->ends++;
+    else
+        heard->stops++;
+}
+
+static bool wait_for(_Atomic int *count)
+{
+    for (int i = 0; i < 2000 && *count == 0; i++)
+        usleep(5000);
+    return *count > 0;
+}
+
+static bool hears(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    struct np_err asked = {0}, ended = {0};
+    uint32_t bits = 0;
+
+    if (np_comm_listen(comm, count_news, &heard, NULL) < 0 || np_comm_heard(comm, NULL) != 0 ||
+        np_comm_any(comm, &bits, NULL) < 0)
+        return false;
+    if (rank == 5) /* two hops from rank 6, three from rank 2 */
+        np_comm_ask_stop(comm);
+    else if (!wait_for(&heard.stops) || np_comm_heard(comm, &asked) != -EINTR ||
+             !strstr(asked.text, "told to stop"))
+        return false;
+    if (np_comm_any(comm, &bits, NULL) < 0) /* a stop alone ends no exchange */
+        return false;
+    if (rank == 3)
+        _exit(0); /* without a word */
+    return wait_for(&heard.ends) && np_comm_heard(comm, &ended) == -ECONNRESET &&
+           strstr(ended.text, "rank 3 (process ") && heard.ends == 1 &&
+           heard.stops == (rank == 5 ? 0 : 1);
+}
+
+Test(comm, a_stop_and_an_end_reach_those_who_wait, .timeout = 60)
+{
+    cr_assert_eq(run(8, hears), 0);
+}
+
+static bool hears_why(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    struct np_err err = {0};
+
+    if (rank == 3) {
+        usleep(100000); /* before or after the others listen */
+        np_comm_abort(comm, -EIO, "no disk answers");
+        return true;
+    }
+    return np_comm_listen(comm, count_news, &heard, NULL) == 0 && wait_for(&heard.ends) &&
+           np_comm_heard(comm, &err) == -EIO && strcmp(err.text, "rank 3: no disk answers") == 0;
+}
+
+Test(comm, the_words_of_one_that_gives_up_reach_those_who_wait, .timeout = 60)
+{
+    cr_assert_eq(run(4, hears_why), 0);
+}
+
+static bool parts(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    const int code = np_comm_listen(comm, count_news, &heard, NULL);
+
+    if (rank % 2)
+        usleep(200000); /* the others close first */
+    return code == 0 && heard.ends == 0 && np_comm_heard(comm, NULL) == 0;
+}
+
+Test(comm, who_closes_is_not_taken_for_dead, .timeout = 60)
+{
+    cr_assert_eq(run(8, parts), 0);
+}
+
 /* --- the meeting ---------------------------------------------------------------------------- */
 
 static int free_port(void)
@@ -287,7 +372,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
     for (int round = 0; round < 3; round++) {
         const int port = free_port();
         const pid_t pids[] = {stranger(port, words, sizeof(words) - 1),
-            stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-1", 8)};
+            stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-2", 8)};
 
         snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", port);
         const int wrong = run_at(address, 4, sums);
