@@ -37,7 +37,7 @@ static int write_arrays(struct np_run *run, struct np_err *err)
     return code;
 }
 
-static int read_arrays(struct np_run *run, struct np_err *err)
+int np_run_read_arrays(struct np_run *run, struct np_err *err)
 {
     int code = 0;
 
@@ -145,7 +145,7 @@ static int collect(struct np_run *run, struct np_err *err)
 
     np_track_flush(run->track);
     if (code == 0)
-        code = read_arrays(run, err);
+        code = np_run_read_arrays(run, err);
     if (code == 0 && run->at_mark)
         memcpy(run->arrays[NP_ARRAY_BUFFERS], run->mark_buffers,
             sizeof(float) * run->setup.graph->nr_buffers);
@@ -386,7 +386,7 @@ static int take_stage(struct np_run *run, struct np_err *err)
 
 int np_run_grow(struct np_run *run, struct np_err *err)
 {
-    int code = read_arrays(run, err);
+    int code = np_run_read_arrays(run, err);
 
     if (code == 0)
         code = read_device_state(run, err);

@@ -282,6 +282,54 @@ int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np
     return code;
 }
 
+/* --- at a checkpoint ------------------------------------------------------------------------ */
+
+/* hashes: (world). More than half of them are right, or else rank 0's is. */
+static int name_odd(const uint64_t *hashes, int world, uint64_t step, struct np_err *err)
+{
+    uint64_t right = hashes[0];
+    char ranks[200] = "";
+    int nr = 0;
+
+    for (int r = 0; r < world; r++) {
+        int alike = 0;
+
+        for (int i = 0; i < world; i++)
+            alike += hashes[i] == hashes[r];
+        if (2 * alike > world)
+            right = hashes[r];
+    }
+    for (int r = 0; r < world && strlen(ranks) < 150; r++) {
+        const size_t used = strlen(ranks);
+
+        if (hashes[r] != right)
+            snprintf(ranks + used, sizeof(ranks) - used, "%s%d", nr++ ? ", " : "", r);
+    }
+    if (nr == 0)
+        return 0;
+    return np_err_set(err, -EBADE,
+        "step %llu: rank %s computed other weights than the rest, by damaged memory or another "
+        "build "
+        "of a library; nothing was saved. Look at that machine, and go on with --resume",
+        (unsigned long long)step, ranks);
+}
+
+int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err)
+{
+    uint64_t hashes[NP_MAX_WORLD];
+    uint32_t bits = saves; /* a checkpoint by the clock is due at one of them first */
+    int code;
+
+    if (!run->comm)
+        return 0;
+    if ((code = np_comm_any(run->comm, &bits, err)) < 0 || !bits ||
+        (code = np_run_read_arrays(run, err)) < 0)
+        return code;
+    const uint64_t own = hash_arrays(run);
+    code = np_comm_gather(run->comm, &own, hashes, sizeof(own), err);
+    return code == 0 ? name_odd(hashes, np_comm_world(run->comm), step, err) : code;
+}
+
 /* --- at an end ------------------------------------------------------------------------------ */
 
 int np_run_barrier(struct np_run *run, int code, struct np_err *err)

@@ -216,6 +216,17 @@ else
     skip "a full disk at rank 0" "no FUSE here"
 fi
 
+# A bit of one rank's weights flips between two checkpoints: it is named, and the earlier one is used.
+flipped() {
+    rm -rf "$TMP/flipped"
+    NNPIPE_FLIP_RANK=2 NNPIPE_FLIP_AT=12 NNPIPE=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/nnpipe exits 1 run flipped 4 &&
+        grep -q "step 15: rank 2 computed other weights than the rest" "$TMP/flipped.err" &&
+        [ -e "$TMP/flipped"/net-*/checkpoints/step-10 ] && [ ! -e "$TMP/flipped"/net-*/checkpoints/step-15 ] ||
+        { cat "$TMP/flipped.err"; return 1; }
+    run flipped 2 --resume && [ "$(hash_of flipped)" = "$(hash_of one)" ]
+}
+t "a flipped bit in one rank's weights is found at the next checkpoint, its rank named" flipped
+
 # --- starts that cannot work ---
 
 refuses() { # TEXT FLAG...
