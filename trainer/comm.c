@@ -5,15 +5,21 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "trainer/comm_line.h"
+#include "trainer/comm_mpi.h"
 
 /* Floats of a sum in one message: both ends add them while they are in cache. */
 #define CHUNK (256u * 1024)
+#define GONE_NS                                                                                    \
+    1000000000 /* until a closed connection means an end, if MPI has something under way */
+#define MAX_WAIT_NS 128000 /* between two looks at MPI's requests: it has no wait that sleeps */
 
 enum kind { ABORT = 0x6e70, SUM, GATHER, BROADCAST, ANY };
 struct head { /* before each message; bytes: of what follows */
@@ -35,8 +41,29 @@ struct np_comm {
     bool aborted;                       /* by another process */
     struct np_err why;
     struct np_line *line;
-    float *other; /* (CHUNK) of the other end of a sum; NULL: not yet */
+    struct np_mpi *mpi; /* NULL: sums go over the links */
+    float *other;       /* (CHUNK) of the other end of a sum; NULL: not yet */
 };
+
+/* Which way sums take: all processes the same one. */
+static int open_data(const struct np_launch *launch, struct np_comm *comm, struct np_err *err)
+{
+    const char *data = getenv("NNPIPE_COMM_DATA");
+    uint32_t ways = 1;
+
+    if (data && strcmp(data, "mpi") == 0)
+        ways = 2;
+    else if (data && strcmp(data, "tcp") != 0)
+        ways = 4;
+    int code = np_comm_any(comm, &ways, err);
+    if (code == 0 && (ways & (ways - 1) || ways == 4))
+        return np_err_set(err, -EINVAL,
+            ways == 4 ? "NNPIPE_COMM_DATA=%.40s: expected tcp or mpi"
+                      : "NNPIPE_COMM_DATA is not the same in all "
+                        "processes (here: %.40s)",
+            data ? data : "not set");
+    return code == 0 && ways == 2 ? np_mpi_open(launch, &comm->mpi, err) : code;
+}
 
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err)
 {
@@ -46,12 +73,17 @@ int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, stru
     comm->world = launch->world;
     while (1 << comm->nr_links < launch->world)
         comm->nr_links++;
-    const int code = np_meet(launch, comm->links, err);
+    int code = np_meet(launch, comm->links, err);
     if (code < 0) {
         np_free(comm);
         return code;
     }
     comm->line = np_line_new(comm->links, comm->nr_links);
+    if ((code = open_data(launch, comm, err)) < 0) {
+        np_comm_abort(comm, code, err ? err->text : "");
+        np_comm_close(comm);
+        return code;
+    }
     *ret_comm = comm;
     return 0;
 }
@@ -63,6 +95,7 @@ void np_comm_close(struct np_comm *comm)
     np_line_free(comm->line);
     for (int k = 0; k < comm->nr_links; k++)
         close(comm->links[k].fd);
+    np_mpi_close(comm->mpi, !comm->over);
     np_free(comm->other);
     np_free(comm);
 }
@@ -75,6 +108,11 @@ int np_comm_rank(const struct np_comm *comm)
 int np_comm_world(const struct np_comm *comm)
 {
     return comm ? comm->world : 1;
+}
+
+const char *np_comm_way(const struct np_comm *comm)
+{
+    return !comm ? "" : comm->mpi ? np_mpi_version(comm->mpi) : "tcp";
 }
 
 bool np_comm_aborted(const struct np_comm *comm)
@@ -222,6 +260,56 @@ static int exchange(struct np_comm *comm, int k, const void *send_, size_t nr_se
     return 0;
 }
 
+/* Has the other end given up (negative), or closed the connection (1)? Its next message stays there. */
+static int look(struct np_comm *comm, int k, struct np_err *err)
+{
+    struct head head;
+    const ssize_t n = recv(comm->links[k].fd, &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return 1;
+    if (n < (ssize_t)sizeof(head) || head.kind != ABORT)
+        return 0;
+    recv(comm->links[k].fd, &head, sizeof(head), MSG_DONTWAIT);
+    return take_abort(comm, k, &head, err);
+}
+
+/* Waits for what MPI has under way; MPI itself does not tell that a process is gone. One that has done
+ * its last part and closed looks the same for a moment. */
+static int await_mpi(struct np_comm *comm, int k, struct np_err *err)
+{
+    uint64_t wait_ns = 1000, gone_ns = 0;
+    int done, code;
+
+    while ((done = np_mpi_done(comm->mpi, err)) == 0) {
+        const uint64_t now = np_now_ns();
+
+        if ((code = look(comm, k, err)) < 0)
+            return code;
+        if (code == 0)
+            gone_ns = 0;
+        else if (gone_ns == 0)
+            gone_ns = now;
+        else if (now - gone_ns > GONE_NS)
+            return ended(comm, &comm->links[k], err);
+        np_sleep_until_ns(now + wait_ns);
+        wait_ns = wait_ns < MAX_WAIT_NS ? 2 * wait_ns : wait_ns;
+    }
+    return done < 0 ? done : 0;
+}
+
+/* exchange() of a part of a sum, by MPI. */
+static int exchange_mpi(
+    struct np_comm *comm, int k, size_t nr, const float *send_, float *recv_, struct np_err *err)
+{
+    int code = exchange(comm, k, NULL, 0, NULL, 0, err);
+
+    if (code == 0)
+        code = np_mpi_exchange(
+            comm->mpi, comm->rank ^ (1 << k), send_, recv_, nr * sizeof(float), err);
+    return code == 0 ? await_mpi(comm, k, err) : code;
+}
+
 void np_comm_abort(struct np_comm *comm, int code, const char *text)
 {
     struct last_words words = {0};
@@ -287,8 +375,9 @@ int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
         float *at = x + first;
 
         for (int k = 0; k < comm->nr_links; k++) {
-            const int code =
-                exchange(comm, k, at, some * sizeof(float), comm->other, some * sizeof(float), err);
+            const size_t bytes = some * sizeof(float);
+            const int code = comm->mpi ? exchange_mpi(comm, k, some, at, comm->other, err)
+                                       : exchange(comm, k, at, bytes, comm->other, bytes, err);
 
             if (code < 0)
                 return code;

@@ -34,11 +34,14 @@ int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
 
 /* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
  * -EINVAL: the number is no power of two, or another process has other numbers. -ETIMEDOUT names the
- * ranks that have not come. */
+ * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -ENOENT: it is
+ * not there). */
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err);
 void np_comm_close(struct np_comm *comm);      /* NULL works */
 int np_comm_rank(const struct np_comm *comm);  /* NULL: 0 */
 int np_comm_world(const struct np_comm *comm); /* NULL: 1 */
+/* The way of sums: "tcp" (or a socket of this machine), "Open MPI v4.1.4"; NULL: "". */
+const char *np_comm_way(const struct np_comm *comm);
 
 /* All of these: every process makes the same calls in the same order. -ECONNRESET: a process has
  * ended, and err names it. After another process's np_comm_abort() they return its code, and err has

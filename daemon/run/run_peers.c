@@ -129,7 +129,8 @@ static void find_facts(struct np_run *run, struct facts *ret_facts)
     facts->step = run->position.step;
     facts->precision = (int32_t)run->precision;
     np_device_describe(run->device->name, &device);
-    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s", NP_VERSION);
+    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s, sums over %.60s", NP_VERSION,
+        np_comm_way(run->comm));
     for (int i = 0; i < device.nr_libraries; i++) {
         const size_t used = strlen(facts->versions);
 

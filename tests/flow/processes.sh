@@ -324,7 +324,40 @@ by() {
     alike one launched
 }
 if command -v mpirun >/dev/null 2>&1; then
-    t "mpirun" by mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2
+    mpi="mpirun --allow-run-as-root --oversubscribe --bind-to none -np"
+    # shellcheck disable=SC2086 # words
+    t "mpirun" by $mpi 2
+    export NNPIPE_COMM_DATA=mpi
+    by_mpi() { by $mpi "$1" && grep -q "gradients are summed over Open MPI" "$TMP/by.err"; }
+    t "sums over Open MPI, two processes" by_mpi 2
+    t "sums over Open MPI, four processes" by_mpi 4
+    # ends SIGNAL: sent to the last rank; the run ends as it does over TCP, and goes on without MPI
+    ends() {
+        rm -rf "$TMP/long"
+        timeout 60 $mpi 4 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/long" -o train.epochs=40 \
+            >"$TMP/long.out" 2>&1 &
+        job=$!
+        wait_step long 20 && tell_mpi "$1" || return 1
+        code=0
+        wait "$job" || code=$?
+        case $1 in
+        TERM) [ "$code" -eq 75 ] ;;
+        *) [ "$code" -ne 0 ] && [ "$code" -ne 124 ] ;;
+        esac || { echo "ended with $code"; return 1; }
+        NNPIPE_COMM_DATA=tcp go_on long 2 && [ "$(hash_of long)" = "$(hash_of undisturbed)" ]
+    }
+    tell_mpi() {
+        for pid in $(pgrep -f "$TMP/net.yaml -o runs=$TMP/long"); do
+            grep -qz "^OMPI_COMM_WORLD_RANK=3" "/proc/$pid/environ" && kill "-$1" "$pid"
+        done
+    }
+    t "SIGTERM at one of four with sums over Open MPI: saved; goes on with two over a socket" ends TERM
+    t "kill -9 of one of four with sums over Open MPI: none hangs" ends KILL
+    unset NNPIPE_COMM_DATA
+    no_mpi() {
+        NNPIPE_COMM_DATA=fax refuses "NNPIPE_COMM_DATA=fax: expected tcp or mpi" --processes 2
+    }
+    t "another way of sums" no_mpi
 else
     skip "mpirun" "Open MPI is not here"
 fi
