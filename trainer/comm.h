@@ -49,6 +49,10 @@ const char *np_comm_way(const struct np_comm *comm);
 
 /* x: (n), the sum over all processes; the same bits in each. */
 int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err);
+/* The same in the background: x is not touched until np_comm_sum_end(), which waits for all that were
+ * begun. Other calls may come in between. */
+void np_comm_sum_begin(struct np_comm *comm, float *x, uint64_t n);
+int np_comm_sum_end(struct np_comm *comm, struct np_err *err);
 /* all: (world) blocks of `bytes`, by rank; own: this process's. */
 int np_comm_gather(
     struct np_comm *comm, const void *own, void *all, size_t bytes, struct np_err *err);
@@ -58,10 +62,11 @@ int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err
 int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err);
 
 /* Another process was told to stop (ends false), or takes no more part in exchanges, because it gave up
- * or is gone (ends true). From a thread of the comm's own, at most once each; must not block. */
+ * or is gone (ends true). From a thread of the comm's own, or from np_comm_listen() itself, at most once
+ * each; must not block, nor call the comm. */
 typedef void (*np_comm_news_fn)(void *context, bool ends);
 /* Listens from now on: so a process that waits for storage, or for its GPU, hears of the others. Once. */
-int np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context, struct np_err *err);
+void np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context);
 /* Tells the others that this process was told to stop; they may go on to their next boundary. Any
  * thread, and after each other. */
 void np_comm_ask_stop(struct np_comm *comm);

@@ -27,10 +27,7 @@ struct message {
 struct np_line {
     const struct np_link *links; /* set once */
     int nr, wake;
-    np_comm_news_fn news;
-    void *context;
     pthread_t thread;
-    bool has_thread;
     /* The thread alone: */
     struct message in[NP_MAX_LINKS];
     size_t nr_in[NP_MAX_LINKS];
@@ -39,20 +36,9 @@ struct np_line {
     /* Under lock: */
     uint32_t said;        /* the latest news that the neighbours have from here */
     struct message heard; /* of others; NONE: nothing */
+    np_comm_news_fn news; /* NULL: nobody listens yet */
+    void *context;
 };
-
-struct np_line *np_line_new(const struct np_link *links, int nr)
-{
-    struct np_line *line = np_alloc(sizeof(*line));
-
-    line->links = links;
-    line->nr = nr;
-    line->wake = -1;
-    for (int k = 0; k < nr; k++)
-        line->fds[k] = links[k].line;
-    pthread_mutex_init(&line->lock, NULL);
-    return line;
-}
 
 /* Sends news once. Under lock. */
 static void say(struct np_line *line, const struct message *message)
@@ -72,10 +58,10 @@ static void hear(struct np_line *line, const struct message *message)
     if (is_new) {
         line->heard = *message;
         say(line, message);
+        if (line->news)
+            line->news(line->context, message->news == END);
     }
     pthread_mutex_unlock(&line->lock);
-    if (is_new)
-        line->news(line->context, message->news == END);
 }
 
 static void hear_end(struct np_line *line, int k)
@@ -128,18 +114,37 @@ static void *line_thread(void *argument)
     }
 }
 
-int np_line_start(struct np_line *line, np_comm_news_fn news, void *context, struct np_err *err)
+int np_line_new(const struct np_link *links, int nr, struct np_line **ret_line, struct np_err *err)
 {
-    line->news = news;
-    line->context = context;
+    struct np_line *line = np_alloc(sizeof(*line));
+
+    line->links = links;
+    line->nr = nr;
+    for (int k = 0; k < nr; k++)
+        line->fds[k] = links[k].line;
+    pthread_mutex_init(&line->lock, NULL);
     line->wake = eventfd(0, EFD_CLOEXEC);
     const int code =
         line->wake < 0 ? -errno : -pthread_create(&line->thread, NULL, line_thread, line);
-    line->has_thread = code == 0;
-    return code == 0 ? 0
-                     : np_err_set(err, code,
-                           "the thread that listens to the other processes cannot start: %s",
-                           strerror(-code));
+    if (code < 0) {
+        if (line->wake >= 0)
+            close(line->wake);
+        np_free(line);
+        return np_err_set(err, code,
+            "the thread that listens to the other processes cannot start: %s", strerror(-code));
+    }
+    *ret_line = line;
+    return 0;
+}
+
+void np_line_listen(struct np_line *line, np_comm_news_fn news, void *context)
+{
+    pthread_mutex_lock(&line->lock);
+    line->news = news;
+    line->context = context;
+    if (line->heard.news != NONE)
+        news(context, line->heard.news == END);
+    pthread_mutex_unlock(&line->lock);
 }
 
 void np_line_free(struct np_line *line)
@@ -149,7 +154,7 @@ void np_line_free(struct np_line *line)
 
     if (!line)
         return;
-    if (line->has_thread && write(line->wake, &one, sizeof(one)) == (ssize_t)sizeof(one))
+    if (write(line->wake, &one, sizeof(one)) == (ssize_t)sizeof(one))
         pthread_join(line->thread, NULL);
     pthread_mutex_lock(&line->lock);
     say(line, &bye);

@@ -8,12 +8,12 @@
 
 struct np_line;
 
-/* links: (nr), whose `line` it takes over; they live as long as the line. */
-struct np_line *np_line_new(const struct np_link *links, int nr);
+/* links: (nr), whose `line` it takes over; they live as long as the line. -EAGAIN, -EMFILE: no thread. */
+int np_line_new(const struct np_link *links, int nr, struct np_line **ret_line, struct np_err *err);
 /* Says good-bye, and closes the connections. NULL works. */
 void np_line_free(struct np_line *line);
 /* As np_comm_listen(), np_comm_ask_stop() and np_comm_heard(). */
-int np_line_start(struct np_line *line, np_comm_news_fn news, void *context, struct np_err *err);
+void np_line_listen(struct np_line *line, np_comm_news_fn news, void *context);
 void np_line_ask_stop(struct np_line *line);
 int np_line_heard(struct np_line *line, struct np_err *err);
 /* This process takes no more part in any exchange, and why. Any thread. */

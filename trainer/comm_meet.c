@@ -36,7 +36,7 @@ struct hello {
     char magic[8];
     uint32_t rank, world, process, port;
     uint64_t key;
-    uint32_t line; /* 1: the second connection between two neighbours */
+    uint32_t use;  /* of the connection between two neighbours: slot_of() */
     char host[64]; /* its name */
 };
 
@@ -49,7 +49,7 @@ struct place { /* of a process, in rank 0's table */
 struct meeting {
     const struct np_launch *launch;
     uint64_t deadline_ns, key;
-    uint32_t line;               /* of its next hello */
+    uint32_t use;                /* of its next hello */
     int seconds, listener, port; /* port: of the listener; 0: unix */
     struct place *places;        /* (world) */
 };
@@ -253,7 +253,7 @@ static void own_hello(const struct meeting *m, struct hello *ret_hello)
         .process = (uint32_t)getpid(),
         .port = (uint32_t)m->port,
         .key = m->key,
-        .line = m->line};
+        .use = m->use};
     gethostname(ret_hello->host, sizeof(ret_hello->host) - 1);
 }
 
@@ -439,13 +439,19 @@ static int report_to_rank_0(struct meeting *m, struct np_err *err)
     return code;
 }
 
-/* Calls a neighbour twice. */
+/* The connections of two neighbours; NULL: no such use. */
+#define NR_USES 3
+static int *slot_of(struct np_link *link, uint32_t use)
+{
+    return use == 0 ? &link->fd : use == 1 ? &link->line : use == 2 ? &link->sums : NULL;
+}
+
 static int call_neighbour(struct meeting *m, int rank, struct np_link *link, struct np_err *err)
 {
     const struct place *place = &m->places[rank];
 
-    for (m->line = 0; m->line < 2; m->line++) {
-        int *fd = m->line ? &link->line : &link->fd;
+    for (m->use = 0; m->use < NR_USES; m->use++) {
+        int *fd = slot_of(link, m->use);
 
         if ((*fd = call_again(m, rank, place->at, place->port, err)) < 0)
             return *fd;
@@ -458,11 +464,10 @@ static int *place_of(const struct meeting *m, const struct hello *hello, struct 
 {
     const int rank = m->launch->rank, other = (int)hello->rank, bit = other ^ rank;
 
-    if (other <= rank || other >= m->launch->world || bit & (bit - 1) || hello->line > 1)
+    if (other <= rank || other >= m->launch->world || bit & (bit - 1))
         return NULL;
-    struct np_link *link = &links[__builtin_ctz((unsigned)bit)];
-    int *fd = hello->line ? &link->line : &link->fd;
-    return *fd < 0 ? fd : NULL;
+    int *fd = slot_of(&links[__builtin_ctz((unsigned)bit)], hello->use);
+    return fd && *fd < 0 ? fd : NULL;
 }
 
 /* Calls the neighbours with lower ranks, and answers the others. */
@@ -477,7 +482,7 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
         snprintf(links[k].name, sizeof(links[k].name), "rank %d (process %u on %s)", other,
             m->places[other].process, m->places[other].host);
         if (other > rank)
-            waits += 2;
+            waits += NR_USES;
         else
             code = call_neighbour(m, other, &links[k], err);
     }
@@ -488,7 +493,7 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
         if (fd == -ETIMEDOUT)
             code =
                 np_err_set(err, -ETIMEDOUT, "%d neighbours of rank %d did not connect within %d s",
-                    (waits + 1) / 2, rank, m->seconds);
+                    (waits + NR_USES - 1) / NR_USES, rank, m->seconds);
         if (fd < 0)
             continue;
         int *place = place_of(m, &hello, links);
@@ -534,17 +539,15 @@ int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err
     m.deadline_ns = np_now_ns() + (uint64_t)seconds * 1000000000ull;
     m.places = np_alloc((size_t)launch->world * sizeof(*m.places));
     for (int k = 0; k < NP_MAX_LINKS; k++)
-        links[k].fd = links[k].line = -1;
+        links[k].fd = links[k].line = links[k].sums = -1;
     if ((code = is_unix(launch) ? listen_unix(&m, err) : listen_tcp(&m, err)) == 0)
         code = launch->rank == 0 ? receive_all(&m, err) : report_to_rank_0(&m, err);
     if (code == 0)
         code = link_up(&m, links, err);
-    for (int k = 0; code < 0 && k < NP_MAX_LINKS; k++) {
-        if (links[k].fd >= 0)
-            close(links[k].fd);
-        if (links[k].line >= 0)
-            close(links[k].line);
-    }
+    for (int k = 0; code < 0 && k < NP_MAX_LINKS; k++)
+        for (uint32_t use = 0; use < NR_USES; use++)
+            if (*slot_of(&links[k], use) >= 0)
+                close(*slot_of(&links[k], use));
     if (m.listener >= 0)
         close(m.listener);
     np_free(m.places);

@@ -34,10 +34,12 @@ int np_run_meet(struct np_run *run, struct np_err *err)
             "loader.batch (%lld), so that each has a part of every batch",
             launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
     np_run_at(run, "waiting for the other processes");
-    int code = np_comm_open(launch, &run->comm, err);
+    const int code = np_comm_open(launch, &run->comm, err);
     run->usage = code == -EINVAL;
-    if (code == 0 && (code = np_comm_listen(run->comm, hear, run, err)) == 0)
+    if (code == 0) {
+        np_comm_listen(run->comm, hear, run);
         np_watch_comm(run->watch, run->comm);
+    }
     return code;
 }
 
