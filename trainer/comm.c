@@ -1,6 +1,7 @@
 /* Exchanges between the processes of a run, over the connections that comm_meet.c made. */
 #include "trainer/comm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 /* Floats of a sum in one message: both ends add them while they are in cache. */
 #define CHUNK (256u * 1024)
 
-enum kind { ABORT = 0x6e70, SUM, GATHER, BROADCAST, ANY };
+enum kind { ABORT = 0x6e70, SUM, GATHER, BROADCAST, ANY, JOIN };
 struct head { /* before each message; bytes: of what follows */
     uint32_t kind;
     int32_t code;  /* of an abort */
@@ -254,12 +255,19 @@ static void begin(struct np_comm *comm, enum kind kind)
     comm->call++;
 }
 
+static int take_other(struct np_comm *comm, struct np_err *err)
+{
+    if (!comm->other)
+        comm->other = np_try_array(CHUNK, sizeof(float), err);
+    return comm->other ? 0 : -ENOMEM;
+}
+
 int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
 {
     if (!comm)
         return 0;
     begin(comm, SUM);
-    if (!comm->other && !(comm->other = np_try_array(CHUNK, sizeof(float), err)))
+    if (take_other(comm, err) < 0)
         return -ENOMEM;
     for (uint64_t first = 0; first < n; first += CHUNK) {
         const size_t some = n - first < CHUNK ? (size_t)(n - first) : CHUNK;
@@ -273,6 +281,31 @@ int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
                 return code;
             for (size_t i = 0; i < some; i++)
                 at[i] += comm->other[i]; /* a + b and b + a have the same bits */
+        }
+    }
+    return 0;
+}
+
+int np_comm_join(struct np_comm *comm, double *x, size_t n,
+    void (*pair)(double *left, const double *right, size_t n), struct np_err *err)
+{
+    const size_t bytes = n * sizeof(*x);
+
+    assert(bytes <= CHUNK * sizeof(float));
+    begin(comm, JOIN);
+    if (comm && take_other(comm, err) < 0)
+        return -ENOMEM;
+    for (int k = 0; comm && k < comm->nr_links; k++) {
+        double *other = (double *)(void *)comm->other;
+        const int code = exchange(comm, k, x, bytes, other, bytes, err);
+
+        if (code < 0)
+            return code;
+        if (comm->rank >> k & 1) {
+            pair(other, x, n);
+            memcpy(x, other, bytes);
+        } else {
+            pair(x, other, n);
         }
     }
     return 0;
