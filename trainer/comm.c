@@ -2,6 +2,7 @@
  * process that takes part in none goes over comm_line.c's. */
 #include "trainer/comm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ struct np_comm {
     struct np_err why;
     struct np_line *line;
     struct np_sums *sums;
+    double *other; /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
 
 /* Opens the way of sums: the same one in all processes. */
@@ -85,6 +87,7 @@ void np_comm_close(struct np_comm *comm)
         close(comm->links[k].fd);
     np_line_free(comm->line);
     np_sums_free(comm->sums, !comm->over);
+    np_free(comm->other);
     np_free(comm);
 }
 
@@ -284,15 +287,41 @@ int np_comm_sum_end(struct np_comm *comm, struct np_err *err)
 
     if (!comm)
         return 0;
+    const int code = np_sums_end(comm->sums, &of_sum); /* nothing is written to after that */
     if (comm->over)
         return again(comm, err);
-    return np_sums_end(comm->sums, &of_sum) < 0 ? failed(comm, &of_sum, err) : 0;
+    return code < 0 ? failed(comm, &of_sum, err) : 0;
 }
 
 int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
 {
     np_comm_sum_begin(comm, x, n);
     return np_comm_sum_end(comm, err);
+}
+
+int np_comm_join(struct np_comm *comm, double *x, size_t n,
+    void (*pair)(double *left, const double *right, size_t n), struct np_err *err)
+{
+    const size_t bytes = n * sizeof(*x);
+
+    assert(n <= NP_MAX_JOIN);
+    begin(comm, NP_MESSAGE_JOIN);
+    if (comm && !comm->other && !(comm->other = np_try_array(NP_MAX_JOIN, sizeof(double), err)))
+        return -ENOMEM;
+    for (int k = 0; comm && k < comm->nr_links; k++) {
+        double *other = comm->other;
+        const int code = exchange(comm, k, x, bytes, other, bytes, err);
+
+        if (code < 0)
+            return code;
+        if (comm->rank >> k & 1) {
+            pair(other, x, n);
+            memcpy(x, other, bytes);
+        } else {
+            pair(x, other, n);
+        }
+    }
+    return 0;
 }
 
 int np_comm_gather(

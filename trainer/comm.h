@@ -53,6 +53,11 @@ int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err);
  * begun. Other calls may come in between. */
 void np_comm_sum_begin(struct np_comm *comm, float *x, uint64_t n);
 int np_comm_sum_end(struct np_comm *comm, struct np_err *err);
+/* x: (n), n up to NP_MAX_JOIN, joined with those of all processes in the same tree; pair(): left, the
+ * lower ranks', becomes left and right. The same bits in each. */
+#define NP_MAX_JOIN (128 * 1024)
+int np_comm_join(struct np_comm *comm, double *x, size_t n,
+    void (*pair)(double *left, const double *right, size_t n), struct np_err *err);
 /* all: (world) blocks of `bytes`, by rank; own: this process's. */
 int np_comm_gather(
     struct np_comm *comm, const void *own, void *all, size_t bytes, struct np_err *err);

@@ -10,7 +10,8 @@ enum np_message {
     NP_MESSAGE_SUM,
     NP_MESSAGE_GATHER,
     NP_MESSAGE_BROADCAST,
-    NP_MESSAGE_ANY
+    NP_MESSAGE_ANY,
+    NP_MESSAGE_JOIN
 };
 
 struct np_head { /* before each message; bytes: of what follows */

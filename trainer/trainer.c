@@ -188,16 +188,18 @@ static struct np_stripe stripe_of(
     return (struct np_stripe){input->images, input->labels, np_feed_row_bytes(config->feed, input)};
 }
 
-static int compute_lanes(struct loop *loop, const struct np_input *input, struct np_err *err)
+static int compute_lanes(
+    struct loop *loop, const struct np_input *input, bool updates, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     const struct np_stripe stripe = stripe_of(config, input);
     struct np_hyper hyper;
 
-    next_hyper(loop, &hyper);
+    if (updates)
+        next_hyper(loop, &hyper);
     const int code = np_lanes_step(&config->lanes, config->device, config->plan, &stripe,
-        loop->step, &hyper, &loop->of_lanes, err);
-    return code == 0 ? average(loop, err) : code;
+        loop->step, updates ? &hyper : NULL, &loop->of_lanes, err);
+    return code == 0 && updates ? average(loop, err) : code;
 }
 
 /* --- steps and evaluations ------------------------------------------------------------------ */
@@ -216,7 +218,7 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     if (leaves_out_steps(config))
         return 0;
     if (in_lanes(config))
-        return compute_lanes(loop, input, err);
+        return compute_lanes(loop, input, updates, err);
     if (updates)
         next_hyper(loop, &hyper);
     if (updates && phase == 0 && ops->step_update) {

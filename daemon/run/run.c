@@ -113,8 +113,8 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         .batch = (int)run->config->loader.batch,
         .accumulate = (int)run->config->run.accumulate,
         .lanes = {(int)run->config->run.lanes,
-            (int)(run->config->loader.batch / run->config->run.lanes), run->comm, run->block,
-            run->numbers},
+            (int)(run->config->loader.batch / run->config->run.lanes),
+            (int)run->config->run.accumulate, run->comm, run->block, run->numbers},
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = eval_due,
@@ -192,7 +192,7 @@ static int final_test(struct np_run *run, struct np_err *err)
 
     if (!run->setup.sets.test || !np_run_has_val(run) || !np_run_leads(run))
         return 0;
-    evaluation.shape.rows /= (int)run->config->run.lanes; /* the plan's batch */
+    evaluation.shape.rows = run->setup.eval_graph->batch;
     run->testing = true;
     const bool swaps = np_run_averages(run) && run->device->plan_ops->swap;
     int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;

@@ -73,7 +73,8 @@ struct np_run {
     struct np_device *device;
     bool device_absent; /* the device could not be opened */
     enum np_dtype precision;
-    int lanes, threads;
+    int lanes, threads; /* of the CPU's plan */
+    int batchnorm_over; /* np_plan_options.batchnorm_over; only in lanes (train.lanes) */
     struct np_plan *plan;
     float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; NULL: not used */
     int nr_states;                 /* of the optimizer */

@@ -33,6 +33,12 @@ int np_run_meet(struct np_run *run, struct np_err *err)
             "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
             "loader.batch (%lld), so that each has a part of every batch",
             launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
+    if (run->config->run.batchnorm_over > run->config->loader.batch / launch->world)
+        return np_err_set(err, -EINVAL,
+            "%s started %d processes of %lld rows each, and train.batchnorm_over asks for %lld: "
+            "groups of rows are of one process",
+            launch->by, launch->world, (long long)run->config->loader.batch / launch->world,
+            (long long)run->config->run.batchnorm_over);
     np_run_at(run, "waiting for the other processes");
     const int code = np_comm_open(launch, &run->comm, err);
     run->usage = code == -EINVAL;

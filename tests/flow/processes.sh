@@ -66,6 +66,29 @@ same() {
     run alone 1 "$@" && run shared "$processes" "$@" && alike alone shared
 }
 t "the same in bf16" same 4 -o precision=bf16
+t "the same with batchnorm over groups of two lanes" same 4 -o train.batchnorm_over=8
+t "the same with groups of half a lane, and accumulated batches" same 8 -o train.batchnorm_over=2 \
+    -o train.accumulate=2 -o precision=bf16
+t "the same with SAM" same 2 -o 'train.sam={}' -o train.batchnorm_over=16
+tokens='[{conv: {out: 8, kernel: 4, stride: 4}}, class_token, position, {layernorm: {}}, {linear: {name: q, out: 24}},
+    {attention: {heads: 2}}, {scale: {init: 0.5}}, {stochastic_depth: {rate: 0.3}}, gelu, {dropout: {rate: 0.1}},
+    first_token, {linear: {out: classes}}]'
+t "the same with tokens, weighted classes and rows dropped" same 4 -o "model=$(echo $tokens)" \
+    -o 'loss={cross_entropy: {class_weights: [1, 2, 3, 1, 2, 3, 1, 4]}}'
+# threads: the number of compute threads changes no bit
+threads() {
+    for n in 1 3; do
+        run "threads$n" 1 -o "train.threads=$n" "$@" && alike one "threads$n" || return 1
+    done
+}
+t "one and three compute threads: the same weights" threads
+# over the rows of a process: not the same, and rank 0's statistics are what all of them evaluate with
+of_process() {
+    run over1 1 -o train.batchnorm_over=process && alike one over1 && run over2 2 -o train.batchnorm_over=process &&
+        [ -n "$(hash_of over2)" ] && [ "$(hash_of over2)" != "$(hash_of one)" ] || return 1
+    run again2 2 -o train.batchnorm_over=process && alike over2 again2
+}
+t "batchnorm over the rows of a process: as PyTorch's DDP" of_process
 t "the same with rows that grow from batch to batch" same 8 \
     -o 'loader.augment=[{random_resized_crop: {size: 12}}]' -o 'loader.grow={from: 8, since: 0, until: 2, step: 2}'
 t "the same with mixup, and rows that grow" same 4 -o train.mixup=0.2 \
@@ -90,7 +113,7 @@ ranks() { pgrep -f "^nnpipe train $TMP/net.yaml .*runs=$TMP/$1 " || pgrep -f "ru
 # tell NAME SIGNAL RANK
 tell() {
     for pid in $(ranks "$1"); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" && kill "-$2" "$pid"
+        ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" || kill "-$2" "$pid"
     done
 }
 # go_on NAME PROCESSES: resumes until the end
@@ -239,8 +262,10 @@ t "more processes than lanes" refuses "set train.lanes to 4 or more" --processes
 t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
 t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
 t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
-t "lanes and train.accumulate" refuses "train.lanes: not with train.accumulate" -o train.accumulate=2
-t "lanes and train.sam" refuses "train.lanes: not with train.sam" -o 'train.sam={}'
+t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.batchnorm_over=12
+t "groups without lanes" refuses "groups of rows need train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
+t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
+    -o train.batchnorm_over=8
 t "lanes on a device that has none" refuses 'train.lanes: 8 needs `device: cpu`' \
     -o 'device={sim: {h2d_gbps: 10, step_ms: 1}}'
 
@@ -348,7 +373,7 @@ if command -v mpirun >/dev/null 2>&1; then
     }
     tell_mpi() {
         for pid in $(pgrep -f "$TMP/net.yaml -o runs=$TMP/long"); do
-            grep -qz "^OMPI_COMM_WORLD_RANK=3" "/proc/$pid/environ" && kill "-$1" "$pid"
+            ! grep -qz "^OMPI_COMM_WORLD_RANK=3" "/proc/$pid/environ" || kill "-$1" "$pid"
         done
     }
     t "SIGTERM at one of four with sums over Open MPI: saved; goes on with two over a socket" ends TERM
