@@ -97,7 +97,8 @@ static int start_processes(char **words, const char *text, const char *config,
             "--processes %d: set train.lanes to %d or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",
             (int)nr, (int)nr);
-    return code == 0 ? np_processes_run(words, (int)nr) : code;
+    struct np_processes processes = {.argv = words, .nr = (int)nr};
+    return code == 0 ? np_processes_run(&processes) : code;
 }
 
 static int train_with(struct np_config *config, const struct np_run_options *options,
