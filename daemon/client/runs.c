@@ -55,7 +55,8 @@ static void shorten(const char *devices, int processes, char *text, size_t room)
     }
     for (const char *at = devices; used < room && sscanf(at, "cuda:%d%n", &number, &bytes) == 1;
          at += bytes, at += *at == ',') {
-        const bool ends = strncmp(at + bytes, ",cuda:", 6) != 0 || atoi(at + bytes + 6) != number + 1;
+        const bool ends =
+            strncmp(at + bytes, ",cuda:", 6) != 0 || atoi(at + bytes + 6) != number + 1;
 
         first = first < 0 ? number : first;
         last = number;

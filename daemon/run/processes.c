@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,16 +146,29 @@ static void wait_all(struct family *family, const sigset_t *signals)
     }
 }
 
-static int start(struct family *family, const sigset_t *before)
+/* A place of this run alone. Where a sandbox has no Unix sockets, TCP on its loopback. */
+static void make_address(char *address, size_t room)
 {
-    const pid_t parent = getpid();
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     uint64_t key = np_now_ns();
-    char address[80];
 
     if (getrandom(&key, sizeof(key), 0) < 0)
         key ^= (uint64_t)getpid();
-    snprintf(address, sizeof(address), "unix:nnpipe-%u-%016llx", (unsigned)getuid(),
-        (unsigned long long)key);
+    if (probe < 0 && errno == EAFNOSUPPORT)
+        snprintf(address, room, "tcp:127.0.0.1:%d", 20000 + (int)(key % 12000));
+    else
+        snprintf(
+            address, room, "unix:nnpipe-%u-%016llx", (unsigned)getuid(), (unsigned long long)key);
+    if (probe >= 0)
+        close(probe);
+}
+
+static int start(struct family *family, const sigset_t *before)
+{
+    const pid_t parent = getpid();
+    char address[80];
+
+    make_address(address, sizeof(address));
     for (int r = 0; r < family->nr; r++) {
         const pid_t pid = fork();
 

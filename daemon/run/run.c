@@ -38,8 +38,10 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         config.device_room = run->device->ops->room(run->device);
     run->of_process = run->config->loader;
     run->of_process.bad_budget = 1; /* np_run_judge_bad() counts those of all processes */
-    if (run->comm)
+    if (run->comm) {
+        run->of_process.nr_sharing = run->options->launch->local_world;
         config.options = &run->of_process;
+    }
     config.eval = np_run_eval_set(run, &config.eval_labels);
     np_run_sampler_options(run, &config.sampler);
     config.shape = np_setup_shape(run->config, &run->setup);
