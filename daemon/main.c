@@ -167,6 +167,8 @@ static const struct np_command commands[] = {
         "  --compare FILE   compare with an older profile.json: exit 3 if the run has become\n"
         "                   slower, and name the stage; CONFIG may be a profile.json, too\n"
         "  --seconds S      length of a trial; default 2. Shorter trials are less exact\n"
+        "  --processes N    train in 2, 4, 8 ... processes on this machine, and name the rank that\n"
+        "                   the others wait for, and why; as under mpirun, srun and torchrun\n"
         "  --html FILE      the report as a web page; default: profile.html beside profile.json\n"
         "  --trace FILE     record two more seconds for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n"

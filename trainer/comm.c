@@ -33,6 +33,7 @@ struct np_comm {
     struct np_err why;
     struct np_line *line;
     struct np_sums *sums;
+    uint64_t waited_ns; /* in exchanges, and for sums */
     double *other; /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
 
@@ -104,6 +105,11 @@ int np_comm_world(const struct np_comm *comm)
 const char *np_comm_way(const struct np_comm *comm)
 {
     return comm ? np_sums_way(comm->sums) : "";
+}
+
+uint64_t np_comm_waited_ns(const struct np_comm *comm)
+{
+    return comm ? comm->waited_ns : 0;
 }
 
 bool np_comm_aborted(const struct np_comm *comm)
@@ -195,7 +201,9 @@ static int exchange(struct np_comm *comm, int k, const void *send_, size_t nr_se
 
     if (comm->over)
         return again(comm, err);
+    const uint64_t start = np_now_ns();
     const int code = np_wire_exchange(comm->links[k].fd, &head, send_, recv_, nr_recv, &other);
+    comm->waited_ns += np_now_ns() - start;
     if (code < 0)
         return ended(comm, &comm->links[k], err);
     return code == 0 ? 0 : take_other(comm, k, &other, nr_recv, err);
@@ -287,7 +295,9 @@ int np_comm_sum_end(struct np_comm *comm, struct np_err *err)
 
     if (!comm)
         return 0;
+    const uint64_t start = np_now_ns();
     const int code = np_sums_end(comm->sums, &of_sum); /* nothing is written to after that */
+    comm->waited_ns += np_now_ns() - start;
     if (comm->over)
         return again(comm, err);
     return code < 0 ? failed(comm, &of_sum, err) : 0;

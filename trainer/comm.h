@@ -79,6 +79,10 @@ void np_comm_ask_stop(struct np_comm *comm);
  * was heard. Any thread. */
 int np_comm_heard(const struct np_comm *comm, struct np_err *err);
 
+/* Time of the trainer thread in the calls above, so far: for the data to move, and for the others to
+ * come. */
+uint64_t np_comm_waited_ns(const struct np_comm *comm);
+
 /* Ends the exchange for all processes: their calls return code (negative errno) and text. Does not
  * block. */
 void np_comm_abort(struct np_comm *comm, int code, const char *text);

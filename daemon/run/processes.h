@@ -19,4 +19,13 @@ struct np_processes {
  * where that was done, of the rank that failed. Main thread; no other thread has been started. */
 int np_processes_run(struct np_processes *processes);
 
+struct np_overrides;
+/* cmd_train.c. The words of a command without --processes N, as its ranks get them; NULL at the end.
+ * np_free. */
+char **np_processes_words(int argc, char **argv);
+/* Carries out --processes TEXT of a command: np_processes_run(), or NP_EXIT_USAGE after a message.
+ * config NULL: that of the run that is resumed. */
+int np_processes_start(const char *command, char **words, const char *text, const char *config,
+    const struct np_overrides *overrides, const char *device);
+
 #endif

@@ -19,6 +19,8 @@ struct np_run_probe {
 };
 /* For the probe: waits for queued steps, writes a checkpoint, returns its seconds; 0: it failed. */
 double np_run_time_save(struct np_run *run);
+/* NULL: it trains alone. */
+struct np_comm *np_run_comm(const struct np_run *run);
 /* The settings of the run at this moment, with `auto` resolved. */
 void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
 

@@ -56,6 +56,11 @@ void np_run_part(struct np_run *run)
     np_comm_close(run->comm);
 }
 
+struct np_comm *np_run_comm(const struct np_run *run)
+{
+    return run->comm;
+}
+
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err)
 {
     const int code = np_comm_broadcast(run->comm, dir, room, err);
