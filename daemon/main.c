@@ -50,6 +50,8 @@ static const struct np_command commands[] = {
         "  --resume [RUN]   continue the run in folder RUN (CONFIG is optional), or the newest\n"
         "                   unfinished run of CONFIG; if there is none, say why and exit with 2.\n"
         "                   -o may change rate, weight decay, schedule and length: see nnpipe(1)\n"
+        "  --resume auto    the same, but if there is none a new run begins: for launchers that\n"
+        "                   give the same command again\n"
         "  --reset-schedule with --resume: start the schedule again at this step, with the rate,\n"
         "                   decay, schedule and length of CONFIG\n"
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"

@@ -31,16 +31,24 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     return code;
 }
 
+#define AUTO "auto"
+
+/* May the word after --resume be its value? */
+static bool is_run(const char *word)
+{
+    return strcmp(word, AUTO) == 0 || np_is_folder(word);
+}
+
 /* argv[1] to argv[nr]: the operands. 0, or NP_EXIT_USAGE after a message. */
 static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
     const char *trace_limit)
 {
     const bool newest = options->resume && !options->resume_dir;
 
-    if (options->resume && options->weights)
+    if (options->resume && options->weights && !options->resume_auto)
         return np_usage(
             "train", "--weights begins a new run, --resume continues one; use only one of them");
-    if (options->reset_schedule && !options->resume)
+    if (options->reset_schedule && (!options->resume || options->resume_auto))
         return np_usage("train",
             "--reset-schedule needs --resume: it restarts the schedule where the run is resumed");
     if (trace_limit && !trace)
@@ -122,7 +130,7 @@ int np_cmd_train(int argc, char **argv)
     struct np_run_options options = {.overrides = &overrides};
     const char *device = NULL, *trace = NULL, *trace_limit = NULL, *processes = NULL;
     const struct np_flag flags[] = {
-        {"--resume", &options.resume_dir, &options.resume, np_is_folder},
+        {"--resume", &options.resume_dir, &options.resume, is_run},
         {"--reset-schedule", NULL, &options.reset_schedule, NULL},
         {"--weights", &options.weights, NULL, NULL},
         {"--device", &device, NULL, NULL},
@@ -136,6 +144,10 @@ int np_cmd_train(int argc, char **argv)
     char *own = NULL; /* the run's own config */
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
+    if (options.resume_dir && strcmp(options.resume_dir, AUTO) == 0) {
+        options.resume_auto = true;
+        options.resume_dir = NULL;
+    }
     if (code == 0)
         code = check_usage(&options, argv, nr, trace, trace_limit);
     if (code == 0 && processes)

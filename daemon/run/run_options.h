@@ -42,6 +42,7 @@ struct np_run_options {
     const char *into_name; /* `into` in messages and records */
     bool json, resume, reset_schedule;
     const char *resume_dir;               /* NULL: the newest unfinished run */
+    bool resume_auto;                     /* and if there is none, a new run begins */
     const char *weights;                  /* NULL: random ones */
     const struct np_overrides *overrides; /* for messages */
     const char *submitted; /* -o of a submitted run, a line each, already applied; or NULL */
