@@ -88,7 +88,8 @@ uint64_t np_comm_waited_ns(const struct np_comm *comm);
 void np_comm_abort(struct np_comm *comm, int code, const char *text);
 bool np_comm_aborted(const struct np_comm *comm); /* by another process, or because one has ended */
 bool np_comm_over(const struct np_comm *comm);    /* by this one, too: no call works any more */
-/* Waits until rank 0 has closed its connections, which it does last. Rank 0: returns at once. */
+/* Waits until rank 0 has closed its connections, which it does last. Rank 0, and all after the end of
+ * a process: returns at once. */
 void np_comm_wait_end(struct np_comm *comm);
 
 #endif
