@@ -55,13 +55,15 @@ static void hear(struct np_line *line, const struct message *message)
 {
     pthread_mutex_lock(&line->lock);
     const bool is_new = line->said < message->news;
+    const np_comm_news_fn news = is_new ? line->news : NULL;
     if (is_new) {
         line->heard = *message;
         say(line, message);
-        if (line->news)
-            line->news(line->context, message->news == END);
     }
     pthread_mutex_unlock(&line->lock);
+    /* Without the lock: who is told may be about to say something itself, and hold a lock of its own. */
+    if (news)
+        news(line->context, message->news == END);
 }
 
 static void hear_end(struct np_line *line, int k)
