@@ -146,6 +146,67 @@ Test(range_cache, kill_9_at_a_hundred_places_leaves_it_right, .timeout = 100)
     made_ranges_remove(folder);
 }
 
+/* Gets and puts drawn ranges of drawn objects, for ever. Exits if it gets wrong bytes. */
+static _Noreturn void work(const char *folder, uint64_t max_bytes, uint32_t number)
+{
+    struct np_draws draws;
+
+    np_draws_init(&draws, number, NP_STREAM_TEST, 0, 0, 0);
+    for (;;) {
+        const char *const urls[3] = {"a", "b", "c"}, *const versions[2] = {"1", "2"};
+        const char *url = urls[np_draw_below(&draws, 3)],
+                   *version = versions[np_draw_below(&draws, 2)];
+        struct np_range_cache *cache = made_ranges_open(folder, url, max_bytes, &halves);
+        struct np_range_object *object = made_ranges_object(cache, url, version, BYTES);
+
+        for (int i = 0; i < 8; i++) {
+            const uint64_t offset = np_draw_below(&draws, BYTES), most = BYTES - offset;
+            uint64_t at = offset, bytes = 1 + np_draw_below(&draws, 2 * NP_RANGE_BLOCK);
+            int got;
+
+            bytes = bytes < most ? bytes : most;
+            got = made_ranges_get(object, url, version, offset, bytes);
+            if (got < 0 || numbers_of(cache).nr_wrong || numbers_of(cache).nr_damaged)
+                _exit(1);
+            if (got == 0 && np_range_wants(object, &at, &bytes))
+                made_ranges_put(object, url, version, at, bytes);
+        }
+        np_range_object_close(object);
+        np_range_cache_close(cache);
+    }
+}
+
+/* Four processes, one of which is killed every few milliseconds and replaced. */
+Test(range_cache, processes_that_are_killed_at_random_disturb_nobody, .timeout = 1000)
+{
+    const char *text = getenv("KILL_SECONDS");
+    const uint64_t max_bytes = 3 * PER_SET;
+    const int nr_kills = 100 * (text ? atoi(text) : 1) / 2;
+    char *folder = made_ranges_folder();
+    pid_t pids[4];
+    struct np_range_cache *cache;
+    int status;
+
+    for (int i = 0; i < nr_kills + 4; i++) {
+        const int which = i % 4;
+
+        if (i >= 4) {
+            usleep((useconds_t)(i * 7919 % 12000));
+            kill(pids[which], SIGKILL);
+            cr_assert_eq(waitpid(pids[which], &status, 0), pids[which]);
+            cr_assert(
+                WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "wrong bytes were served");
+            cr_assert_leq(made_ranges_used(folder), max_bytes);
+        }
+        if (i < nr_kills && (pids[which] = fork()) == 0)
+            work(folder, max_bytes, (uint32_t)i);
+    }
+    cache = made_ranges_open(folder, "a", max_bytes, NULL); /* counts */
+    cr_assert_eq(numbers_of(cache).used_bytes, made_ranges_used(folder));
+    np_range_cache_close(cache);
+    made_ranges_remove(folder);
+}
+
 /* --- a power cut ---------------------------------------------------------------------------- */
 
 /* A disk that remembers what was not synced. Calls come from the thread of the cache and from the test's. */
