@@ -183,8 +183,7 @@ Test(range_cache, two_processes_share_what_either_puts, .timeout = 60)
     pid_t pid;
 
     cr_assert_eq(pipe(to_child) | pipe(to_parent), 0);
-    pid = fork();
-    if (pid == 0)
+    if (made_ranges_fork(&pid))
         put_half(folder, to_child[0], to_parent[1]);
     cache = made_ranges_open(folder, "s", PLENTY, NULL);
     object = made_ranges_object(cache, "u", "1", BYTES);
@@ -280,6 +279,29 @@ Test(range_cache, a_full_cache_keeps_what_came_first, .timeout = 60)
     made_ranges_remove(folder);
 }
 
+/* A count is due in the middle of a batch, because none could be made at the start. */
+Test(range_cache, a_count_forgets_nothing_that_is_reserved, .timeout = 60)
+{
+    char *folder = made_ranges_folder(), *writing = np_format("%s/writing", folder);
+    const uint64_t max_bytes = 4096 + 4 * BLOCK;
+    const int fd = open(writing, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct np_range_cache *cache;
+    struct np_range_object *object;
+
+    cr_assert_eq(flock(fd, LOCK_SH), 0); /* as another process that writes */
+    cache = made_ranges_open(folder, "s", max_bytes, NULL);
+    object = made_ranges_object(cache, "u", "1", BYTES);
+    close(fd);
+    made_ranges_put(object, "u", "1", 0, BYTES);
+    np_range_flush(cache);
+    cr_assert_eq(made_ranges_count(object, "u", "1", BYTES), 4);
+    cr_assert_leq(made_ranges_used(folder), max_bytes);
+    np_range_object_close(object);
+    np_range_cache_close(cache);
+    np_free(writing);
+    made_ranges_remove(folder);
+}
+
 Test(range_cache, sets_that_nobody_holds_are_evicted_the_oldest_first, .timeout = 60)
 {
     char *folder = made_ranges_folder();
@@ -358,9 +380,10 @@ Test(range_cache, the_limit_holds_across_four_processes, .timeout = 100)
     char *folder = made_ranges_folder();
     const uint64_t max_bytes = 8 * PER_SET;
     struct np_range_cache *cache;
+    pid_t pid;
 
     for (int i = 0; i < 4; i++)
-        if (fork() == 0)
+        if (made_ranges_fork(&pid))
             crowd_of(folder, max_bytes, i);
     for (int i = 0, status; i < 4; i++) {
         cr_assert_gt(wait(&status), 0);
