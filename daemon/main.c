@@ -141,6 +141,9 @@ static const struct np_command commands[] = {
         "  --split SET      train, or val or test: their rows in order, after test_augment\n"
         "  --sheet FILE     write all rows into one PNG file, in the order of the list\n"
         "  --out DIR        write the rows into this folder as PNG files\n" OVERRIDE JSON},
+    {"data cache", np_data_cache, "[DIR]", "what the cache folder keeps of data on servers",
+        "  DIR              default: objects, in the user's cache folder\n"
+        "  --clear          remove the sets that no process uses\n" JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
     {"bench loader", np_cmd_bench, "CONFIG", "only reading, decoding and augmenting",
         "  --entries        add the entries of pictures to the store (see loader.entries), as a\n"
