@@ -20,6 +20,8 @@
 /* auto: mean bytes of all reads in flight of a reader, and of the prefetched batches. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
+/* The same for objects of servers, whose latency is longer. */
+#define AUTO_REMOTE_DEPTH 64
 
 /* A replayed stage stores the outputs of at most this number of batches and samples, over all
  * readers. */
@@ -62,12 +64,15 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
 {
     const struct np_index *sets[2] = {train, eval};
     uint64_t mean = 1;
+    bool is_remote = false;
 
     if (options->depth > 0)
         return (int)options->depth;
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
         mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
-    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, 16);
+        is_remote |= sets[s] && np_index_is_remote(sets[s]);
+    }
+    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, is_remote ? AUTO_REMOTE_DEPTH : 16);
 }
 
 static int64_t batch_bytes(const struct np_batch_shape *shape)
@@ -110,6 +115,25 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
         return code;
     loader->io = io.ops->name;
     np_io_close(&io);
+    return 0;
+}
+
+/* For sets with objects of servers. */
+static int open_session(
+    struct np_loader *loader, const struct np_loader_options *options, struct np_err *err)
+{
+    int nr = 0;
+
+    for (int s = 0; s < 2; s++)
+        nr += loader->files[s] ? np_files_nr_remote(loader->files[s]) : 0;
+    if (nr == 0)
+        return 0;
+    loader->session = np_try_alloc(sizeof(*loader->session), err);
+    if (!loader->session)
+        return -ENOMEM;
+    loader->session->limit_ns = (uint64_t)options->read_timeout * 1000000000;
+    loader->config.remote = loader->session;
+    loader->io = "http";
     return 0;
 }
 
@@ -251,6 +275,8 @@ static int open_shared(
     if (!code)
         code = open_sets(loader, config, err);
     if (!code)
+        code = open_session(loader, config->options, err);
+    if (!code)
         code = np_loader_open_cache(loader, config, err);
     if (!code)
         share_page_cache(loader, config->options);
@@ -384,6 +410,8 @@ void np_loader_stop(struct np_loader *loader)
         return;
     if (loader->config.ring)
         np_ring_stop(loader->config.ring, NULL);
+    if (loader->session)
+        __atomic_store_n(&loader->session->stopped, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < loader->nr_readers; i++)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
@@ -394,6 +422,7 @@ void np_loader_stop(struct np_loader *loader)
         np_entries_close(loader->entries[0]);
         np_files_close(loader->files[1]);
         np_files_close(loader->files[0]);
+        np_free(loader->session);
     }
     np_changed_free(loader->changed[1]);
     np_changed_free(loader->changed[0]);

@@ -43,9 +43,10 @@ struct np_loader {
     struct np_files *files[2];
     struct np_changed *changed[2];
     struct np_entries *entries[2];
-    struct np_balance *balance; /* NULL: classes are not balanced */
-    struct np_entered entered;  /* atomic */
-    struct np_reader **readers; /* (nr_readers) */
+    struct np_balance *balance;        /* NULL: classes are not balanced */
+    struct np_entered entered;         /* atomic */
+    struct np_remote_session *session; /* with objects of servers; NULL: all files are local */
+    struct np_reader **readers;        /* (nr_readers) */
 };
 /* A hash of all that rows are a function of, but the sampler's options and the shape: the sets
  * (eval may be NULL), the keys of `loader:` that change a row, the name under which jobs share, and

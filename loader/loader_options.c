@@ -209,6 +209,10 @@ const struct np_option np_loader_option_table[] = {
         "`auto`: all of it if it fits the free memory or there is a `cache`, else four fifths of "
         "the free memory: always the same files, because the page cache would forget each before "
         "its next epoch. Takes effect with io_uring."},
+    {"read_timeout", NP_OPT_INT, AT(read_timeout), "120", 1, 86400, NULL,
+        "Data on servers (URLs): the seconds for which a read is repeated while it fails, with "
+        "pauses "
+        "that double up to 8 s. Then the run saves and ends with 74."},
     {"share", NP_OPT_NODE, AT(share_node), "auto", 0, 0, NULL,
         "Jobs of one user on one machine that want the same batches (the same data, seed, and keys "
         "of `loader:` that change a row) make each of them once, and those with `cache: decoded` "
