@@ -31,17 +31,18 @@ extern const struct np_range_disk np_range_posix_disk;
 
 struct np_range_options {
     const char *folder; /* made if missing, for the user alone; not a link */
-    const char *set;    /* the data set: held and evicted as one, for example the path in the config */
-    uint64_t max_bytes; /* of the folder, all sets; 0: half of what it and the disk's free space have */
-    bool direct;        /* also opens each object with O_DIRECT */
+    const char *set; /* the data set: held and evicted as one, for example the path in the config */
+    uint64_t
+        max_bytes; /* of the folder, all sets; 0: half of what it and the disk's free space have */
+    bool direct;   /* also opens each object with O_DIRECT */
     const struct np_range_disk *disk; /* NULL: np_range_posix_disk */
 };
 
 /* Opens the folder, holds the set and starts the writing thread. Waits up to 10 s for other
  * processes that open or evict. Errors name the folder, and what to do: it is a link, belongs to
  * another user, is open to writes of all, or cannot be made. */
-int np_range_cache_open(const struct np_range_options *options, struct np_range_cache **ret_cache,
-    struct np_err *err);
+int np_range_cache_open(
+    const struct np_range_options *options, struct np_range_cache **ret_cache, struct np_err *err);
 /* Writes what was put, closes, and gives the set back. After 5 s it leaves a writing thread that the
  * disk holds behind, with its memory. All objects are closed before. NULL: nothing. */
 void np_range_cache_close(struct np_range_cache *cache);
@@ -56,9 +57,9 @@ int np_range_object_open(struct np_range_cache *cache, const struct np_range_nam
 void np_range_object_close(struct np_range_object *object);
 
 enum np_range_state {
-    NP_RANGE_MISS,  /* fetch it; if np_range_wants(), fetch the blocks and put them */
+    NP_RANGE_MISS,   /* fetch it; if np_range_wants(), fetch the blocks and put them */
     NP_RANGE_BLOCKS, /* read the whole blocks at the place, then np_range_check() them */
-    NP_RANGE_HIT    /* read the bytes at the place */
+    NP_RANGE_HIT     /* read the bytes at the place */
 };
 
 struct np_range_place {

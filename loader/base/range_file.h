@@ -4,6 +4,7 @@
 #ifndef NP_RANGE_FILE_H
 #define NP_RANGE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
