@@ -48,11 +48,13 @@ void np_range_cache_close(struct np_range_cache *cache)
     np_free(cache);
 }
 
-void np_range_turn_off(struct np_range_cache *cache, const struct np_err *why)
+void np_range_turn_off(struct np_range_cache *cache, int code)
 {
-    if (atomic_load(&cache->is_off))
+    if (atomic_exchange(&cache->has_note, true))
         return;
-    snprintf(cache->note, sizeof(cache->note), "%s", why->text);
+    snprintf(cache->note, sizeof(cache->note),
+        "%s: the cache stores no more, and the run goes on without: %s", cache->folder.path,
+        code == -ESTALE ? "the folder was removed" : strerror(-code));
     atomic_store(&cache->is_off, true);
 }
 
@@ -110,33 +112,40 @@ static int new_object(struct np_range_cache *cache, const struct np_range_name *
 
 /* Between take and release, so that no other process creates it. Complete when it has its name.
  * Nothing is synced: after a power cut it is complete, damaged or missing. -ENOSPC: the cache is
- * full. */
+ * full, or cannot be written any more. */
 static int create_file(struct np_range_cache *cache, const struct np_range_name *name,
     const struct np_range_layout *layout, const char *file, struct np_err *err)
 {
     struct np_range_folder *folder = &cache->folder;
     char fresh[NP_RANGE_FILE_NAME + 8];
+    struct np_err why = {0};
     void *head = NULL;
     int fd = -1, code = np_range_head_new(name, &head, err);
 
     snprintf(fresh, sizeof(fresh), "%s.new", file);
     if (!code && !np_range_folder_reserve(folder, layout->data_offset))
-        code = np_err_set(err, -ENOSPC, "%s: the cache is full", folder->path);
+        code = -ENOSPC;
     if (code)
         goto out;
     np_range_folder_unlink(folder, fresh); /* of a killed process */
-    code = np_range_folder_file(folder, folder->set_fd, fresh, O_RDWR | O_CREAT | O_EXCL, &fd, err);
+    code =
+        np_range_folder_file(folder, folder->set_fd, fresh, O_RDWR | O_CREAT | O_EXCL, &fd, &why);
     if (!code && ftruncate(fd, (off_t)layout->file_bytes) < 0)
         code = -errno;
     if (!code)
         code = cache->disk->write(fd, head, layout->map_offset, 0);
     if (!code && renameat(folder->set_fd, fresh, folder->set_fd, file) < 0)
         code = -errno;
-    if (code) {
-        np_range_folder_return(folder, layout->data_offset);
-        unlinkat(folder->set_fd, fresh, 0);
-        np_err_set(err, code, "%s: cannot make a file: %s", folder->path, strerror(-code));
-    }
+    if (!code)
+        goto out;
+    np_range_folder_return(folder, layout->data_offset);
+    unlinkat(folder->set_fd, fresh, 0);
+    if (code == -ENOSPC || code == -EDQUOT || code == -EIO || code == -EROFS) {
+        np_range_turn_off(cache, code);
+        code = -ENOSPC;
+    } else
+        np_err_set(err, code, "%s: cannot make a file: %s", folder->path,
+            *why.text ? why.text : strerror(-code));
 out:
     if (fd >= 0)
         close(fd);

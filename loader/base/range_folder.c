@@ -180,6 +180,7 @@ int np_range_folder_take(struct np_range_folder *folder, struct np_err *err)
     pthread_mutex_lock(&folder->lock);
     code = lock_file(folder, folder->account_fd, LOCK_EX, err);
     folder->is_busy = code == -EBUSY;
+    folder->new_bytes = 0;
     if (!code && (fstat(folder->account_fd, &st) < 0 || st.st_nlink == 0)) {
         flock(folder->account_fd, LOCK_UN);
         code = np_err_set(err, -ESTALE, "%s: the folder was removed", folder->path);
@@ -506,14 +507,15 @@ bool np_range_folder_reserve(struct np_range_folder *folder, uint64_t bytes)
         return false;
     if (!has_room(folder, bytes))
         evict(folder, folder->max_bytes - bytes);
-    if (bytes > free_bytes(folder)) {
-        const uint64_t want = bytes + folder->used_bytes / 16;
+    if (folder->new_bytes + bytes > free_bytes(folder)) {
+        const uint64_t want = folder->new_bytes + bytes + folder->used_bytes / 16;
 
         evict(folder, folder->used_bytes > want ? folder->used_bytes - want : 0);
     }
-    if (!has_room(folder, bytes) || bytes > free_bytes(folder))
+    if (!has_room(folder, bytes) || folder->new_bytes + bytes > free_bytes(folder))
         return false;
     folder->used_bytes += bytes;
+    folder->new_bytes += bytes;
     touch(folder->holders_fd);
     return true;
 }

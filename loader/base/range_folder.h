@@ -35,6 +35,7 @@ struct np_range_folder {
     pthread_mutex_t lock;
     int account_fd;
     uint64_t used_bytes;
+    uint64_t new_bytes; /* reserved since take, which the disk's free space may still have */
     uint64_t nr_evicted;
     bool is_busy;        /* the last take gave up: the next one waits 0.1 s */
     uint64_t counted_ns; /* np_now_ns() of the last count; 0: none */

@@ -37,7 +37,7 @@ struct np_range_job {
     uint64_t block;
     uint32_t bytes;
     bool is_rewrite; /* of a dropped block: its space is on the account */
-    enum { NP_JOB_SKIP, NP_JOB_WRITE, NP_JOB_DONE } state;
+    bool is_due;     /* it is to be written */
     void *data;
 };
 
@@ -71,6 +71,7 @@ struct np_range_cache {
     _Atomic uint64_t nr_hits, hit_bytes, nr_misses, nr_stored, nr_slow, nr_full, nr_wrong,
         nr_damaged, used_bytes, nr_evicted;
     _Atomic uint64_t full_until_ns; /* np_now_ns(); 0: not full */
+    _Atomic bool has_note;          /* a thread writes the note, or has */
     _Atomic bool is_off;            /* release: after note; pairs with np_range_note() */
     char note[800];
 };
@@ -106,8 +107,8 @@ bool np_range_writer_stop(struct np_range_cache *cache);
 /* Frees the object when its last user has gone. */
 void np_range_object_leave(struct np_range_object *object);
 void np_range_object_free(struct np_range_object *object); /* for the writer */
-/* Turns the cache off for writing; the first reason stays. */
-void np_range_turn_off(struct np_range_cache *cache, const struct np_err *why);
+/* Turns the cache off for writing, for an -errno; the first one stays. Any thread. */
+void np_range_turn_off(struct np_range_cache *cache, int code);
 /* True if blocks are stored at present. */
 bool np_range_stores(const struct np_range_object *object);
 

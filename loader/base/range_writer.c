@@ -77,7 +77,7 @@ static void claim(struct np_range_job *job)
     struct flock lock = entry_lock(F_WRLCK, entry_offset(job), 8);
     uint64_t sum = 0;
 
-    job->state = NP_JOB_SKIP;
+    job->is_due = false;
     if (atomic_load(&object->cache->is_off) || fcntl(object->fd, F_OFD_SETLK, &lock) < 0)
         return;
     if (np_read_at(object->fd, entry_offset(job), &sum, sizeof(sum)) < 0)
@@ -86,7 +86,7 @@ static void claim(struct np_range_job *job)
     if (sum && !job->is_rewrite)
         atomic_store_explicit(&object->sums[job->block], sum, memory_order_release);
     else
-        job->state = NP_JOB_WRITE;
+        job->is_due = true;
 }
 
 static uint64_t space_of(const struct np_range_job *job)
@@ -109,19 +109,18 @@ static bool reserve(struct np_range_cache *cache, const struct np_range_job *job
 static void reserve_all(struct np_range_cache *cache, struct np_range_job *jobs, int nr)
 {
     struct np_range_folder *folder = &cache->folder;
-    struct np_err why = {0};
     bool is_full = false;
-    int code = np_range_folder_take(folder, &why);
+    const int code = np_range_folder_take(folder, NULL);
 
     if (code && code != -EBUSY)
-        np_range_turn_off(cache, &why);
+        np_range_turn_off(cache, code);
     for (int i = 0; i < nr; i++) {
-        if (jobs[i].state != NP_JOB_WRITE)
+        if (!jobs[i].is_due)
             continue;
         is_full = is_full || (!code && !reserve(cache, &jobs[i]));
         if (!code && !is_full)
             continue;
-        jobs[i].state = NP_JOB_SKIP;
+        jobs[i].is_due = false;
         if (!code)
             atomic_fetch_add(&cache->nr_full, 1);
     }
@@ -135,15 +134,10 @@ static void reserve_all(struct np_range_cache *cache, struct np_range_job *jobs,
     np_range_folder_release(folder);
 }
 
-static void fail(struct np_range_job *job, int code, const char *doing)
+static void fail(struct np_range_job *job, int code)
 {
-    struct np_range_cache *cache = job->object->cache;
-    struct np_err why = {0};
-
-    job->state = NP_JOB_SKIP;
-    np_err_set(&why, code, "%s: %s: %s; the run goes on without storing more there",
-        cache->folder.path, doing, strerror(-code));
-    np_range_turn_off(cache, &why);
+    job->is_due = false;
+    np_range_turn_off(job->object->cache, code);
 }
 
 static void write_data(struct np_range_cache *cache, struct np_range_job *job)
@@ -152,13 +146,13 @@ static void write_data(struct np_range_cache *cache, struct np_range_job *job)
     int code;
 
     if (atomic_load(&cache->is_off)) {
-        job->state = NP_JOB_SKIP;
+        job->is_due = false;
         return;
     }
     code = cache->disk->write(object->fd, job->data, job->bytes,
         object->layout.data_offset + job->block * NP_RANGE_BLOCK);
     if (code)
-        fail(job, code, "cannot write into this cache");
+        fail(job, code);
 }
 
 static void write_entry(struct np_range_cache *cache, struct np_range_job *job)
@@ -168,13 +162,13 @@ static void write_entry(struct np_range_cache *cache, struct np_range_job *job)
     const int code = cache->disk->write(object->fd, &sum, sizeof(sum), entry_offset(job));
 
     if (code) {
-        fail(job, code, "cannot write into this cache");
+        fail(job, code);
         return;
     }
     np_bit_clear(object->checked, job->block);
     atomic_store_explicit(&object->sums[job->block], sum, memory_order_release);
     np_bit_clear(object->dropped, job->block);
-    job->state = NP_JOB_DONE;
+    job->is_due = false;
     atomic_fetch_add_explicit(&cache->nr_stored, 1, memory_order_relaxed);
 }
 
@@ -185,51 +179,32 @@ static void finish_object(struct np_range_cache *cache, struct np_range_job *job
     int code = 0, nr_written = 0;
 
     for (int i = 0; i < nr; i++)
-        nr_written += jobs[i].state == NP_JOB_WRITE;
+        nr_written += jobs[i].is_due;
     if (nr_written)
         code = cache->disk->sync(jobs[0].object->fd);
     for (int i = 0; i < nr; i++)
-        if (jobs[i].state == NP_JOB_WRITE && code)
-            fail(&jobs[i], code, "cannot write into this cache");
-        else if (jobs[i].state == NP_JOB_WRITE)
+        if (jobs[i].is_due && code)
+            fail(&jobs[i], code);
+        else if (jobs[i].is_due)
             write_entry(cache, &jobs[i]);
     fcntl(jobs[0].object->fd, F_OFD_SETLK, &all);
 }
 
-/* Gives back what was reserved for jobs that were not stored. */
-static void return_space(struct np_range_cache *cache, uint64_t reserved)
-{
-    struct np_range_folder *folder = &cache->folder;
-
-    if (reserved && np_range_folder_take(folder, NULL) == 0) {
-        np_range_folder_return(folder, reserved);
-        atomic_store(&cache->used_bytes, folder->used_bytes);
-        np_range_folder_release(folder);
-    }
-}
-
+/* What was reserved and then not written stays on the account until the next count. */
 static void write_batch(struct np_range_cache *cache, struct np_range_job *jobs, int nr)
 {
-    uint64_t reserved = 0;
-
     qsort(jobs, (size_t)nr, sizeof(*jobs), by_place);
     for (int i = 0; i < nr; i++)
         claim(&jobs[i]);
     reserve_all(cache, jobs, nr);
     for (int i = 0; i < nr; i++)
-        if (jobs[i].state == NP_JOB_WRITE) {
-            reserved += space_of(&jobs[i]);
+        if (jobs[i].is_due)
             write_data(cache, &jobs[i]);
-        }
     for (int i = 0, end; i < nr; i = end) {
         for (end = i; end < nr && jobs[end].object == jobs[i].object; end++)
             ;
         finish_object(cache, jobs + i, end - i);
     }
-    for (int i = 0; i < nr; i++)
-        if (jobs[i].state == NP_JOB_DONE)
-            reserved -= space_of(&jobs[i]);
-    return_space(cache, reserved);
     np_range_folder_end(&cache->folder);
 }
 
