@@ -351,11 +351,13 @@ static struct np_part *fail(struct np_parts *parts, struct np_part *part,
     note_trouble(&part->err);
     pause_ns = pause_ns < MAX_PAUSE_NS ? pause_ns : MAX_PAUSE_NS;
     pause_ns = (uint64_t)((0.5 + 0.5 * draw(parts)) * (double)pause_ns);
-    if (spent_ns + pause_ns > part->limit_ns) {
+    if (spent_ns >= part->limit_ns) {
         np_err_context(&part->err, "given up after %.0f s (%d requests)", (double)spent_ns / 1e9,
             part->nr_tries);
         return end(parts, part, -ETIMEDOUT);
     }
+    if (pause_ns > part->limit_ns - spent_ns)
+        pause_ns = part->limit_ns - spent_ns;
     part->renew = verdict == NEW_KEYS;
     part->waits = true;
     part->again_ns = now_ns + pause_ns;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A small HTTP server of byte ranges that can fail on purpose, for the tests of remote data.
 
-range_server.py FOLDER PORTFILE [--log FILE] [--faults FILE] [--delay MS] [--seed N] [--no-etag] [--bucket NAME]
+range_server.py FOLDER PORTFILE [--port N] [--log FILE] [--faults FILE] [--delay MS] [--seed N] [--no-etag]
+    [--strip PREFIX]
 
 Serves the files of FOLDER with Range, If-Match, ETag (of size and mtime) and Last-Modified; writes its port
 to PORTFILE. FAULTS is read again for each request: a line NAME=VALUE each, all of them off by default:
@@ -10,7 +11,8 @@ to PORTFILE. FAULTS is read again for each request: a line NAME=VALUE each, all 
   whole=1          200 and the whole file         status=CODE     this answer for all
   code=NAME        S3's <Code> of that answer     other_range=1   another Content-Range
   hang=1           no answer at all               etag=TEXT       another ETag, and no check of If-Match
-  only=TEXT        faults only for paths that have this in them
+  only=TEXT        faults only for paths that have this in them, and not for the first byte alone, by which
+                   sizes and versions are asked for
 """
 import argparse
 import email.utils
@@ -25,6 +27,7 @@ import time
 parser = argparse.ArgumentParser()
 parser.add_argument("folder")
 parser.add_argument("portfile")
+parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--log")
 parser.add_argument("--faults")
 parser.add_argument("--delay", type=float, default=0)
@@ -43,14 +46,14 @@ def faults():
     if options.faults and os.path.exists(options.faults):
         for line in open(options.faults):
             name, _, value = line.strip().partition("=")
-            if name:
+            if name:  # a later line counts
                 found[name] = value
     return found
 
 
 def drawn(share):
     with lock:
-        return draws.random() < float(share)
+        return float(share) > 0 and draws.random() < float(share)
 
 
 REFUSAL = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>%s</Message></Error>'
@@ -92,7 +95,7 @@ class Handler(socketserver.StreamRequestHandler):
         if log:
             log.write("%s %s %s\n" % (line[0], path, fields.get("range", "-")))
         wrong = faults()
-        if "only" in wrong and wrong["only"] not in path:
+        if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
             wrong = {}
         if options.delay:
             time.sleep(options.delay / 1000)
@@ -154,7 +157,7 @@ class Server(socketserver.ThreadingTCPServer):
     request_queue_size = 256
 
 
-server = Server(("127.0.0.1", 0), Handler)
+server = Server(("127.0.0.1", options.port), Handler)
 with open(options.portfile + ".new", "w") as out:
     print(server.server_address[1], file=out)
 os.rename(options.portfile + ".new", options.portfile)
