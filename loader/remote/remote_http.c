@@ -12,7 +12,7 @@
 #include "loader/remote/part.h"
 
 #define LOOKS         32 /* objects asked for at once */
-#define LOOK_LIMIT_NS 10000000000u
+#define LOOK_LIMIT_NS 5000000000u
 #define READ_LIMIT_NS 60000000000u
 #define AHEAD_BYTES   (4u << 20)
 #define FIRST_BYTES   (64u << 10) /* of a read that does not follow another */
