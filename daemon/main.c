@@ -11,6 +11,7 @@
 #include "daemon/data/data.h"
 #include "loader/base/nearest.h"
 #include "loader/base/version.h"
+#include "loader/remote/remote_http.h"
 
 #define MAX_COMMANDS 64
 
@@ -563,6 +564,7 @@ int main(int argc, char **argv)
     fill_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe does not end a run */
     signal(SIGXFSZ, SIG_IGN); /* a file over the size limit is then an error */
+    np_remote_use(&np_remote_http);
     if (argc < 2) {
         print_commands(stderr);
         return NP_EXIT_USAGE;

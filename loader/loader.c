@@ -3,12 +3,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/loader_parts.h"
+#include "loader/remote/store.h"
 #include "loader/source/entries.h"
 #include "loader/source/files.h"
 
@@ -20,6 +22,8 @@
 /* auto: mean bytes of all reads in flight of a reader, and of the prefetched batches. */
 #define AUTO_DEPTH_BYTES    (8 * MIB)
 #define AUTO_PREFETCH_BYTES (32 * MIB)
+/* The same for objects of servers, whose latency is longer. */
+#define AUTO_REMOTE_DEPTH 64
 
 /* A replayed stage stores the outputs of at most this number of batches and samples, over all
  * readers. */
@@ -72,12 +76,15 @@ int np_loader_auto_depth(const struct np_loader_options *options, const struct n
 {
     const struct np_index *sets[2] = {train, eval};
     uint64_t mean = 1;
+    bool is_remote = false;
 
     if (options->depth > 0)
         return (int)options->depth;
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
         mean = max(mean, sets[s] ? np_index_mean_extent(sets[s]) : 0);
-    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, 16);
+        is_remote |= sets[s] && np_index_is_remote(sets[s]);
+    }
+    return (int)clamp((int64_t)(AUTO_DEPTH_BYTES / mean), 2, is_remote ? AUTO_REMOTE_DEPTH : 16);
 }
 
 static int64_t batch_bytes(const struct np_batch_shape *shape)
@@ -121,6 +128,53 @@ static int probe_io(struct np_loader *loader, const char *name, int depth, struc
     loader->io = io.ops->name;
     np_io_close(&io);
     return 0;
+}
+
+/* The cache on local disk. `auto`: only if the set fits, and is read more than once; it may be
+ * missing. */
+static int open_store(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    const int64_t bytes = config->options->disk_cache;
+    const uint64_t left = config->sampler.nr_steps - config->first_step;
+    struct np_store_set sets[2];
+    struct np_err why = {0};
+    int nr = 0, code;
+
+    if (bytes == -2 ||
+        (bytes < 0 && left * (uint64_t)config->shape.rows <= config->sampler.nr_train))
+        return 0;
+    for (int s = 0; s < 2; s++) {
+        const struct np_index *index = loader->sets[s].index;
+
+        if (loader->files[s] && np_index_is_remote(index) && index->cached)
+            sets[nr++] = (struct np_store_set){index->paths, index->nr_files, index->cached};
+    }
+    code = np_remote_store_open(
+        sets, nr, bytes < 0 ? 0 : (uint64_t)bytes, &loader->session->store, &why);
+    if (!code)
+        return 0;
+    snprintf(loader->disk_note, sizeof(loader->disk_note), "loader.disk_cache: %.380s", why.text);
+    return bytes < 0 && code != -ENOMEM ? 0 : np_err_set(err, code, "%s", loader->disk_note);
+}
+
+/* For sets with objects of servers. */
+static int open_session(
+    struct np_loader *loader, const struct np_loader_config *config, struct np_err *err)
+{
+    int nr = 0;
+
+    for (int s = 0; s < 2; s++)
+        nr += loader->files[s] ? np_files_nr_remote(loader->files[s]) : 0;
+    if (nr == 0)
+        return 0;
+    loader->session = np_try_alloc(sizeof(*loader->session), err);
+    if (!loader->session)
+        return -ENOMEM;
+    loader->session->limit_ns = (uint64_t)config->options->read_timeout * 1000000000;
+    loader->config.remote = loader->session;
+    loader->io = "http";
+    return open_store(loader, config, err);
 }
 
 static int open_set(
@@ -261,6 +315,8 @@ static int open_shared(
     if (!code)
         code = open_sets(loader, config, err);
     if (!code)
+        code = open_session(loader, config, err);
+    if (!code)
         code = np_loader_open_cache(loader, config, err);
     if (!code)
         share_page_cache(loader, config->options);
@@ -361,6 +417,17 @@ struct np_entered np_loader_entered(const struct np_loader *loader)
         __atomic_load_n(&loader->entered.missed, __ATOMIC_RELAXED)};
 }
 
+bool np_loader_remote(const struct np_loader *loader, struct np_loader_remote *ret_numbers)
+{
+    if (!loader->session)
+        return false;
+    memset(ret_numbers, 0, sizeof(*ret_numbers));
+    np_remote()->numbers(&ret_numbers->remote);
+    if (loader->session->store)
+        np_remote_store_numbers(loader->session->store, &ret_numbers->disk);
+    return true;
+}
+
 const char *np_loader_flush(struct np_loader *loader)
 {
     const char *note = "";
@@ -372,6 +439,8 @@ const char *np_loader_flush(struct np_loader *loader)
             return "the entries of pictures were not written: out of memory";
         note = *note ? note : np_entries_note(loader->entries[s]);
     }
+    if (!*note && loader->session && loader->session->store)
+        note = np_remote_store_note(loader->session->store);
     return note;
 }
 
@@ -394,6 +463,8 @@ void np_loader_stop(struct np_loader *loader)
         return;
     if (loader->config.ring)
         np_ring_stop(loader->config.ring, NULL);
+    if (loader->session)
+        __atomic_store_n(&loader->session->stopped, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < loader->nr_readers; i++)
         all_ended &= np_reader_join(loader->readers[i], until_ns);
     np_free(loader->readers);
@@ -404,6 +475,9 @@ void np_loader_stop(struct np_loader *loader)
         np_entries_close(loader->entries[0]);
         np_files_close(loader->files[1]);
         np_files_close(loader->files[0]);
+        if (loader->session)
+            np_remote_store_close(loader->session->store);
+        np_free(loader->session);
     }
     np_changed_free(loader->changed[1]);
     np_changed_free(loader->changed[0]);

@@ -2,6 +2,7 @@
 #ifndef NP_LOADER_H
 #define NP_LOADER_H
 
+#include "loader/base/range_cache.h"
 #include "loader/loader_options.h"
 #include "loader/reader.h"
 
@@ -43,9 +44,11 @@ struct np_loader {
     struct np_files *files[2];
     struct np_changed *changed[2];
     struct np_entries *entries[2];
-    struct np_balance *balance; /* NULL: classes are not balanced */
-    struct np_entered entered;  /* atomic */
-    struct np_reader **readers; /* (nr_readers) */
+    struct np_balance *balance;        /* NULL: classes are not balanced */
+    struct np_entered entered;         /* atomic */
+    struct np_remote_session *session; /* with objects of servers; NULL: all files are local */
+    char disk_note[400];               /* why their cache on local disk is off; "": it is not */
+    struct np_reader **readers;        /* (nr_readers) */
 };
 /* A hash of all that rows are a function of, but the sampler's options and the shape: the sets
  * (eval may be NULL), the keys of `loader:` that change a row, the name under which jobs share, and
@@ -76,6 +79,13 @@ uint64_t np_loader_changed(
     struct np_loader *loader, enum np_batch_kind kind, char *first, size_t first_bytes);
 /* Any thread. */
 struct np_entered np_loader_entered(const struct np_loader *loader);
+/* What readers have asked servers for, and found on local disk instead. False: all files are local.
+ * Any thread. */
+struct np_loader_remote {
+    struct np_remote_numbers remote; /* of the process */
+    struct np_range_numbers disk;    /* zeros: there is no cache */
+};
+bool np_loader_remote(const struct np_loader *loader, struct np_loader_remote *ret_numbers);
 /* Writes the new entries of pictures, and waits for the disk. Returns "", or a sentence for the log
  * that says why some entries were not kept; valid until np_loader_stop(). */
 const char *np_loader_flush(struct np_loader *loader);

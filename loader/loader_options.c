@@ -213,6 +213,18 @@ const struct np_option np_loader_option_table[] = {
         "`auto`: all of it if it fits the free memory or there is a `cache`, else four fifths of "
         "the free memory: always the same files, because the page cache would forget each before "
         "its next epoch. Takes effect with io_uring."},
+    {"disk_cache", NP_OPT_BYTES, AT(disk_cache), "auto", 1 << 20, 1e18, "auto|none",
+        "Data on servers (URLs): how many bytes of objects the cache folder keeps on local disk, "
+        "for all "
+        "sets and jobs of the user, so that later epochs and runs do not fetch them again. `auto`: "
+        "half "
+        "of the disk's free space, if the whole set fits and more than one epoch is read; else "
+        "`none`. "
+        "What came first stays for the run; sets that no run uses make room for others."},
+    {"read_timeout", NP_OPT_INT, AT(read_timeout), "120", 1, 86400, NULL,
+        "Data on servers (URLs): the seconds for which a read is repeated while it fails, with "
+        "pauses "
+        "that double up to 8 s. Then the run saves and ends with 74."},
     {"share", NP_OPT_NODE, AT(share_node), "auto", 0, 0, NULL,
         "Jobs of one user on one machine that want the same batches (the same data, seed, and keys "
         "of `loader:` that change a row) make each of them once, and those with `cache: decoded` "

@@ -54,6 +54,8 @@ struct np_loader_options {
     int64_t cache_bytes;   /* -1: auto */
     int64_t entries_bytes; /* as np_entries_open() */
     int64_t page_cache;    /* bytes */
+    int64_t read_timeout;  /* seconds; of objects of servers */
+    int64_t disk_cache;    /* bytes; -1: auto, -2: none */
     struct np_node const *shuffle_node, *bad_node, *augment_node, *test_augment_node,
         *normalize_node, *cache_node, *entries_node, *share_node, *grow_node;
     enum np_shuffle shuffle;

@@ -16,7 +16,7 @@
 /* The keys of `loader:` that change no row; the sampler's options and the shape have the rest of
  * what is not in the text. */
 static const char *const free_keys[] = {"readers", "io", "depth", "prefetch", "cache", "entries",
-    "page_cache", "bad_samples", "share", NULL};
+    "page_cache", "disk_cache", "read_timeout", "bad_samples", "share", NULL};
 
 static bool is_free(const char *key)
 {

@@ -347,7 +347,9 @@ static int set_up(struct np_reader *reader, struct np_err *err)
     pthread_setname_np(pthread_self(), name);
     /* On Linux this affects the calling thread alone. A failure is ignored. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), getpriority(PRIO_PROCESS, 0) + NICENESS);
-    code = np_io_open(&reader->io, config->io, config->depth, err);
+    code = config->remote
+               ? np_remote()->open_io(&reader->io, config->io, config->depth, config->remote, err)
+               : np_io_open(&reader->io, config->io, config->depth, err);
     if (!code)
         code = new_jobs(reader, err);
     if (!code && !(reader->block = np_stat_join(config->stat, name, err)))

@@ -3,6 +3,7 @@
 #define NP_READER_CONFIG_H
 
 #include "loader/bad.h"
+#include "loader/base/remote.h"
 #include "loader/exchange.h"
 #include "loader/ring.h"
 #include "loader/row.h"
@@ -17,8 +18,9 @@ struct np_reader_config {
     struct np_row_options row;    /* without block: each reader sets its own */
     struct np_bad *bad;
     struct np_stat *stat;
-    const char *io;     /* as np_io_open() */
-    int depth;          /* reads in flight, per reader */
+    const char *io;                         /* as np_io_open() */
+    const struct np_remote_session *remote; /* some shards are objects; NULL: none */
+    int depth;                              /* reads in flight, per reader */
     int ahead;          /* tickets that a reader takes at once, 1 to NP_READER_AHEAD */
     unsigned stubs;     /* as np_row_replay_new() */
     int replay_samples; /* per reader; as np_row_replay_new() */

@@ -68,7 +68,7 @@ static inline int np_reader_begun(const struct np_reader *reader)
 const struct np_ticket *np_reader_ticket(struct np_reader *reader, struct np_batch **ret_batch);
 
 /* Begins to read the sample of job->making. 1: its read is in flight; 0: it needs none; else
- * reader->why has the cause: -EBADMSG: the sample is bad; -EIO; -ENOMEM. */
+ * reader->why has the cause: -EBADMSG: the sample is bad; -EIO; -ENOMEM; -ESTALE. */
 int np_reading_start(struct np_reader *reader, struct np_job *job);
 /* Checks the read that np_io_reap() returned. 1: in flight again; 0: all bytes are there; else as
  * np_reading_start(). */

@@ -171,6 +171,17 @@ int np_reading_whole(struct np_reader *reader, struct np_job *job)
     return submit_again(reader, job, 0);
 }
 
+/* A read of an object failed: its backend has repeated it as long as it makes sense. */
+static int fail_remote(struct np_reader *reader, const struct np_job *job)
+{
+    const int code = job->read.result;
+    const bool is_plain = code == -ESTALE || code == -ENOMEM || code == -ECANCELED;
+
+    return np_err_set(&reader->why, is_plain ? code : -EIO,
+        "cannot read %u bytes at offset %llu: %s", job->read.bytes,
+        (unsigned long long)job->read.offset, job->read.why ? job->read.why : strerror(-code));
+}
+
 /* After a read past the page cache. True: it has all the wanted bytes, and its result now looks
  * like that of a plain read. */
 static bool check_direct(struct np_job *job)
@@ -199,6 +210,8 @@ int np_reading_check(struct np_reader *reader, struct np_job *job)
         np_reading_close(job);
         return submit_again(reader, job, 0);
     }
+    if (job->read.result < 0 && np_is_remote(job->read.fd))
+        return fail_remote(reader, job);
     if (job->read.result < 0)
         return submit_again(reader, job, job->read.result);
     if (job->making.is_part && (uint32_t)job->read.result < job->read.bytes)

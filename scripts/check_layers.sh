@@ -12,6 +12,7 @@ files=$(find loader trainer daemon -name '*.[ch]' -o -name '*.cu' -o -name '*.cu
 floors='
 loader/base/
 loader/batch.h
+loader/remote/
 loader/source/ loader/pixels/
 loader/pack/
 loader/share/
@@ -108,7 +109,7 @@ only() {
 }
 only 'daemon/service/queue\.c' 'sqlite3\.h'
 only 'daemon/service/http/http\.c' 'microhttpd\.h'
-only 'daemon/client/client\.c|daemon/service/hook\.c' 'curl/'
+only 'daemon/client/client\.c|daemon/service/hook\.c|loader/remote/web\.c' 'curl/'
 only 'daemon/service/cmd_daemon\.c' 'systemd/sd-daemon'
 only 'daemon/service/systemd/systemd\.c' 'systemd/sd-bus'
 only 'loader/base/io_uring\.c' 'liburing\.h'

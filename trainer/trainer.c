@@ -383,7 +383,7 @@ static int evaluate(struct loop *loop, bool may_stop, bool *ret_cut, struct np_e
 static void rescue(struct loop *loop, bool eval_due, int why, const struct np_err *err)
 {
     const struct np_trainer_hooks *hooks = &loop->config->hooks;
-    const bool may = why == -EIO || why == -EBADMSG || why == -EINTR;
+    const bool may = why == -EIO || why == -ESTALE || why == -EBADMSG || why == -EINTR;
 
     tell(loop->config, why, err);
     if (may && hooks->rescue && (loop->step > loop->whole || catch_up(loop, NULL) == 0))

@@ -14,6 +14,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/base/rng.h"
 #include "loader/source/files.h"
 
@@ -22,7 +23,8 @@
 struct io_bench {
     const struct np_index *index;
     struct np_files *files;
-    const char *io;
+    const char *io, *local_io;
+    struct np_remote_session session; /* limit_ns 0: all files are local */
     int depth;
     uint64_t seed, end_ns, max_reads;              /* the limit that is reached first ends it */
     uint64_t next;                                 /* atomic: position */
@@ -49,9 +51,9 @@ static int start(struct np_io *io, struct one_read *one, int fd, struct np_err *
 {
     int code;
 
-    if (fd < 0 && fd != -EINPROGRESS)
+    if (fd < 0 && fd != -EINPROGRESS && !np_is_remote(fd))
         return np_err_set(err, fd, "%s: cannot open: %s", one->extent.path, strerror(-fd));
-    one->read.path = fd < 0 ? one->extent.path : NULL;
+    one->read.path = fd == -EINPROGRESS ? one->extent.path : NULL;
     one->read.fd = fd;
     code = np_io_submit(io, &one->read);
     return code ? np_err_set(err, code, "%s: cannot read: %s", one->extent.path, strerror(-code))
@@ -84,7 +86,8 @@ static void close_own(const struct io_bench *bench, struct one_read *one)
 {
     if (bench->index->root && one->read.fd >= 0)
         close(one->read.fd);
-    one->read.fd = -1;
+    if (bench->index->root)
+        one->read.fd = -1;
 }
 
 /* NULL: the read failed. */
@@ -98,7 +101,9 @@ static struct one_read *reap(struct io_bench *bench, struct np_io *io, struct np
     close_own(bench, one);
     if (one->read.result < 0) {
         np_err_set(err, one->read.result, "%s: cannot read at offset %" PRIu64 ": %s",
-            one->extent.path, one->read.offset, strerror(-one->read.result));
+            one->extent.path, one->read.offset,
+            np_is_remote(one->read.fd) && one->read.why ? one->read.why
+                                                        : strerror(-one->read.result));
         return NULL;
     }
     __atomic_fetch_add(&bench->done_reads, 1, __ATOMIC_RELAXED);
@@ -125,6 +130,13 @@ static int read_all(
     return code < 0 ? code : 0;
 }
 
+static int open_io(const struct io_bench *bench, struct np_io *io, struct np_err *err)
+{
+    if (bench->session.limit_ns)
+        return np_remote()->open_io(io, bench->local_io, bench->depth, &bench->session, err);
+    return np_io_open(io, bench->local_io, bench->depth, err);
+}
+
 static void *io_thread(void *context)
 {
     struct io_bench *bench = context;
@@ -141,7 +153,7 @@ static void *io_thread(void *context)
     if (!buffers)
         code = np_err_set(&err, -ENOMEM, "out of memory for %d reads", bench->depth);
     else
-        code = np_io_open(&io, bench->io, bench->depth, &err);
+        code = open_io(bench, &io, &err);
     if (!code)
         code = read_all(bench, &io, reads, &err);
     __atomic_fetch_add(&bench->cached_reads, io.nr_cached, __ATOMIC_RELAXED);
@@ -240,11 +252,15 @@ int np_bench_io(struct np_bench *bench, struct np_err *err)
     code = np_io_open(&probe, options->io, io.depth, err);
     if (code)
         return code;
-    io.io = probe.ops->name;
+    io.io = io.local_io = probe.ops->name;
     np_io_close(&probe);
     code = np_files_open(io.index, false, &io.files, err);
     if (code)
         return code;
+    if (np_files_nr_remote(io.files) > 0) {
+        io.session.limit_ns = (uint64_t)options->read_timeout * 1000000000;
+        io.io = "http";
+    }
     if (bench->cold)
         drop_cache(io.index);
     const uint64_t start_ns = np_now_ns();

@@ -148,6 +148,34 @@ static uint64_t peak_rss_bytes(void)
     return (uint64_t)usage.ru_maxrss * 1024;
 }
 
+static void put_remote(struct np_json *json, const struct np_loader *loader)
+{
+    struct np_loader_remote numbers;
+
+    if (!np_loader_remote(loader, &numbers))
+        return;
+    np_json_int(json, "requests", (int64_t)numbers.remote.nr_requests);
+    np_json_int(json, "retries", (int64_t)numbers.remote.nr_retries);
+    np_json_int(json, "second_requests", (int64_t)numbers.remote.nr_hedges);
+    np_json_int(json, "received_bytes", (int64_t)numbers.remote.bytes);
+    np_json_int(json, "disk_hits", (int64_t)numbers.disk.nr_hits);
+    np_json_int(json, "disk_bytes", (int64_t)numbers.disk.hit_bytes);
+}
+
+static void say_remote(struct np_bench *bench, const struct np_loader *loader)
+{
+    struct np_loader_remote numbers;
+
+    if (!np_loader_remote(loader, &numbers))
+        return;
+    np_ui_say(&bench->ui,
+        "  servers: %" PRIu64 " requests, of these %" PRIu64 " retries and %" PRIu64
+        " second ones; %.1f MB received, %.1f MB read from disk_cache%s%s",
+        numbers.remote.nr_requests, numbers.remote.nr_retries, numbers.remote.nr_hedges,
+        (double)numbers.remote.bytes / 1e6, (double)numbers.disk.hit_bytes / 1e6,
+        *loader->disk_note ? "; " : "", loader->disk_note);
+}
+
 static void report_json(struct np_bench *bench, const struct np_loader *loader,
     const struct measured *measured, const struct np_stat_sum *sum, const char *digest)
 {
@@ -177,6 +205,7 @@ static void report_json(struct np_bench *bench, const struct np_loader *loader,
     }
     np_json_int(json, "entered", (int64_t)np_loader_entered(loader).entered);
     np_json_int(json, "missed_entries", (int64_t)np_loader_entered(loader).missed);
+    put_remote(json, loader);
     np_ui_event(&bench->ui, np_json_end(json));
 }
 
@@ -191,6 +220,7 @@ static void report_text(struct np_bench *bench, const struct np_loader *loader,
         measured->images, measured->epochs, measured->seconds, measured->images / measured->seconds,
         measured->bytes_read / measured->seconds / 1e6, measured->cpu_seconds, loader->nr_readers,
         loader->io, loader->depth, loader->cache);
+    say_remote(bench, loader);
     for (int stage = NP_STAGE_READ; stage <= NP_STAGE_BATCH; stage++)
         if (sum->stages[stage].items)
             np_ui_say(&bench->ui, "  %-10s %9.2f us per item, %" PRIu64 " items",

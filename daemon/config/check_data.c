@@ -133,7 +133,8 @@ void np_check_data(const struct np_config *config, double seconds,
         .context = config,
         .epoll_fd = -1,
         .max_s = MAX_THREADS * seconds, /* limits its CPU time too, which its threads share */
-        .max_bytes = MAX_MESSAGES * sizeof(struct message)};
+        .max_bytes = MAX_MESSAGES * sizeof(struct message),
+        .keeps_environment = true}; /* of a service's child it is reduced already */
     const uint64_t until_ns = np_now_ns() + (uint64_t)(seconds * 1e9);
     struct np_data_check check = {0};
     struct np_child child = NP_NO_CHILD;

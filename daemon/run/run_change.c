@@ -286,9 +286,10 @@ int np_changes_take(const struct np_node *resolved, struct np_config *config, st
 static const char *const free_keys[] = {"name", "runs", "device", "precision", "checkpoint",
     "track", "data.test", "data.val", "data.classes", "data.train.path", "data.train.labels",
     "data.train.cache_dir", "loader.readers", "loader.io", "loader.depth", "loader.prefetch",
-    "loader.cache", "loader.entries", "loader.page_cache", "loader.bad_samples", "loader.share",
-    "loader.test_augment", "train.eval_every", "train.tta", "train.threads", "train.best",
-    "train.history", "train.recompute", "train.sample_losses", NULL};
+    "loader.cache", "loader.entries", "loader.page_cache", "loader.disk_cache",
+    "loader.read_timeout", "loader.bad_samples", "loader.share", "loader.test_augment",
+    "train.eval_every", "train.tta", "train.threads", "train.best", "train.history",
+    "train.recompute", "train.sample_losses", NULL};
 /* Of these, the keys on which a plateau schedule and early stopping depend, and theirs that they
  * ignore. */
 static const char *const judging_keys[] = {

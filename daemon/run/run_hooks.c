@@ -454,8 +454,8 @@ static void go_to_mark(struct np_run *run, uint64_t step)
         run->position = run->mark;
 }
 
-/* After a stop, or when a file cannot be read (-EIO, perhaps only now), the run ends with a
- * checkpoint and can be resumed. Bad content would fail again; its checkpoint keeps the training
+/* After a stop, or when a file cannot be read (-EIO, perhaps only now) or is another one than it was
+ * (-ESTALE), the run ends with a checkpoint and can be resumed. Bad content would fail again; its checkpoint keeps the training
  * done so far. */
 static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
@@ -468,8 +468,8 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
     if (!saved && (step > 0 || why == -EINTR) &&
         (code = np_run_save(run, step, eval_due, &err)) < 0)
         np_run_say(run, "%s", err.text);
-    if (why == -EIO)
-        run->stop_code = -EIO;
+    if (why == -EIO || why == -ESTALE)
+        run->stop_code = why;
     else if (why == -EINTR && code == 0)
         stopped(run);
 }

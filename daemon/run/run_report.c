@@ -56,6 +56,8 @@ void np_run_report_start(struct np_run *run)
             (unsigned long long)run->nr_train, (unsigned long long)val);
     else
         snprintf(images, sizeof(images), "%llu images", (unsigned long long)run->nr_train);
+    if (run->loader && *run->loader->disk_note)
+        np_run_say(run, "%s", run->loader->disk_note);
     np_json_begin(line, "start");
     np_json_text(line, "run_dir", np_run_name(run, run->dir));
     np_json_text(line, "device", run->device->name);

@@ -13,11 +13,13 @@
 
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/ring.h"
 #include "trainer/comm.h"
 
 #define LONG_WAIT_NS 4500000000ull /* plus the period: below 5 s */
 #define PERIOD_MS    400
+#define RECENT_NS    30000000000ull /* a refusal by a server is still worth a word */
 #define ECHO_NS      500000000ull
 
 struct np_watch {
@@ -28,6 +30,7 @@ struct np_watch {
     sigset_t signals, old_mask;
     int signal_fd, end_fd;
     pthread_t thread;
+    bool said_wait; /* this thread only */
     pthread_mutex_t lock;
     /* Under lock: */
     bool armed, settled;
@@ -98,6 +101,27 @@ static void take_signal(struct np_watch *watch)
     watch->say(watch->context, text);
 }
 
+static void say_wait(void *argument, const char *text)
+{
+    struct np_watch *watch = argument;
+
+    watch->said_wait = true;
+    watch->say(watch->context, text);
+}
+
+/* Reports long waits; if servers have refused something meanwhile, what they said. */
+static void say_waits(struct np_watch *watch)
+{
+    char text[600] = "the last trouble with a server: ";
+    const size_t used = strlen(text);
+
+    watch->said_wait = false;
+    np_stat_waits(watch->stat, LONG_WAIT_NS, say_wait, watch);
+    if (watch->said_wait && np_remote() &&
+        np_remote()->trouble(np_now_ns() - RECENT_NS, text + used, sizeof(text) - used))
+        watch->say(watch->context, text);
+}
+
 static void *watch_thread(void *argument)
 {
     struct np_watch *watch = argument;
@@ -111,7 +135,7 @@ static void *watch_thread(void *argument)
         if (n > 0 && fds[1].revents)
             take_signal(watch);
         if (n == 0 && watch->stat)
-            np_stat_waits(watch->stat, LONG_WAIT_NS, watch->say, watch->context);
+            say_waits(watch);
     }
 }
 

@@ -56,7 +56,8 @@ static int prepare(const struct np_child_start *start, int out_fd, pid_t parent)
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if ((code = np_become(start->uid, start->gid, NULL)) < 0)
         return code;
-    np_environment_reduce();
+    if (!start->keeps_environment)
+        np_environment_reduce();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of the user, which resets it */
     return getppid() == parent ? 0 : -ESRCH;
 }

@@ -37,6 +37,8 @@ struct np_child_start {
     double max_s;        /* time limit */
     size_t max_bytes;    /* of output */
     bool takes_fd;       /* it may pass a descriptor with np_child_pass() */
+    bool
+        keeps_environment; /* the child works for who started this process: no np_environment_reduce() */
 };
 /* -EBUSY: too many of the user's processes hang and cannot be killed; -errno of fork() and the
  * like. */

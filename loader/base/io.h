@@ -13,12 +13,13 @@
  * np_io_reap() returns it. */
 struct np_io_read {
     const char *path; /* NULL: a read; else opens this file, and `result` is the descriptor */
-    int fd;
+    int fd; /* a descriptor; with the backend `http` also a handle of loader/base/remote.h */
     uint64_t offset;
     uint32_t bytes; /* at most INT32_MAX */
     void *buffer;
     void *owner;
     int32_t result;      /* bytes read (short only at the end of the file), or a negative errno */
+    const char *why;     /* of a failed read of an object, until the next call; NULL: strerror() */
     bool direct;         /* past the page cache (O_DIRECT): np_io_widen() */
     uint32_t done_bytes; /* for np_io alone: bytes read so far */
     bool blocks;         /* for np_io alone: this file system has no non-blocking reads */
@@ -39,6 +40,9 @@ struct np_io_ops {
     struct np_io_read *(*reap)(struct np_io *io, bool wait);
     /* Required. Called when nothing is in flight. */
     void (*close)(struct np_io *io);
+    /* Optional: NULL means that only reap() can wait. A descriptor that polls as readable when
+     * reap() has a read. */
+    int (*wake_fd)(const struct np_io *io);
     /* Optional: NULL means np_io_posix_write. */
     const struct np_io_write_ops *write;
 };

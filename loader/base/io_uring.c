@@ -156,6 +156,12 @@ static struct np_io_read *reap(struct np_io *io, bool wait)
     }
 }
 
+/* The ring's own descriptor polls as readable when there is a completion. */
+static int wake_fd(const struct np_io *io)
+{
+    return ((const struct io_uring *)io->state)->ring_fd;
+}
+
 static void close_ring(struct np_io *io)
 {
     io_uring_queue_exit(io->state);
@@ -169,4 +175,5 @@ const struct np_io_ops np_io_uring = {
     .submit = submit,
     .reap = reap,
     .close = close_ring,
+    .wake_fd = wake_fd,
 };

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 
 /* Returns text with n bytes of `more` added, and frees text. text NULL: NULL. */
 static char *append(char *text, const char *more, size_t n, struct np_err *err)
@@ -100,7 +101,7 @@ char *np_resolve_path(const char *text, const char *dir, struct np_err *err)
 {
     char *path = np_expand(text, err), *beside;
 
-    if (!path || !*path || *path == '/' || !dir || !*dir)
+    if (!path || !*path || *path == '/' || np_is_url(path) || !dir || !*dir)
         return path;
     if (!(beside = np_try_format(err, "%s/%s", dir, path))) {
         np_free(path);

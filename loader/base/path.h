@@ -9,7 +9,7 @@
  * err names; or -ENOMEM. */
 char *np_expand(const char *text, struct np_err *err);
 /* Expands a path. A relative path starts at dir, or at the working directory if it exists only
- * there; the result is absolute if dir is. dir NULL: a relative path stays relative. */
+ * there; the result is absolute if dir is. A URL stays as it is. dir NULL: a relative path stays relative. */
 char *np_resolve_path(const char *text, const char *dir, struct np_err *err);
 
 #endif

@@ -2,13 +2,13 @@
 #include "loader/pack/fetch.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "loader/base/crc32c.h"
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/pixels/codec.h"
 #include "loader/source/files.h"
 
@@ -50,8 +50,7 @@ void np_fetch_close(struct np_fetch *fetch)
 {
     if (!fetch)
         return;
-    if (fetch->fd >= 0)
-        close(fetch->fd);
+    np_file_close(fetch->fd);
     np_unzstd_free(fetch->unzstd);
     np_free(fetch->fd_path);
     np_free(fetch->buffer);
@@ -70,20 +69,19 @@ static int open_file(
     if (own && stat(path, &st) == 0 &&
         !S_ISREG(st.st_mode)) /* open() of a pipe waits for a writer */
         return np_err_set(err, -EBADMSG, "not a file");
-    if (!own && fetch->fd >= 0 && strcmp(fetch->fd_path, path) == 0)
+    if (!own && fetch->fd != -1 && strcmp(fetch->fd_path, path) == 0)
         return 0;
-    if (fetch->fd >= 0)
-        close(fetch->fd);
+    np_file_close(fetch->fd);
     np_free(fetch->fd_path);
     fetch->fd_path = np_try_strdup(path, err);
     fetch->fd = -1;
     if (!fetch->fd_path)
         return -ENOMEM;
-    code = fetch->fd =
-        own ? np_extent_open(path, record, &fetch->mtime_ns) : open(path, O_RDONLY | O_CLOEXEC);
-    if (code >= 0)
+    code = own ? np_extent_open(path, record, &fetch->mtime_ns) : np_file_open(path, err);
+    if (code >= 0 || np_is_remote(code)) {
+        fetch->fd = code;
         return 0;
-    code = own ? code : -errno;
+    }
     return np_err_set(err, own && np_extent_is_bad(fetch->index, code) ? -EBADMSG : code,
         "cannot be opened: %s", strerror(-code));
 }
@@ -99,7 +97,7 @@ static int read_extent(struct np_fetch *fetch, struct np_record *record, struct 
         code = np_hold(&fetch->buffer, &fetch->buffer_bytes, record->bytes, err);
     if (code)
         return code;
-    got = np_read_at(fetch->fd, record->offset, fetch->buffer, record->bytes);
+    got = np_file_read(fetch->fd, record->offset, fetch->buffer, record->bytes, err);
     if (got < 0)
         return np_err_set(err, (int)got, "cannot read at offset %llu: %s",
             (unsigned long long)record->offset, strerror((int)-got));

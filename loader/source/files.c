@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 
 #define SPARE_FDS 512 /* for rings, logs, checkpoints */
 
@@ -36,17 +37,18 @@ void np_files_allow(int nr_files)
 static int open_file(
     const char *path, int *ret_fd, struct np_index_stamp *ret_stamp, struct np_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = np_file_open(path, err);
     struct stat st;
+    int code;
 
-    if (fd < 0 && errno == EMFILE)
-        return np_err_set(err, -errno,
+    if (fd == -EMFILE)
+        return np_err_set(err, fd,
             "%s: too many open files; raise `ulimit -n`, or pack into fewer, larger shards", path);
-    if (fd < 0)
-        return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
+    if (fd < 0 && !np_is_remote(fd))
+        return np_err_set(err, fd, "%s: cannot open: %s", path, strerror(-fd));
     *ret_fd = fd;
-    if (fstat(fd, &st) < 0)
-        return np_err_set(err, -errno, "%s: cannot read its size: %s", path, strerror(errno));
+    if ((code = np_file_fstat(fd, &st)) < 0)
+        return np_err_set(err, code, "%s: cannot read its size: %s", path, strerror(-code));
     *ret_stamp = np_index_stamp_of(&st);
     return 0;
 }
@@ -72,7 +74,8 @@ int np_files_open(
     for (int i = 0; !code && i < files->nr_files; i++)
         code = open_file(index->paths[i], &files->fds[i], &files->stamps[i], err);
     for (int i = 0; !code && parts && i < files->nr_files; i++)
-        posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
+        if (!np_is_remote(files->fds[i]))
+            posix_fadvise(files->fds[i], 0, 0, POSIX_FADV_RANDOM);
     if (code) {
         np_files_close(files);
         return code;
@@ -86,8 +89,7 @@ void np_files_close(struct np_files *files)
     if (!files)
         return;
     for (int i = 0; files->fds && i < files->nr_files; i++)
-        if (files->fds[i] >= 0)
-            close(files->fds[i]);
+        np_file_close(files->fds[i]);
     for (int i = 0; files->direct && i < files->nr_files; i++)
         if (files->direct[i] >= 0)
             close(files->direct[i]);
@@ -107,8 +109,18 @@ uint64_t np_files_bytes(const struct np_files *files)
     uint64_t bytes = 0;
 
     for (int i = 0; i < files->nr_files; i++)
-        bytes += files->stamps[i].bytes;
+        if (!np_is_remote(files->fds[i]))
+            bytes += files->stamps[i].bytes;
     return bytes;
+}
+
+int np_files_nr_remote(const struct np_files *files)
+{
+    int nr = 0;
+
+    for (int i = 0; i < files->nr_files; i++)
+        nr += np_is_remote(files->fds[i]);
+    return nr;
 }
 
 /* -1 if the file system does not know RWF_NOWAIT: it would block the reader. */
@@ -116,6 +128,9 @@ static int open_direct(const char *path, int fd)
 {
     char byte;
     const struct iovec part = {&byte, 1};
+
+    if (np_is_remote(fd))
+        return -1;
 
     if (preadv2(fd, &part, 1, 0, RWF_NOWAIT) < 0 && errno == EOPNOTSUPP)
         return -1;
@@ -161,7 +176,9 @@ bool np_files_changed(const struct np_files *files, uint32_t file)
 {
     struct stat st;
 
-    if (file >= (uint32_t)files->nr_files || fstat(files->fds[file], &st) < 0)
+    /* of an object each read asks for the version that was opened */
+    if (file >= (uint32_t)files->nr_files || np_is_remote(files->fds[file]) ||
+        fstat(files->fds[file], &st) < 0)
         return false;
     const struct np_index_stamp now = np_index_stamp_of(&st);
     return memcmp(&now, &files->stamps[file], sizeof(now)) != 0;

@@ -16,8 +16,12 @@ void np_files_allow(int nr_files);
 int np_files_open(
     const struct np_index *index, bool parts, struct np_files **ret_files, struct np_err *err);
 void np_files_close(struct np_files *files);
-int np_files_fd(const struct np_files *files, uint32_t file); /* any thread */
-uint64_t np_files_bytes(const struct np_files *files); /* of all shards, when they were opened */
+/* A descriptor, or the handle of an object; -1: none. Any thread. */
+int np_files_fd(const struct np_files *files, uint32_t file);
+uint64_t np_files_bytes(
+    const struct np_files *files); /* of all local shards, when they were opened */
+/* Counts the shards that are objects of servers (loader/base/remote.h). */
+int np_files_nr_remote(const struct np_files *files);
 /* For a set larger than the page cache, which would evict what the next epoch needs: limits the
  * cache to this share of the samples (0 to 1), always the same ones. Call it before readers
  * start. */

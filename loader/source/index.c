@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 
 uint64_t np_index_samples(const struct np_index *index)
 {
@@ -71,6 +72,11 @@ int np_index_set_key(struct np_index *index, const char *key, struct np_err *err
     np_free(index->key);
     index->key = np_try_strdup(key, err);
     return index->key ? 0 : -ENOMEM;
+}
+
+bool np_index_is_remote(const struct np_index *index)
+{
+    return index->nr_files > 0 && np_is_url(index->paths[0]);
 }
 
 uint32_t np_index_mean_extent(const struct np_index *index)

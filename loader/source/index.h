@@ -156,6 +156,7 @@ bool np_index_names_next(struct np_index_names *names); /* false: no more */
 uint64_t np_index_names_sum(const struct np_index *index, const int32_t *labels);
 uint64_t np_index_sizes_sum(const struct np_index *index, const int32_t *labels);
 uint32_t np_index_mean_extent(const struct np_index *index);
+bool np_index_is_remote(const struct np_index *index); /* its files are objects of servers */
 /* Sets a record's CRC (first epoch, data verify). Any thread: stores crc32c, then the word of
  * has_crc with release. */
 void np_index_set_crc(struct np_index *index, uint64_t i, uint32_t crc32c);

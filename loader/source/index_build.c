@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/source/index_names.h"
 
 /* The state of building: capacity of the arrays, and the name and class added last. */
@@ -76,7 +77,7 @@ static int add_stamp(struct np_index *index, const char *path, const struct np_i
     struct np_index_builder *builder = index->builder;
     const uint64_t n = (uint64_t)index->nr_files;
 
-    assert(builder && path[0] == '/');
+    assert(builder && (path[0] == '/' || np_is_url(path)));
     if (np_try_grow(&index->stamps, &builder->stamps_cap, n + 1, sizeof(*index->stamps), err) ||
         np_try_grow(&index->paths, &builder->paths_cap, n + 1, sizeof(*index->paths), err) ||
         !(index->paths[n] = np_try_strdup(path, err)))

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "loader/base/crc32c.h"
+#include "loader/base/remote.h"
 #include "loader/base/mem.h"
 #include "loader/source/index_names.h"
 
@@ -265,8 +266,9 @@ static int take_strings(const struct reading *reading, int s, uint32_t n, const 
     for (uint32_t i = 0; i < n; i++) {
         if (at == end)
             return damaged(reading, err, "a list of names is too short");
-        (*ret_texts)[i] =
-            prefix && *at != '/' ? np_try_format(err, "%s%s", prefix, at) : np_try_strdup(at, err);
+        (*ret_texts)[i] = prefix && *at != '/' && !np_is_url(at)
+                              ? np_try_format(err, "%s%s", prefix, at)
+                              : np_try_strdup(at, err);
         *ret_nr = (int)i + 1;
         if (!(*ret_texts)[i])
             return -ENOMEM;
@@ -391,10 +393,11 @@ static int check_fresh(const struct reading *reading, const struct np_index *ind
         return np_err_set(err, -ESTALE, "%s: the index of other settings or files", reading->path);
     for (int i = 0; i < index->nr_files; i++) {
         struct stat st;
+        const int status = np_file_stat(index->paths[i], &st, NULL);
 
-        if (stat(index->paths[i], &st) < 0)
+        if (status < 0)
             return np_err_set(
-                err, -ESTALE, "%s: %s: %s", reading->path, index->paths[i], strerror(errno));
+                err, -ESTALE, "%s: %s: %s", reading->path, index->paths[i], strerror(-status));
         const struct np_index_stamp now = np_index_stamp_of(&st);
         if (memcmp(&now, &index->stamps[i], sizeof(now)) != 0)
             return np_err_set(err, -ESTALE, "%s: %s has changed since it was indexed",

@@ -13,6 +13,7 @@
 
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 
 #define TABLE_MAGIC  0x184D2A5Eu
 #define FOOTER_MAGIC 0x8F92EAB1u
@@ -95,11 +96,11 @@ int np_seek_table_read(
     uint32_t nr_frames;
     int code = 0;
 
-    if (fstat(fd, &st) < 0)
-        return np_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    if ((code = np_file_fstat(fd, &st)) < 0)
+        return np_err_set(err, code, "%s: %s", path, strerror(-code));
     file_bytes = (uint64_t)st.st_size;
     if (file_bytes < 8 + FOOTER_BYTES ||
-        np_read_at(fd, file_bytes - FOOTER_BYTES, footer, FOOTER_BYTES) != FOOTER_BYTES ||
+        np_file_read(fd, file_bytes - FOOTER_BYTES, footer, FOOTER_BYTES, err) != FOOTER_BYTES ||
         get_u32(footer + 5) != FOOTER_MAGIC)
         return -ENOENT;
     nr_frames = get_u32(footer);
@@ -110,7 +111,8 @@ int np_seek_table_read(
     table = np_try_alloc(sizeof(*table), err);
     if (!whole || !table)
         code = -ENOMEM;
-    else if (np_read_at(fd, file_bytes - table_bytes, whole, table_bytes) != (int64_t)table_bytes)
+    else if (np_file_read(fd, file_bytes - table_bytes, whole, table_bytes, err) !=
+             (int64_t)table_bytes)
         code = np_err_set(err, -EIO, "%s: its seek table cannot be read", path);
     else if (get_u32(whole) != TABLE_MAGIC || get_u32(whole + 4) != table_bytes - 8)
         code = np_err_set(err, -EBADMSG, "%s: its seek table begins at the wrong offset", path);
@@ -194,7 +196,8 @@ static int load_frame(struct np_seek_reader *reader, uint64_t number, struct np_
     if (reader->number == number)
         return 0;
     reader->number = UINT64_MAX;
-    if (np_read_at(reader->fd, frame->offset, reader->frame, frame->bytes) != (int64_t)frame->bytes)
+    if (np_file_read(reader->fd, frame->offset, reader->frame, frame->bytes, err) !=
+        (int64_t)frame->bytes)
         return np_err_set(err, -EIO, "%s: cannot read the frame at offset %llu", reader->path,
             (unsigned long long)frame->offset);
     got = ZSTD_decompressDCtx(

@@ -31,7 +31,7 @@ struct np_seek_table {
     bool has_checksums;
 };
 
-/* Reads the table at the end of fd. -ENOENT: there is none (err stays unset); -EBADMSG: it is
+/* Reads the table at the end of fd (a descriptor, or a handle of loader/base/remote.h). -ENOENT: there is none (err stays unset); -EBADMSG: it is
  * damaged. The caller frees it. path is for errors. */
 int np_seek_table_read(
     int fd, const char *path, struct np_seek_table **ret_table, struct np_err *err);

@@ -7,6 +7,7 @@
 
 #include "loader/base/path.h"
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 
 #define AT(field) offsetof(struct np_source_options, field)
 
@@ -27,7 +28,10 @@ const struct np_option np_source_option_table[] = {
         ".tar.zst, WebDataset), `cifar10` (its binary version), `idx` (as MNIST), `synth` (shapes, "
         "drawn on demand)."},
     {"path", NP_OPT_STRING, AT(path), "", 0, 0, NULL,
-        "The set's file or folder; a glob may name several shards. `${NAME}` and "
+        "The set's file or folder; a glob may name several shards. `tar`: also objects of servers, "
+        "`s3://BUCKET/train-{000..999}.tar`, `gs://...` or `https://...` (docs/REMOTE.md). "
+        "`${NAME}` "
+        "and "
         "`${NAME:-default}` are environment variables; a relative path is looked up in the "
         "config's folder, then in the working directory."},
     {"labels", NP_OPT_STRING, AT(labels), "", 0, 0, NULL,
@@ -257,6 +261,39 @@ static void resolve(char **text, const struct np_node *node, const char *key,
     *text = resolved;
 }
 
+/* Only the archives of `tar` may be objects of servers. */
+static void check_urls(
+    const struct np_source_options *options, const struct np_node *node, struct np_report *report)
+{
+    const struct {
+        const char *key, *text;
+    } texts[] = {{"labels", options->labels}, {"synsets", options->synsets},
+        {"cache_dir", options->cache_dir}};
+    const struct np_node *at = np_node_get(node, "path");
+    struct np_err err = {0};
+    struct np_paths paths = {NULL, 0};
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        const struct np_node *other = np_node_get(node, texts[i].key);
+
+        if (other && is_set(texts[i].text) && np_is_url(texts[i].text))
+            np_report_add(report, other->line, other->column,
+                "%s: it must lie on this machine: only the archives of a `tar` may be URLs",
+                texts[i].key);
+    }
+    if (!at || !is_set(options->path) || !np_is_url(options->path))
+        return;
+    if (strcmp(options->source, "tar") != 0)
+        np_report_add(report, at->line, at->column,
+            "path: a URL is for the source `tar`; the source %s needs files of this machine "
+            "(`nnpipe "
+            "data pack` makes archives)",
+            options->source);
+    else if (np_paths_find(options->path, &paths, &err))
+        np_report_add(report, at->line, at->column, "path: %s", err.text);
+    np_paths_fini(&paths);
+}
+
 int np_source_parse(const struct np_node *node, const char *config_dir,
     struct np_source_options *ret_options, struct np_report *report)
 {
@@ -283,6 +320,7 @@ int np_source_parse(const struct np_node *node, const char *config_dir,
         np_report_add(report, node->line, node->column,
             "path: the key is missing; it is the file or folder of the %s", source->name);
     resolve(&options.path, node, "path", config_dir, report);
+    check_urls(&options, node, report);
     resolve(&options.labels, node, "labels", config_dir, report);
     resolve(&options.synsets, node, "synsets", config_dir, report);
     resolve(&options.cache_dir, node, "cache_dir", config_dir, report);

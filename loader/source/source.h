@@ -99,12 +99,15 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
 void np_source_forget(const struct np_source_options *options);
 
 /* The files that a path or glob names: absolute, in byte order, at least one. -ENOENT: there is
- * none. The name of an existing file is never a glob. */
+ * none. The name of an existing file is never a glob. {000..999} names each file of a range, in its
+ * order; so do the braces of a URL, which gives URLs, without a look at the network. */
 struct np_paths {
     char **paths; /* owned */
     int nr_paths;
 };
 int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err *err);
+/* Adds the files that a pattern names to *paths, which keeps its own on failure. */
+int np_paths_add(const char *pattern, struct np_paths *paths, struct np_err *err);
 void np_paths_fini(struct np_paths *paths);
 /* Glob with `*` crossing `/`, `?`, `[...]`. */
 bool np_match(const char *pattern, const char *text);

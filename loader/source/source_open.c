@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/base/text.h"
 #include "loader/source/entries.h"
 #include "loader/source/source_scan.h"
@@ -131,7 +132,7 @@ static char *describe_files(
     for (int i = 0; out && i < paths->nr_paths; i++) {
         struct stat st = {0};
 
-        stat(paths->paths[i], &st); /* a missing file fails in the scan */
+        np_file_stat(paths->paths[i], &st, NULL); /* a missing file fails in the scan */
         if (!base && i == 0)
             fprintf(out, "at %llx:%llx\n", (unsigned long long)st.st_dev,
                 (unsigned long long)st.st_ino);
@@ -223,27 +224,14 @@ char *np_source_place(uint64_t hash, struct np_err *err)
     return place;
 }
 
-/* Adds the files that a pattern names to *paths. */
-static int add_paths(const char *pattern, struct np_paths *paths, struct np_err *err)
+/* Asks the servers for the current versions of all objects at once. The set's URLs come first. */
+static int look_at_urls(const struct np_paths *paths, struct np_err *err)
 {
-    struct np_paths more;
-    int code = np_paths_find(pattern, &more, err);
+    int nr = 0;
 
-    if (code)
-        return code;
-    const size_t n = (size_t)paths->nr_paths, nr_more = (size_t)more.nr_paths;
-    char **both = np_try_array(n + nr_more, sizeof(char *), err);
-
-    if (!both) {
-        np_paths_fini(&more);
-        return -ENOMEM;
-    }
-    memcpy(both, paths->paths, n * sizeof(char *));
-    memcpy(both + n, more.paths, nr_more * sizeof(char *));
-    np_free(paths->paths); /* `both` owns the names */
-    np_free(more.paths);
-    *paths = (struct np_paths){both, (int)(n + nr_more)};
-    return 0;
+    while (nr < paths->nr_paths && np_is_url(paths->paths[nr]))
+        nr++;
+    return nr > 0 ? np_remote()->look(paths->paths, nr, err) : 0;
 }
 
 /* All files of a set, those of the labels included. */
@@ -254,9 +242,11 @@ static int find_files(
     int code = np_paths_find(options->path, &paths, err);
 
     if (!code && is_set(options->labels))
-        code = add_paths(options->labels, &paths, err);
+        code = np_paths_add(options->labels, &paths, err);
     if (!code && is_set(options->synsets))
-        code = add_paths(options->synsets, &paths, err);
+        code = np_paths_add(options->synsets, &paths, err);
+    if (!code)
+        code = look_at_urls(&paths, err);
     if (code)
         np_paths_fini(&paths);
     else
@@ -279,7 +269,7 @@ static int find_places(
     asked = describe(options, err);
     folder = folder_beside(&paths, err);
     has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
-    places.owner = stat(paths.paths[0], &st) == 0 ? st.st_uid : geteuid();
+    places.owner = np_file_stat(paths.paths[0], &st, NULL) == 0 ? st.st_uid : geteuid();
     if (asked && folder) {
         places.beside = name_beside(options, folder, asked, err);
         places.beside_key = describe_files(asked, &paths, true, err);
@@ -307,7 +297,7 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
         code = np_index_open(places->cached, places->key, geteuid(), ret_index, NULL);
     if (code == 0)
         utimensat(AT_FDCWD, places->cached, NULL, 0); /* for remove_unused() */
-    else
+    else if (!np_is_url(places->beside))
         code = np_index_open(places->beside, places->beside_key, places->owner, ret_index, NULL);
     return code;
 }
@@ -405,6 +395,10 @@ int np_source_save_beside(const struct np_source_options *options, const struct 
 {
     if (index->raw.kind == NP_RAW_SYNTH)
         return np_err_set(err, -EINVAL, "a `synth` set has no files, and needs no index");
+    if (is_set(options->path) && np_is_url(options->path))
+        return np_err_set(err, -ENOTSUP,
+            "%s: nnpipe writes nothing to servers; the index is in the cache folder",
+            options->path);
     return save_somewhere(options, index, true, ret_path, err);
 }
 
@@ -415,7 +409,7 @@ void np_source_forget(const struct np_source_options *options)
 
     if (find_places(options, &places, NULL))
         return;
-    if (stat(places.beside, &st) == 0 && st.st_uid == geteuid())
+    if (!np_is_url(places.beside) && stat(places.beside, &st) == 0 && st.st_uid == geteuid())
         unlink(places.beside);
     if (places.cached) {
         unlink(places.cached);

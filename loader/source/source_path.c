@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
+#include "loader/remote/url.h"
 #include "loader/source/source_scan.h"
 
 static int by_bytes(const void *a, const void *b)
@@ -85,6 +87,47 @@ static int fail_missing(const char *pattern, struct np_err *err)
         *folder ? folder : "/");
 }
 
+/* In the order of the braces, so that shard-{9..10} is not sorted as text. */
+static int find_urls(const char *pattern, struct np_paths *ret_paths, struct np_err *err)
+{
+    int code = np_remote_check(pattern, err);
+
+    return code ? code : np_remote()->expand(pattern, &ret_paths->paths, &ret_paths->nr_paths, err);
+}
+
+/* As "train-{000..999}.tar" of local files: each must exist. */
+static int find_range(const char *pattern, struct np_paths *ret_paths, struct np_err *err)
+{
+    struct np_paths paths = {NULL, 0};
+    char **patterns;
+    int nr, code = np_braces_expand(pattern, &patterns, &nr, err);
+
+    if (code)
+        return code;
+    for (int i = 0; !code && i < nr; i++)
+        code = np_paths_add(patterns[i], &paths, err);
+    for (int i = 0; i < nr; i++)
+        np_free(patterns[i]);
+    np_free(patterns);
+    if (code)
+        np_paths_fini(&paths);
+    else
+        *ret_paths = paths;
+    return code;
+}
+
+/* True if it has "{0..", which glob() does not know. */
+static bool has_range(const char *pattern)
+{
+    for (const char *at = strchr(pattern, '{'); at; at = strchr(at + 1, '{')) {
+        const size_t digits = strspn(at + 1, "0123456789");
+
+        if (digits > 0 && strncmp(at + 1 + digits, "..", 2) == 0)
+            return true;
+    }
+    return false;
+}
+
 int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err *err)
 {
     struct np_paths paths = {NULL, 0};
@@ -94,9 +137,13 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     bool is_glob = false;
     int code = 0;
 
+    if (np_is_url(pattern))
+        return find_urls(pattern, ret_paths, err);
     if (stat(pattern, &st) < 0) {
         if (errno == EACCES)
             return np_err_set(err, -EACCES, "%s: %s", pattern, strerror(EACCES));
+        if (has_range(pattern))
+            return find_range(pattern, ret_paths, err);
         if (glob(pattern, GLOB_NOSORT | GLOB_BRACE, NULL, &found) != 0)
             return fail_missing(pattern, err);
         is_glob = true;
@@ -120,6 +167,28 @@ int np_paths_find(const char *pattern, struct np_paths *ret_paths, struct np_err
     }
     qsort(paths.paths, (size_t)paths.nr_paths, sizeof(char *), by_bytes);
     *ret_paths = paths;
+    return 0;
+}
+
+int np_paths_add(const char *pattern, struct np_paths *paths, struct np_err *err)
+{
+    struct np_paths more;
+    int code = np_paths_find(pattern, &more, err);
+
+    if (code)
+        return code;
+    const size_t n = (size_t)paths->nr_paths, nr_more = (size_t)more.nr_paths;
+    char **both = np_try_array(n + nr_more, sizeof(char *), err);
+
+    if (!both) {
+        np_paths_fini(&more);
+        return -ENOMEM;
+    }
+    memcpy(both, paths->paths, n * sizeof(char *));
+    memcpy(both + n, more.paths, nr_more * sizeof(char *));
+    np_free(paths->paths); /* `both` owns the names */
+    np_free(more.paths);
+    *paths = (struct np_paths){both, (int)(n + nr_more)};
     return 0;
 }
 

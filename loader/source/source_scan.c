@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "loader/base/remote.h"
+
 void np_source_note(const struct np_source_progress *progress, const char *format, ...)
 {
     char text[1024];
@@ -72,13 +74,16 @@ int np_scan_open(
     struct np_index *index, const char *path, struct np_scan_file *ret_file, struct np_err *err)
 {
     /* Non-blocking, since opening a pipe would wait for a writer. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd =
+        np_is_url(path) ? np_file_open(path, err) : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     int number;
 
-    if (fd < 0)
+    if (fd < 0 && np_is_url(path) && !np_is_remote(fd))
+        return fd;
+    if (fd < 0 && !np_is_remote(fd))
         return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+    if (np_file_fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
         const bool folder = !fstat(fd, &st) && S_ISDIR(st.st_mode);
 
         close(fd);
@@ -88,7 +93,7 @@ int np_scan_open(
     }
     number = np_index_add_file(index, path, &st, err);
     if (number < 0) {
-        close(fd);
+        np_file_close(fd);
         return number;
     }
     *ret_file = (struct np_scan_file){fd, number, (uint64_t)st.st_size};
@@ -98,7 +103,7 @@ int np_scan_open(
 int64_t np_scan_read_some(const struct np_scan_file *file, const char *path, uint64_t offset,
     void *buffer, size_t bytes, struct np_err *err)
 {
-    const int64_t got = np_read_at(file->fd, offset, buffer, bytes);
+    const int64_t got = np_file_read(file->fd, offset, buffer, bytes, err);
 
     if (got < 0)
         np_err_set(err, (int)got, "%s: cannot read %zu bytes at offset %llu: %s", path, bytes,

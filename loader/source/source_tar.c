@@ -5,9 +5,9 @@
  * the kind of the set; then source_tar_ahead.c lists the others with several threads. */
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/source/source_tar_ahead.h"
 #include "loader/source/unpack.h"
 
@@ -115,7 +115,7 @@ static int walk_unpacked(struct np_tar_scan *scan, const char *path)
     if (!code)
         code = np_unpack(path, cache, scan->progress, &copy, scan->err);
     if (!code) {
-        close(scan->file.fd);
+        np_file_close(scan->file.fd);
         scan->file.fd = -1;
         code = np_scan_open(scan->index, copy, &scan->file, scan->err);
     }
@@ -146,8 +146,7 @@ static int scan_shard(struct np_tar_scan *scan, const char *path)
             code = walk_unpacked(scan, path);
     }
     np_seek_table_free(table);
-    if (scan->file.fd >= 0)
-        close(scan->file.fd);
+    np_file_close(scan->file.fd);
     scan->file.fd = -1;
     return code;
 }

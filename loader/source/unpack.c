@@ -18,6 +18,7 @@
 #include <zstd_errors.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/remote.h"
 #include "loader/source/source_scan.h"
 
 #define IN_BYTES    (256u << 10)
@@ -36,14 +37,14 @@ struct unpack {
 
 int np_unpack_sniff(const char *path, enum np_wrapping *ret_wrapping, struct np_err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = np_file_open(path, err);
     uint8_t head[4] = {0};
     int64_t got;
 
-    if (fd < 0)
-        return np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
-    got = np_read_at(fd, 0, head, sizeof(head));
-    close(fd);
+    if (fd < 0 && !np_is_remote(fd))
+        return np_err_set(err, fd, "%s: cannot open: %s", path, strerror(-fd));
+    got = np_file_read(fd, 0, head, sizeof(head), err);
+    np_file_close(fd);
     if (got < 0)
         return np_err_set(err, (int)got, "%s: cannot read: %s", path, strerror((int)-got));
     if (memcmp(head, "\x1f\x8b", 2) == 0)
@@ -62,13 +63,14 @@ static uint64_t guess_bytes(struct unpack *unpack, enum np_wrapping wrapping)
     uint8_t bytes[18] = {0};
 
     if (wrapping == NP_WRAPPING_ZSTD) {
-        const ssize_t got = pread(unpack->in_fd, bytes, sizeof(bytes), 0);
+        const int64_t got = np_file_read(unpack->in_fd, 0, bytes, sizeof(bytes), NULL);
         const unsigned long long size =
             got > 0 ? ZSTD_getFrameContentSize(bytes, (size_t)got) : ZSTD_CONTENTSIZE_UNKNOWN;
 
         return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ? 0 : size;
     }
-    if (unpack->in_bytes < 18 || pread(unpack->in_fd, bytes, 4, (off_t)unpack->in_bytes - 4) != 4)
+    if (unpack->in_bytes < 18 ||
+        np_file_read(unpack->in_fd, unpack->in_bytes - 4, bytes, 4, NULL) != 4)
         return 0;
     return (uint64_t)bytes[0] | (uint64_t)bytes[1] << 8 | (uint64_t)bytes[2] << 16 |
            (uint64_t)bytes[3] << 24;
@@ -96,7 +98,7 @@ static int check_space(struct unpack *unpack, enum np_wrapping wrapping, const c
 
 static int read_some(struct unpack *unpack, size_t *ret_bytes, struct np_err *err)
 {
-    const int64_t got = np_read_at(unpack->in_fd, unpack->done_bytes, unpack->in, IN_BYTES);
+    const int64_t got = np_file_read(unpack->in_fd, unpack->done_bytes, unpack->in, IN_BYTES, err);
 
     if (got < 0)
         return np_err_set(err, (int)got, "%s: cannot read at offset %llu: %s", unpack->path,
@@ -366,9 +368,11 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
     size_t same;
     int code = 0;
 
-    unpack.in_fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (unpack.in_fd < 0 || fstat(unpack.in_fd, &st) < 0) {
-        code = np_err_set(err, -errno, "%s: cannot open: %s", path, strerror(errno));
+    unpack.in_fd = np_file_open(path, err);
+    code = unpack.in_fd < 0 && !np_is_remote(unpack.in_fd) ? unpack.in_fd
+                                                           : np_file_fstat(unpack.in_fd, &st);
+    if (code < 0) {
+        np_err_set(err, code, "%s: cannot open: %s", path, strerror(-code));
         goto out;
     }
     unpack.in_bytes = (uint64_t)st.st_size;
@@ -395,8 +399,7 @@ int np_unpack(const char *path, const char *cache_dir, const struct np_source_pr
         copy = NULL;
     }
 out:
-    if (unpack.in_fd >= 0)
-        close(unpack.in_fd);
+    np_file_close(unpack.in_fd);
     np_free(folder);
     np_free(name);
     np_free(copy);

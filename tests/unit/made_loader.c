@@ -54,6 +54,8 @@ int rig_make(struct rig *rig, enum made_kind kind, bool augment, int nr_eval)
         .io = "pread",
         .cache_bytes = -1,
         .page_cache = -1,
+        .read_timeout = 120,
+        .disk_cache = -2,
         .bad_budget = 0.2,
         .channels = 3};
     rig->config = (struct np_loader_config){.options = &rig->options,

@@ -1,0 +1,326 @@
+#include "loader/remote/web.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "loader/base/mem.h"
+#include "loader/base/version.h"
+
+#define MAX_REDIRECTS 5L
+#define IDLE_S        20L /* a call is ended if no byte comes for so long */
+#define CONNECT_MS    10000
+#define BUFFER_BYTES  (256L << 10)
+
+struct np_web {
+    CURLM *multi;
+    CURL **spare; /* (nr_spare) handles that are free: they keep their memory */
+    int nr_spare, room;
+    struct np_web_call *calls; /* in flight */
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static CURLcode global_code;
+
+static void init_global(void)
+{
+    global_code = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+struct np_web *np_web_new(int max_connections, struct np_err *err)
+{
+    struct np_web *web = np_try_alloc(sizeof(*web), err);
+
+    pthread_once(&once, init_global);
+    if (!web)
+        return NULL;
+    web->multi = global_code ? NULL : curl_multi_init();
+    web->room = max_connections;
+    web->spare = np_try_array((size_t)max_connections, sizeof(CURL *), err);
+    if (!web->multi || !web->spare) {
+        np_err_set(err, -ENOMEM, "libcurl cannot start");
+        np_web_free(web);
+        return NULL;
+    }
+    curl_multi_setopt(web->multi, CURLMOPT_MAXCONNECTS, (long)max_connections);
+    return web;
+}
+
+/* Gives the handle back. */
+static void end(struct np_web *web, struct np_web_call *call)
+{
+    struct np_web_call **at = &web->calls;
+
+    while (*at && *at != call)
+        at = &(*at)->next;
+    if (*at)
+        *at = call->next;
+    curl_multi_remove_handle(web->multi, call->curl);
+    curl_slist_free_all(call->list);
+    if (web->nr_spare < web->room) {
+        curl_easy_reset(call->curl);
+        web->spare[web->nr_spare++] = call->curl;
+    } else
+        curl_easy_cleanup(call->curl);
+    call->curl = call->list = NULL;
+}
+
+void np_web_free(struct np_web *web)
+{
+    if (!web)
+        return;
+    while (web->calls)
+        end(web, web->calls);
+    for (int i = 0; i < web->nr_spare; i++)
+        curl_easy_cleanup(web->spare[i]);
+    if (web->multi)
+        curl_multi_cleanup(web->multi);
+    np_free(web->spare);
+    np_free(web);
+}
+
+/* --- an answer ------------------------------------------------------------------------------- */
+
+/* bytes: a line of the header. Keeps the value if this is the field's line. */
+static void take_field(const char *bytes, size_t nr, const char *name, char value[NP_WEB_FIELD])
+{
+    const size_t name_bytes = strlen(name);
+
+    if (nr <= name_bytes || strncasecmp(bytes, name, name_bytes) != 0 || bytes[name_bytes] != ':')
+        return;
+    bytes += name_bytes + 1;
+    nr -= name_bytes + 1;
+    while (nr > 0 && (*bytes == ' ' || *bytes == '\t'))
+        bytes++, nr--;
+    while (nr > 0 && strchr("\r\n \t", bytes[nr - 1]))
+        nr--;
+    value[0] = '\0';
+    if (nr >= NP_WEB_FIELD)
+        return;
+    for (size_t i = 0; i < nr; i++) /* it goes into a request, and into messages */
+        if ((unsigned char)bytes[i] < ' ' || (unsigned char)bytes[i] >= 0x7f)
+            return;
+    memcpy(value, bytes, nr);
+    value[nr] = '\0';
+}
+
+static size_t on_field(char *bytes, size_t size, size_t nr, void *context)
+{
+    struct np_web_call *call = context;
+    struct np_web_answer *answer = &call->answer;
+    char length[NP_WEB_FIELD] = "";
+
+    nr *= size;
+    if (nr > 5 && strncmp(bytes, "HTTP/", 5) == 0) /* after a redirect there is another header */
+        *answer = (struct np_web_answer){.bytes = -1};
+    take_field(bytes, nr, "etag", answer->etag);
+    take_field(bytes, nr, "last-modified", answer->last_modified);
+    take_field(bytes, nr, "content-range", answer->content_range);
+    take_field(bytes, nr, "x-amz-bucket-region", answer->region);
+    take_field(bytes, nr, "content-length", length);
+    if (*length && strlen(length) <= 18 && strspn(length, "0123456789") == strlen(length))
+        answer->bytes = strtoll(length, NULL, 10);
+    return nr;
+}
+
+static void take_status(struct np_web_call *call)
+{
+    long status = 0;
+
+    curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &status);
+    call->answer.status = (int)status;
+}
+
+static size_t on_body(char *bytes, size_t size, size_t nr, void *context)
+{
+    struct np_web_call *call = context;
+
+    nr *= size;
+    take_status(call);
+    if (call->answer.status / 100 != 2) {
+        const size_t room = sizeof(call->body) - 1 - call->body_bytes;
+        const size_t part = nr < room ? nr : room;
+
+        memcpy(call->body + call->body_bytes, bytes, part);
+        call->body_bytes += part;
+        return nr;
+    }
+    if (!call->begun) {
+        call->begun = true;
+        call->code = call->begin ? call->begin(call) : 0;
+    }
+    if (!call->code)
+        call->code = call->data(call, bytes, nr);
+    return call->code ? CURL_WRITEFUNC_ERROR : nr;
+}
+
+/* --- a request ------------------------------------------------------------------------------- */
+
+static const char *find_certificates(void)
+{
+    static const char *const variables[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    /* of Debian, Fedora, SUSE, Alpine: a bundled libcurl knows only its own system's */
+    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+        const char *named = getenv(variables[i]);
+
+        if (named && *named)
+            return named;
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        if (access(files[i], R_OK) == 0)
+            return files[i];
+    return NULL;
+}
+
+/* NULL: out of memory. */
+static struct curl_slist *list_fields(const char *fields)
+{
+    struct curl_slist *list = NULL;
+    char line[8192];
+
+    while (fields && *fields) {
+        const size_t bytes = strcspn(fields, "\n");
+        struct curl_slist *longer = NULL;
+
+        if (bytes < sizeof(line)) {
+            snprintf(line, sizeof(line), "%.*s", (int)bytes, fields);
+            longer = curl_slist_append(list, line);
+        }
+        if (!longer) {
+            curl_slist_free_all(list);
+            return NULL;
+        }
+        list = longer;
+        fields += bytes + (fields[bytes] == '\n');
+    }
+    return list;
+}
+
+static void set_up(CURL *curl, struct np_web_call *call)
+{
+    const char *certificates = find_certificates();
+
+    curl_easy_setopt(curl, CURLOPT_URL, call->url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, call->list);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
+        strncmp(call->url, "https:", 6) == 0 ? "https" : "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, call->follows ? 1L : 0L);
+    curl_easy_setopt(curl, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
+    curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "nnpipe/" NP_VERSION);
+    curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
+    curl_easy_setopt(
+        curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(call->connect_ms ? call->connect_ms : CONNECT_MS));
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)call->max_ms);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, call->idle_s ? (long)call->idle_s : IDLE_S);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->error);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_field);
+    curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
+    curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
+    if (certificates)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, certificates);
+}
+
+int np_web_begin(struct np_web *web, struct np_web_call *call)
+{
+    call->code = 0;
+    call->error[0] = call->body[0] = '\0';
+    call->body_bytes = 0;
+    call->begun = false;
+    call->answer = (struct np_web_answer){.bytes = -1};
+    call->list = list_fields(call->fields);
+    call->curl = web->nr_spare > 0 ? web->spare[--web->nr_spare] : curl_easy_init();
+    if (!call->curl || (call->fields && *call->fields && !call->list)) {
+        curl_slist_free_all(call->list);
+        curl_easy_cleanup(call->curl);
+        call->curl = call->list = NULL;
+        return -ENOMEM;
+    }
+    set_up(call->curl, call);
+    call->next = web->calls;
+    web->calls = call;
+    if (curl_multi_add_handle(web->multi, call->curl)) {
+        end(web, call);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void np_web_cancel(struct np_web *web, struct np_web_call *call)
+{
+    if (call->curl)
+        end(web, call);
+}
+
+static int errno_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_OPERATION_TIMEDOUT: return -ETIMEDOUT;
+    case CURLE_COULDNT_CONNECT: return -ECONNREFUSED;
+    case CURLE_OUT_OF_MEMORY: return -ENOMEM;
+    /* no time mends these */
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_TOO_MANY_REDIRECTS: return -EPROTO;
+    default: return -EIO;
+    }
+}
+
+static void finish(struct np_web *web, struct np_web_call *call, CURLcode code)
+{
+    take_status(call);
+    call->body[call->body_bytes] = '\0';
+    if (code && !call->code) {
+        call->code = errno_of(code);
+        if (!*call->error)
+            snprintf(call->error, sizeof(call->error), "%s", curl_easy_strerror(code));
+    }
+    if (!code && !call->begun && call->answer.status / 100 == 2 && call->begin)
+        call->code = call->begin(call); /* without a body */
+    end(web, call);
+}
+
+struct np_web_call *np_web_turn(struct np_web *web)
+{
+    int running, left;
+    const CURLMsg *message;
+
+    if (!web->calls)
+        return NULL;
+    curl_multi_perform(web->multi, &running);
+    while ((message = curl_multi_info_read(web->multi, &left)) != NULL) {
+        struct np_web_call *call = NULL;
+        const CURLcode code = message->data.result;
+
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&call);
+        finish(web, call, code);
+        return call;
+    }
+    return NULL;
+}
+
+void np_web_wait(struct np_web *web, int extra_fd, int timeout_ms)
+{
+    struct curl_waitfd extra = {.fd = extra_fd, .events = CURL_WAIT_POLLIN};
+
+    curl_multi_poll(web->multi, &extra, extra_fd >= 0, timeout_ms, NULL);
+}
