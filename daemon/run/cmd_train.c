@@ -92,7 +92,7 @@ static int start_processes(char **words, const char *text, const char *config,
     if (code == 0 && read)
         lanes = read->run.lanes;
     np_config_free(read);
-    if (code == 0 && lanes < nr)
+    if (code == 0 && lanes > 0 && lanes < nr)
         return np_usage("train",
             "--processes %d: set train.lanes to %d or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",
