@@ -86,7 +86,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
 
     if (code < 0)
         return code;
-    if (config->losses)
+    if (config->losses && !in_lanes(config)) /* else they are there */
         config->device->plan_ops->losses(config->plan, config->losses);
     uint64_t now = np_now_ns(), stall = np_feed_account(config->feed)->stall_ns;
     if (stall - loop->stall_ns > now - loop->last_ns) /* part of it belongs to the next step */
