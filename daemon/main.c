@@ -51,6 +51,8 @@ static const struct np_command commands[] = {
         "  --resume [RUN]   continue the run in folder RUN (CONFIG is optional), or the newest\n"
         "                   unfinished run of CONFIG; if there is none, say why and exit with 2.\n"
         "                   -o may change rate, weight decay, schedule and length: see nnpipe(1)\n"
+        "  --resume auto    the same, but if there is none a new run begins: for launchers that\n"
+        "                   give the same command again\n"
         "  --reset-schedule with --resume: start the schedule again at this step, with the rate,\n"
         "                   decay, schedule and length of CONFIG\n"
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
@@ -140,6 +142,9 @@ static const struct np_command commands[] = {
         "  --split SET      train, or val or test: their rows in order, after test_augment\n"
         "  --sheet FILE     write all rows into one PNG file, in the order of the list\n"
         "  --out DIR        write the rows into this folder as PNG files\n" OVERRIDE JSON},
+    {"data cache", np_data_cache, "[DIR]", "what the cache folder keeps of data on servers",
+        "  DIR              default: objects, in the user's cache folder\n"
+        "  --clear          remove the sets that no process uses\n" JSON},
     {"bench", NULL, "WHAT CONFIG", "measure one part alone", ""},
     {"bench loader", np_cmd_bench, "CONFIG", "only reading, decoding and augmenting",
         "  --entries        add the entries of pictures to the store (see loader.entries), as a\n"
@@ -168,6 +173,8 @@ static const struct np_command commands[] = {
         "  --compare FILE   compare with an older profile.json: exit 3 if the run has become\n"
         "                   slower, and name the stage; CONFIG may be a profile.json, too\n"
         "  --seconds S      length of a trial; default 2. Shorter trials are less exact\n"
+        "  --processes N    train in 2, 4, 8 ... processes on this machine, and name the rank that\n"
+        "                   the others wait for, and why; as under mpirun, srun and torchrun\n"
         "  --html FILE      the report as a web page; default: profile.html beside profile.json\n"
         "  --trace FILE     record two more seconds for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n"
@@ -251,6 +258,10 @@ static const struct np_command commands[] = {
         "  --priority N     -100 to 100, higher first; default 0\n"
         "  --after ID,...   start when these runs are done\n"
         "  --device NAME    default: the config's\n"
+        "  --gpus N         N processes, each with a GPU of its own; the run waits until it has "
+        "all\n"
+        "  --processes N    the same on the config's device: of the CPU, N of its slots\n"
+        "                   (runs_per_device); needs train.lanes\n"
         "  --max-retries N  how often to restart a run whose process died; default 3\n"
         "  --time-limit T   stop after this running time (90s, 30m, 8h, 2d), with a checkpoint "
         "and\n"

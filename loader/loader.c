@@ -51,13 +51,23 @@ static uint64_t max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+void np_loader_own_box(const struct np_loader_options *options, struct np_box *ret_box)
+{
+    const int nr = options->nr_sharing > 1 ? options->nr_sharing : 1;
+
+    np_box_read(ret_box);
+    ret_box->nr_cpus = (ret_box->nr_cpus + nr - 1) / nr;
+    ret_box->memory_bytes /= (uint64_t)nr;
+    ret_box->free_bytes /= (uint64_t)nr;
+}
+
 int np_loader_auto_readers(const struct np_loader_options *options)
 {
     struct np_box box;
 
     if (options->readers > 0)
         return (int)options->readers;
-    np_box_read(&box);
+    np_loader_own_box(options, &box);
     return box.nr_cpus;
 }
 
@@ -332,7 +342,7 @@ static int start_exchange(
     if (config->share_key == 0 || !options->share || options->stubs || config->sampler.dealt ||
         loader->resident)
         return 0;
-    np_box_read(&box);
+    np_loader_own_box(options, &box);
     exchange.memory_bytes = (uint64_t)options->share_bytes < box.memory_bytes / SHARE_OF_MEMORY
                                 ? (uint64_t)options->share_bytes
                                 : box.memory_bytes / SHARE_OF_MEMORY;

@@ -101,7 +101,7 @@ int np_loader_open_cache(
     struct np_box box;
     int code = 0;
 
-    np_box_read(&box);
+    np_loader_own_box(options, &box);
     bytes = options->cache_bytes < 0 ? box.memory_bytes / 4 : (uint64_t)options->cache_bytes;
     if (kind == NP_CACHE_AUTO)
         kind = np_loader_auto_cache(config, box.memory_bytes, box.free_bytes);

@@ -180,7 +180,11 @@ struct np_node *np_data_options_node(const struct np_data_options *options)
 const struct np_option np_loader_option_table[] = {
     {"batch", NP_OPT_INT, AT(batch), "128", 1, MAX_BATCH, NULL, "Images in a batch."},
     {"readers", NP_OPT_INT, AT(readers), "auto", 1, 1024, "auto",
-        "Threads that read, decompress, decode and augment images."},
+        "Threads that read, decompress, decode and augment images. `auto`: as many as the CPUs "
+        "that "
+        "the process may use; several processes of a run on one machine divide them, and the "
+        "memory "
+        "for `cache`, too."},
     {"io", NP_OPT_STRING, AT(io), "auto", 0, 0, NULL,
         "How files are read: `uring`, `pread`, or `auto`: uring if the kernel allows it."},
     {"depth", NP_OPT_INT, AT(depth), "auto", 1, 4096, "auto", "Reads in flight per reader."},

@@ -80,6 +80,8 @@ struct np_loader_options {
      * for slots. entries_fixed: adds no entries, so that several runs find the same ones. */
     unsigned stubs;
     bool entries_fixed;
+    /* Not in configs: loaders of one run on this machine, which share its CPUs and memory; 0: 1. */
+    int nr_sharing;
 };
 extern const struct np_option np_loader_option_table[];
 extern const struct np_option np_bad_option_table[];       /* `bad_samples:` */

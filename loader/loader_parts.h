@@ -2,8 +2,11 @@
 #ifndef NP_LOADER_PARTS_H
 #define NP_LOADER_PARTS_H
 
+#include "loader/base/box.h"
 #include "loader/loader.h"
 
+/* What `auto` may use: this loader's share of the machine, if others of its run are on it. */
+void np_loader_own_box(const struct np_loader_options *options, struct np_box *ret_box);
 /* The cache that the config asks for, if any, in loader->config.row. -ENOMEM; what
  * np_loader_settle_sharing() returns. */
 int np_loader_open_cache(

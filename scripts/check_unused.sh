@@ -37,6 +37,7 @@ np_tune_memory: a test checks the estimate without a run
 np_recompute: a test cuts random graphs into any number of segments
 np_recompute_best: a test reads the numbers
 np_entries_nr: the decoder uses it next
+np_range_flush: tests wait until what they put is stored
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' |
     sed "s|^|$build/|; s|c\$|o|")

@@ -1,26 +1,24 @@
-/* Exchanges between the processes of a run, over the connections that comm_meet.c made. */
+/* Exchanges between the processes of a run, over the connections that comm_meet.c made. What must reach a
+ * process that takes part in none goes over comm_line.c's. */
 #include "trainer/comm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
-#include "trainer/comm_meet.h"
+#include "trainer/comm_line.h"
+#include "trainer/comm_sums.h"
+#include "trainer/comm_wire.h"
 
-/* Floats of a sum in one message: both ends add them while they are in cache. */
-#define CHUNK (256u * 1024)
+#define NEWS_MS 2000 /* until news of an end come that a sum has noticed */
 
-enum kind { ABORT = 0x6e70, SUM, GATHER, BROADCAST, ANY };
-struct head { /* before each message; bytes: of what follows */
-    uint32_t kind;
-    int32_t code;  /* of an abort */
-    uint64_t call; /* the number of the call: it and its kind must be the same at both ends */
-    uint64_t bytes;
-};
 struct last_words { /* follows the head of an abort */
     char text[500];
 };
@@ -28,13 +26,36 @@ struct last_words { /* follows the head of an abort */
 struct np_comm {
     int rank, world, nr_links;
     struct np_link links[NP_MAX_LINKS]; /* links[k] to rank ^ (1 << k) */
-    enum kind kind;                     /* of the current call */
+    enum np_message kind;               /* of the current call */
     uint64_t call;                      /* and its number */
     bool over;                          /* nothing is sent any more, for the reason in `why` */
     bool aborted;                       /* by another process */
     struct np_err why;
-    float *other; /* (CHUNK) of the other end of a sum; NULL: not yet */
+    struct np_line *line;
+    struct np_sums *sums;
+    uint64_t waited_ns; /* in exchanges, and for sums */
+    double *other; /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
+
+/* Opens the way of sums: the same one in all processes. */
+static int open_sums(const struct np_launch *launch, struct np_comm *comm, struct np_err *err)
+{
+    const char *data = getenv("NNPIPE_COMM_DATA");
+    uint32_t ways = 1;
+
+    if (data && strcmp(data, "mpi") == 0)
+        ways = 2;
+    else if (data && strcmp(data, "tcp") != 0)
+        ways = 4;
+    int code = np_comm_any(comm, &ways, err);
+    if (code == 0 && (ways & (ways - 1) || ways == 4))
+        return np_err_set(err, -EINVAL,
+            ways == 4 ? "NNPIPE_COMM_DATA=%.40s: expected tcp or mpi"
+                      : "NNPIPE_COMM_DATA is not the same in all "
+                        "processes (here: %.40s)",
+            data ? data : "not set");
+    return code == 0 ? np_sums_new(launch, comm->links, ways == 2, &comm->sums, err) : code;
+}
 
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err)
 {
@@ -44,20 +65,29 @@ int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, stru
     comm->world = launch->world;
     while (1 << comm->nr_links < launch->world)
         comm->nr_links++;
-    const int code = np_meet(launch, comm->links, err);
-    if (code < 0)
+    int code = np_meet(launch, comm->links, err);
+    if (code < 0) {
         np_free(comm);
-    else
-        *ret_comm = comm;
-    return code;
+        return code;
+    }
+    if ((code = np_line_new(comm->links, comm->nr_links, &comm->line, err)) < 0 ||
+        (code = open_sums(launch, comm, err)) < 0) {
+        np_comm_abort(comm, code, err ? err->text : "");
+        np_comm_close(comm);
+        return code;
+    }
+    *ret_comm = comm;
+    return 0;
 }
 
 void np_comm_close(struct np_comm *comm)
 {
     if (!comm)
         return;
-    for (int k = 0; k < comm->nr_links; k++)
+    for (int k = 0; k < comm->nr_links; k++) /* the first: np_comm_wait_end() waits for it */
         close(comm->links[k].fd);
+    np_line_free(comm->line);
+    np_sums_free(comm->sums, !comm->over);
     np_free(comm->other);
     np_free(comm);
 }
@@ -72,6 +102,16 @@ int np_comm_world(const struct np_comm *comm)
     return comm ? comm->world : 1;
 }
 
+const char *np_comm_way(const struct np_comm *comm)
+{
+    return comm ? np_sums_way(comm->sums) : "";
+}
+
+uint64_t np_comm_waited_ns(const struct np_comm *comm)
+{
+    return comm ? comm->waited_ns : 0;
+}
+
 bool np_comm_aborted(const struct np_comm *comm)
 {
     return comm && comm->aborted;
@@ -79,50 +119,22 @@ bool np_comm_aborted(const struct np_comm *comm)
 
 /* --- one message each way ------------------------------------------------------------------- */
 
-/* What is left of a message: its head, then its body. */
-struct piece {
-    struct head head;
-    char *body;
-    size_t done, bytes; /* of head and body */
-};
-
-/* Moves what can be moved without waiting. Returns 0, or a negative errno. */
-static int move(int fd, struct piece *piece, bool sends)
-{
-    while (piece->done < piece->bytes) {
-        const bool in_head = piece->done < sizeof(piece->head);
-        char *at = in_head ? (char *)&piece->head + piece->done
-                           : piece->body + (piece->done - sizeof(piece->head));
-        const size_t n = (in_head ? sizeof(piece->head) : piece->bytes) - piece->done;
-        const ssize_t moved =
-            sends ? send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE * in_head)
-                  : recv(fd, at, n, MSG_DONTWAIT);
-
-        if (moved < 0 && (errno == EAGAIN || errno == EINTR))
-            return 0;
-        if (moved < 0)
-            return -errno;
-        if (moved == 0)
-            return -ECONNRESET;
-        piece->done += (size_t)moved;
-        if (in_head && piece->done == sizeof(piece->head) && !sends)
-            return 0; /* the caller looks at it */
-    }
-    return 0;
-}
-
 /* Tells all neighbours; nothing follows on these lines. */
 static void give_up(struct np_comm *comm, int code, const struct last_words *words)
 {
     struct {
-        struct head head;
+        struct np_head head;
         struct last_words words;
-    } message = {{ABORT, code, 0, sizeof(*words)}, *words};
+    } message = {{NP_MESSAGE_ABORT, code, 0, sizeof(*words)}, *words};
 
     comm->over = true;
     np_err_set(&comm->why, code < 0 ? code : -ECONNRESET, "%s", words->text);
     for (int k = 0; k < comm->nr_links; k++)
         send(comm->links[k].fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (comm->line)
+        np_line_end(comm->line, comm->why.code, words->text);
+    if (comm->sums)
+        np_sums_break(comm->sums);
 }
 
 /* The error that ended the exchange. */
@@ -143,7 +155,7 @@ static int ended(struct np_comm *comm, const struct np_link *link, struct np_err
 }
 
 /* Another process has given up: passes its words on. */
-static int take_abort(struct np_comm *comm, int k, const struct head *head, struct np_err *err)
+static int take_abort(struct np_comm *comm, int k, const struct np_head *head, struct np_err *err)
 {
     struct last_words words = {0};
     struct pollfd wait = {comm->links[k].fd, POLLIN, 0};
@@ -162,22 +174,19 @@ static int take_abort(struct np_comm *comm, int k, const struct head *head, stru
     return again(comm, err);
 }
 
-/* Has the head of the other's message come whole? Then it must be as long as ours says. */
-static int check_head(struct np_comm *comm, int k, struct piece *in, struct np_err *err)
+/* Another message has come than was due. */
+static int take_other(
+    struct np_comm *comm, int k, const struct np_head *head, size_t due, struct np_err *err)
 {
-    if (in->done != sizeof(in->head))
-        return 0;
-    if (in->head.kind == ABORT)
-        return take_abort(comm, k, &in->head, err);
-    if (in->head.kind == comm->kind && in->head.call == comm->call &&
-        in->head.bytes == in->bytes - sizeof(in->head))
-        return 0;
     struct last_words words = {0};
+
+    if (head->kind == NP_MESSAGE_ABORT)
+        return take_abort(comm, k, head, err);
     snprintf(words.text, sizeof(words.text),
         "%.100s sends %llu bytes in call %llu, and %zu in call %llu are due: the processes are not "
         "in step",
-        comm->links[k].name, (unsigned long long)in->head.bytes, (unsigned long long)in->head.call,
-        in->bytes - sizeof(in->head), (unsigned long long)comm->call);
+        comm->links[k].name, (unsigned long long)head->bytes, (unsigned long long)head->call, due,
+        (unsigned long long)comm->call);
     give_up(comm, -EPROTO, &words);
     comm->aborted = true;
     return again(comm, err);
@@ -187,33 +196,17 @@ static int check_head(struct np_comm *comm, int k, struct piece *in, struct np_e
 static int exchange(struct np_comm *comm, int k, const void *send_, size_t nr_send, void *recv_,
     size_t nr_recv, struct np_err *err)
 {
-    struct piece out = {
-        {comm->kind, 0, comm->call, nr_send}, (char *)send_, 0, sizeof(struct head) + nr_send};
-    struct piece in = {{0}, recv_, 0, sizeof(struct head) + nr_recv};
-    const struct np_link *link = &comm->links[k];
+    const struct np_head head = {comm->kind, 0, comm->call, nr_send};
+    struct np_head other;
 
     if (comm->over)
         return again(comm, err);
-    while (out.done < out.bytes || in.done < in.bytes) {
-        const bool head_was_in = in.done >= sizeof(in.head);
-        int code = move(link->fd, &out, true);
-
-        if (code == -ECONNRESET || code == -EPIPE)
-            out.done = out.bytes; /* the last words may still be there to read */
-        else if (code < 0)
-            return ended(comm, link, err);
-        if (in.done < in.bytes && (code = move(link->fd, &in, false)) < 0)
-            return ended(comm, link, err);
-        if (!head_was_in && (code = check_head(comm, k, &in, err)) < 0)
-            return code;
-        if (!head_was_in && in.done == sizeof(in.head))
-            continue;
-        struct pollfd wait = {link->fd,
-            (short)((out.done < out.bytes ? POLLOUT : 0) | (in.done < in.bytes ? POLLIN : 0)), 0};
-        if (wait.events)
-            poll(&wait, 1, -1);
-    }
-    return 0;
+    const uint64_t start = np_now_ns();
+    const int code = np_wire_exchange(comm->links[k].fd, &head, send_, recv_, nr_recv, &other);
+    comm->waited_ns += np_now_ns() - start;
+    if (code < 0)
+        return ended(comm, &comm->links[k], err);
+    return code == 0 ? 0 : take_other(comm, k, &other, nr_recv, err);
 }
 
 void np_comm_abort(struct np_comm *comm, int code, const char *text)
@@ -226,6 +219,21 @@ void np_comm_abort(struct np_comm *comm, int code, const char *text)
     give_up(comm, code, &words);
 }
 
+void np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context)
+{
+    np_line_listen(comm->line, news, context);
+}
+
+void np_comm_ask_stop(struct np_comm *comm)
+{
+    np_line_ask_stop(comm->line);
+}
+
+int np_comm_heard(const struct np_comm *comm, struct np_err *err)
+{
+    return comm ? np_line_heard(comm->line, err) : 0;
+}
+
 bool np_comm_over(const struct np_comm *comm)
 {
     return comm && comm->over;
@@ -235,7 +243,9 @@ void np_comm_wait_end(struct np_comm *comm)
 {
     char bytes[256];
 
-    if (!comm || comm->rank == 0)
+    /* One is gone, perhaps rank 0: then nothing is saved, and a dead connection would take as long as it
+     * took to find the first. */
+    if (!comm || comm->rank == 0 || comm->why.code == -ECONNRESET)
         return;
     const int fd = comm->links[__builtin_ctz((unsigned)comm->rank)].fd;
     struct pollfd wait = {fd, POLLIN, 0};
@@ -246,7 +256,7 @@ void np_comm_wait_end(struct np_comm *comm)
 
 /* --- all processes -------------------------------------------------------------------------- */
 
-static void begin(struct np_comm *comm, enum kind kind)
+static void begin(struct np_comm *comm, enum np_message kind)
 {
     if (!comm)
         return;
@@ -254,25 +264,73 @@ static void begin(struct np_comm *comm, enum kind kind)
     comm->call++;
 }
 
-int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
+void np_comm_sum_begin(struct np_comm *comm, float *x, uint64_t n)
 {
+    if (comm && !comm->over && n > 0)
+        np_sums_begin(comm->sums, x, n);
+}
+
+/* A sum has failed: mostly because a process is gone or gave up, of which the line has the words. */
+static int failed(struct np_comm *comm, const struct np_err *of_sum, struct np_err *err)
+{
+    struct last_words words = {0};
+    struct np_err heard = *of_sum;
+
+    for (int i = 0; i < NEWS_MS && of_sum->code == -ECONNRESET; i++) {
+        struct np_err news = {0};
+
+        if (np_comm_heard(comm, &news) < 0 && news.code != -EINTR) {
+            heard = news;
+            break;
+        }
+        np_sleep_until_ns(np_now_ns() + 1000000);
+    }
+    snprintf(words.text, sizeof(words.text), "%s", heard.text);
+    give_up(comm, heard.code, &words);
+    comm->aborted = true;
+    return again(comm, err);
+}
+
+int np_comm_sum_end(struct np_comm *comm, struct np_err *err)
+{
+    struct np_err of_sum = {0};
+
     if (!comm)
         return 0;
-    begin(comm, SUM);
-    if (!comm->other && !(comm->other = np_try_array(CHUNK, sizeof(float), err)))
+    const uint64_t start = np_now_ns();
+    const int code = np_sums_end(comm->sums, &of_sum); /* nothing is written to after that */
+    comm->waited_ns += np_now_ns() - start;
+    if (comm->over)
+        return again(comm, err);
+    return code < 0 ? failed(comm, &of_sum, err) : 0;
+}
+
+int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
+{
+    np_comm_sum_begin(comm, x, n);
+    return np_comm_sum_end(comm, err);
+}
+
+int np_comm_join(struct np_comm *comm, double *x, size_t n,
+    void (*pair)(double *left, const double *right, size_t n), struct np_err *err)
+{
+    const size_t bytes = n * sizeof(*x);
+
+    assert(n <= NP_MAX_JOIN);
+    begin(comm, NP_MESSAGE_JOIN);
+    if (comm && !comm->other && !(comm->other = np_try_array(NP_MAX_JOIN, sizeof(double), err)))
         return -ENOMEM;
-    for (uint64_t first = 0; first < n; first += CHUNK) {
-        const size_t some = n - first < CHUNK ? (size_t)(n - first) : CHUNK;
-        float *at = x + first;
+    for (int k = 0; comm && k < comm->nr_links; k++) {
+        double *other = comm->other;
+        const int code = exchange(comm, k, x, bytes, other, bytes, err);
 
-        for (int k = 0; k < comm->nr_links; k++) {
-            const int code =
-                exchange(comm, k, at, some * sizeof(float), comm->other, some * sizeof(float), err);
-
-            if (code < 0)
-                return code;
-            for (size_t i = 0; i < some; i++)
-                at[i] += comm->other[i]; /* a + b and b + a have the same bits */
+        if (code < 0)
+            return code;
+        if (comm->rank >> k & 1) {
+            pair(other, x, n);
+            memcpy(x, other, bytes);
+        } else {
+            pair(x, other, n);
         }
     }
     return 0;
@@ -284,7 +342,7 @@ int np_comm_gather(
     char *blocks = all;
     int code = 0;
 
-    begin(comm, GATHER);
+    begin(comm, NP_MESSAGE_GATHER);
     memmove(blocks + (size_t)np_comm_rank(comm) * bytes, own, bytes); /* it may be there already */
     for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
         const size_t has = (size_t)comm->rank >> k << k, wants = has ^ ((size_t)1 << k);
@@ -299,7 +357,7 @@ int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err
 {
     int code = 0;
 
-    begin(comm, BROADCAST);
+    begin(comm, NP_MESSAGE_BROADCAST);
     for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
         if (comm->rank < 1 << k)
             code = exchange(comm, k, bytes, n, NULL, 0, err);
@@ -313,7 +371,7 @@ int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err)
 {
     int code = 0;
 
-    begin(comm, ANY);
+    begin(comm, NP_MESSAGE_ANY);
     for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
         uint32_t other = 0;
 

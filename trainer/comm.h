@@ -34,11 +34,14 @@ int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
 
 /* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
  * -EINVAL: the number is no power of two, or another process has other numbers. -ETIMEDOUT names the
- * ranks that have not come. */
+ * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -ENOENT: it is
+ * not there). */
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err);
 void np_comm_close(struct np_comm *comm);      /* NULL works */
 int np_comm_rank(const struct np_comm *comm);  /* NULL: 0 */
 int np_comm_world(const struct np_comm *comm); /* NULL: 1 */
+/* The way of sums: "tcp" (or a socket of this machine), "Open MPI v4.1.4"; NULL: "". */
+const char *np_comm_way(const struct np_comm *comm);
 
 /* All of these: every process makes the same calls in the same order. -ECONNRESET: a process has
  * ended, and err names it. After another process's np_comm_abort() they return its code, and err has
@@ -46,6 +49,15 @@ int np_comm_world(const struct np_comm *comm); /* NULL: 1 */
 
 /* x: (n), the sum over all processes; the same bits in each. */
 int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err);
+/* The same in the background: x is not touched until np_comm_sum_end(), which waits for all that were
+ * begun. Other calls may come in between. */
+void np_comm_sum_begin(struct np_comm *comm, float *x, uint64_t n);
+int np_comm_sum_end(struct np_comm *comm, struct np_err *err);
+/* x: (n), n up to NP_MAX_JOIN, joined with those of all processes in the same tree; pair(): left, the
+ * lower ranks', becomes left and right. The same bits in each. */
+#define NP_MAX_JOIN (128 * 1024)
+int np_comm_join(struct np_comm *comm, double *x, size_t n,
+    void (*pair)(double *left, const double *right, size_t n), struct np_err *err);
 /* all: (world) blocks of `bytes`, by rank; own: this process's. */
 int np_comm_gather(
     struct np_comm *comm, const void *own, void *all, size_t bytes, struct np_err *err);
@@ -54,12 +66,30 @@ int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err
 /* *bits: those of all processes. */
 int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err);
 
+/* Another process was told to stop (ends false), or takes no more part in exchanges, because it gave up
+ * or is gone (ends true). From a thread of the comm's own, or from np_comm_listen() itself, at most once
+ * each; must not block, nor call the comm. */
+typedef void (*np_comm_news_fn)(void *context, bool ends);
+/* Listens from now on: so a process that waits for storage, or for its GPU, hears of the others. Once. */
+void np_comm_listen(struct np_comm *comm, np_comm_news_fn news, void *context);
+/* Tells the others that this process was told to stop; they may go on to their next boundary. Any
+ * thread, and after each other. */
+void np_comm_ask_stop(struct np_comm *comm);
+/* Why another process stops or has ended: -EINTR, or the code of its end; err has its words. 0: nothing
+ * was heard. Any thread. */
+int np_comm_heard(const struct np_comm *comm, struct np_err *err);
+
+/* Time of the trainer thread in the calls above, so far: for the data to move, and for the others to
+ * come. */
+uint64_t np_comm_waited_ns(const struct np_comm *comm);
+
 /* Ends the exchange for all processes: their calls return code (negative errno) and text. Does not
  * block. */
 void np_comm_abort(struct np_comm *comm, int code, const char *text);
 bool np_comm_aborted(const struct np_comm *comm); /* by another process, or because one has ended */
 bool np_comm_over(const struct np_comm *comm);    /* by this one, too: no call works any more */
-/* Waits until rank 0 has closed its connections, which it does last. Rank 0: returns at once. */
+/* Waits until rank 0 has closed its connections, which it does last. Rank 0, and all after the end of
+ * a process: returns at once. */
 void np_comm_wait_end(struct np_comm *comm);
 
 #endif

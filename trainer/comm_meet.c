@@ -25,7 +25,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
-#define MAGIC    "nnpipe-1"
+#define MAGIC    "nnpipe-2"
 #define WORDS_MS 2000 /* for what a process says after it has connected */
 #define HELLO_MS 300  /* for the first of it: strangers may say nothing */
 #define MAX_UNIX 100  /* bytes of an address unix:NAME */
@@ -36,6 +36,7 @@ struct hello {
     char magic[8];
     uint32_t rank, world, process, port;
     uint64_t key;
+    uint32_t use;  /* of the connection between two neighbours: slot_of() */
     char host[64]; /* its name */
 };
 
@@ -48,6 +49,7 @@ struct place { /* of a process, in rank 0's table */
 struct meeting {
     const struct np_launch *launch;
     uint64_t deadline_ns, key;
+    uint32_t use;                /* of its next hello */
     int seconds, listener, port; /* port: of the listener; 0: unix */
     struct place *places;        /* (world) */
 };
@@ -250,7 +252,8 @@ static void own_hello(const struct meeting *m, struct hello *ret_hello)
         .world = (uint32_t)m->launch->world,
         .process = (uint32_t)getpid(),
         .port = (uint32_t)m->port,
-        .key = m->key};
+        .key = m->key,
+        .use = m->use};
     gethostname(ret_hello->host, sizeof(ret_hello->host) - 1);
 }
 
@@ -436,6 +439,37 @@ static int report_to_rank_0(struct meeting *m, struct np_err *err)
     return code;
 }
 
+/* The connections of two neighbours; NULL: no such use. */
+#define NR_USES 3
+static int *slot_of(struct np_link *link, uint32_t use)
+{
+    return use == 0 ? &link->fd : use == 1 ? &link->line : use == 2 ? &link->sums : NULL;
+}
+
+static int call_neighbour(struct meeting *m, int rank, struct np_link *link, struct np_err *err)
+{
+    const struct place *place = &m->places[rank];
+
+    for (m->use = 0; m->use < NR_USES; m->use++) {
+        int *fd = slot_of(link, m->use);
+
+        if ((*fd = call_again(m, rank, place->at, place->port, err)) < 0)
+            return *fd;
+    }
+    return 0;
+}
+
+/* The place of a connection that a neighbour has made; NULL: none is due from there. */
+static int *place_of(const struct meeting *m, const struct hello *hello, struct np_link *links)
+{
+    const int rank = m->launch->rank, other = (int)hello->rank, bit = other ^ rank;
+
+    if (other <= rank || other >= m->launch->world || bit & (bit - 1))
+        return NULL;
+    int *fd = slot_of(&links[__builtin_ctz((unsigned)bit)], hello->use);
+    return fd && *fd < 0 ? fd : NULL;
+}
+
 /* Calls the neighbours with lower ranks, and answers the others. */
 static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
 {
@@ -444,31 +478,31 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
 
     for (int k = 0; code == 0 && 1 << k < m->launch->world; k++) {
         const int other = rank ^ (1 << k);
-        const struct place *place = &m->places[other];
 
         snprintf(links[k].name, sizeof(links[k].name), "rank %d (process %u on %s)", other,
-            place->process, place->host);
+            m->places[other].process, m->places[other].host);
         if (other > rank)
-            waits++;
-        else if ((links[k].fd = call_again(m, other, place->at, place->port, err)) < 0)
-            code = links[k].fd;
+            waits += NR_USES;
+        else
+            code = call_neighbour(m, other, &links[k], err);
     }
     while (code == 0 && waits > 0) {
         struct hello hello = {0};
-        const int fd = answer(m, m->key, &hello), bit = (int)hello.rank ^ rank;
+        const int fd = answer(m, m->key, &hello);
 
         if (fd == -ETIMEDOUT)
-            code = np_err_set(err, -ETIMEDOUT,
-                "%d neighbours of rank %d did not connect within %d s", waits, rank, m->seconds);
+            code =
+                np_err_set(err, -ETIMEDOUT, "%d neighbours of rank %d did not connect within %d s",
+                    (waits + NR_USES - 1) / NR_USES, rank, m->seconds);
         if (fd < 0)
             continue;
-        if ((int)hello.rank <= rank || (int)hello.rank >= m->launch->world || (bit & (bit - 1)) ||
-            links[__builtin_ctz((unsigned)bit)].fd >= 0) {
+        int *place = place_of(m, &hello, links);
+        if (place) {
+            *place = fd;
+            waits--;
+        } else {
             close(fd);
-            continue;
         }
-        links[__builtin_ctz((unsigned)bit)].fd = fd;
-        waits--;
     }
     return code;
 }
@@ -505,14 +539,15 @@ int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err
     m.deadline_ns = np_now_ns() + (uint64_t)seconds * 1000000000ull;
     m.places = np_alloc((size_t)launch->world * sizeof(*m.places));
     for (int k = 0; k < NP_MAX_LINKS; k++)
-        links[k].fd = -1;
+        links[k].fd = links[k].line = links[k].sums = -1;
     if ((code = is_unix(launch) ? listen_unix(&m, err) : listen_tcp(&m, err)) == 0)
         code = launch->rank == 0 ? receive_all(&m, err) : report_to_rank_0(&m, err);
     if (code == 0)
         code = link_up(&m, links, err);
     for (int k = 0; code < 0 && k < NP_MAX_LINKS; k++)
-        if (links[k].fd >= 0)
-            close(links[k].fd);
+        for (uint32_t use = 0; use < NR_USES; use++)
+            if (*slot_of(&links[k], use) >= 0)
+                close(*slot_of(&links[k], use));
     if (m.listener >= 0)
         close(m.listener);
     np_free(m.places);

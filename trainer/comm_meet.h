@@ -7,10 +7,12 @@
 #define NP_MAX_LINKS 10 /* 1024 processes */
 
 struct np_link {
-    int fd;
+    int fd;         /* of exchanges */
+    int line;       /* of news: comm_line.h */
+    int sums;       /* of sums: comm_sums.h */
     char name[120]; /* "rank 3 (process 4711 on box2)" */
 };
-/* links: (log2(world)), links[k] to rank ^ (1 << k). The caller closes them. */
+/* links: (log2(world)), links[k] to rank ^ (1 << k). The caller closes the connections. */
 int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err *err);
 
 #endif

@@ -86,6 +86,15 @@ struct np_metrics {
  * of one batch. */
 struct np_plan_ops {
     bool synchronous; /* step() and the others return when the batch is computed, not queued */
+    /* A batch in parts (np_plan_options.parts) is computed in one call: step() and the others take all
+     * rows of this process, and step() gives the sums of all processes. False: the caller calls
+     * step() for each part, then sums(). */
+    bool at_once;
+    /* Only with at_once, between step() and update(): SAM's second pass (sam.h). */
+    int (*climb)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+        float loss_scale, const struct np_hyper *hyper, struct np_err *err);
+    /* Only with at_once: the numbers of the newest batch's parts, those of this process. */
+    void (*numbers)(const struct np_plan *plan, struct np_metrics *ret_numbers);
     /* train: after np_autodiff(), not fused; eval: its np_graph_eval(); both borrowed while the
      * plan lives. */
     int (*prepare)(struct np_device *device, const struct np_graph *train,
@@ -96,7 +105,7 @@ struct np_plan_ops {
      * gradients. */
     int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, bool accumulate, struct np_err *err);
-    /* Optional: NULL means that batches are not computed in parts (np_plan_options.parts). After the
+    /* Optional: NULL means that parts (np_plan_options.parts) are not summed from steps. After the
      * steps of this process's parts: *ret_sums, (*ret_n) in host memory, has their sum in a fixed
      * binary tree, gradients, then buffers. The caller adds those of other processes; update() takes
      * the gradients from it, and the buffers' mean over the parts. Valid until the next step(). */

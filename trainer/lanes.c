@@ -45,14 +45,33 @@ static int add_numbers(const struct np_lanes *lanes, struct np_metrics *sums, st
     return code;
 }
 
-int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
-    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
-    struct np_metrics *ret_metrics, struct np_err *err)
+static struct np_metrics *own_numbers(const struct np_lanes *lanes)
 {
-    const struct np_plan_ops *ops = device->plan_ops;
+    return lanes->numbers + np_comm_rank(lanes->comm) * own(lanes);
+}
+
+/* A device that sums over all lanes and processes itself. */
+static int step_at_once(const struct np_lanes *lanes, const struct np_plan_ops *ops,
+    struct np_plan *plan, const struct np_stripe *stripe, uint64_t step,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    const float scale = 1.0f / (float)(lanes->rows * lanes->nr * lanes->accumulate);
+    const bool adds = step % (uint64_t)lanes->accumulate > 0;
+    const int code = ops->step(plan, stripe->images, stripe->labels, step, scale, adds, err);
+
+    ops->numbers(plan, own_numbers(lanes));
+    if (code == 0 && hyper && hyper->sam_rho > 0)
+        return ops->climb(plan, stripe->images, stripe->labels, step, scale, hyper, err);
+    return code;
+}
+
+/* A device that computes a lane as a batch: the sums of processes are added here. */
+static int step_by_lanes(const struct np_lanes *lanes, const struct np_plan_ops *ops,
+    struct np_plan *plan, const struct np_stripe *stripe, uint64_t step,
+    const struct np_hyper *hyper, struct np_err *err)
+{
     const int first = np_comm_rank(lanes->comm) * own(lanes);
     const float scale = 1.0f / (float)(lanes->rows * lanes->nr);
-    struct np_metrics sums = {0}, of_update;
     float *gradients = NULL;
     uint64_t n = 0;
     int code = 0;
@@ -71,9 +90,21 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
         code = np_comm_sum(lanes->comm, gradients, n, err);
         waited(lanes);
     }
-    if (code == 0)
+    return code;
+}
+
+int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
+    struct np_metrics *ret_metrics, struct np_err *err)
+{
+    const struct np_plan_ops *ops = device->plan_ops;
+    struct np_metrics sums = {0}, of_update;
+    int code =
+        (ops->at_once ? step_at_once : step_by_lanes)(lanes, ops, plan, stripe, step, hyper, err);
+
+    if (code == 0) /* the last call that may fail: the weights are as before */
         code = add_numbers(lanes, &sums, err);
-    if (code == 0)
+    if (code == 0 && hyper)
         code = ops->update(plan, hyper, err);
     if (code == 0)
         code = ops->metrics(plan, false, &of_update, err);
@@ -84,17 +115,27 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
     return code;
 }
 
-int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
-    const struct np_stripe *stripe, struct np_metrics *sums, struct np_err *err)
+static int eval_by_lanes(const struct np_lanes *lanes, const struct np_plan_ops *ops,
+    struct np_plan *plan, const struct np_stripe *stripe, struct np_err *err)
 {
-    const struct np_plan_ops *ops = device->plan_ops;
-    const int first = np_comm_rank(lanes->comm) * own(lanes);
     int code = 0;
 
     for (int i = 0; code == 0 && i < own(lanes); i++) {
         code = ops->eval(plan, images_of(lanes, stripe, i), labels_of(lanes, stripe, i), err);
         if (code == 0)
-            code = ops->metrics(plan, false, &lanes->numbers[first + i], err);
+            code = ops->metrics(plan, false, &own_numbers(lanes)[i], err);
     }
+    return code;
+}
+
+int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    const struct np_stripe *stripe, struct np_metrics *sums, struct np_err *err)
+{
+    const struct np_plan_ops *ops = device->plan_ops;
+    const int code = ops->at_once ? ops->eval(plan, stripe->images, stripe->labels, err)
+                                  : eval_by_lanes(lanes, ops, plan, stripe, err);
+
+    if (code == 0 && ops->at_once)
+        ops->numbers(plan, own_numbers(lanes));
     return code == 0 ? add_numbers(lanes, sums, err) : code;
 }

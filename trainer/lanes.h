@@ -1,7 +1,8 @@
-/* A batch in lanes: equal parts, a power of two of them, each computed by itself. Their gradients are
- * summed in a fixed binary tree, so that 1, 2, 4 ... processes, each with a stripe of the lanes,
- * compute the same bits. Batchnorm averages over a lane's rows, and the running statistics move once a
- * step, by the mean over the lanes ("ghost batches", arXiv:1705.08741). Trainer thread. */
+/* A batch in lanes: equal parts, a power of two of them, whose gradients are summed in a fixed binary
+ * tree, so that 1, 2, 4 ... processes, each with a stripe of the lanes, compute the same bits. A device
+ * computes all lanes of a process at once, or each as a batch of its plan: then batchnorm averages over
+ * a lane's rows, and the running statistics move once a step, by the mean over the lanes ("ghost
+ * batches", arXiv:1705.08741). Trainer thread. */
 #ifndef NP_LANES_H
 #define NP_LANES_H
 
@@ -10,10 +11,11 @@
 #include "trainer/device.h"
 
 struct np_lanes {
-    int nr;                     /* of a batch, in all processes; 1: batches are computed whole */
-    int rows;                   /* of a lane: the batch of the plan's graphs */
-    struct np_comm *comm;       /* NULL: one process */
-    struct np_block *block;     /* of the trainer: waits for other processes are named there */
+    int nr;                 /* of a batch, in all processes; 1: batches are computed whole */
+    int rows;               /* of a lane: the batch of the plan's graphs, unless all are at once */
+    int accumulate;         /* batches of an update */
+    struct np_comm *comm;   /* NULL: one process */
+    struct np_block *block; /* of the trainer: waits for other processes are named there */
     struct np_metrics *numbers; /* (nr), the caller's: scratch */
 };
 
@@ -23,8 +25,9 @@ struct np_stripe {
     size_t row_bytes;
 };
 
-/* Forward and backward of all lanes, and the update; returns when it is computed. step: of the run.
- * Errors: those of the plan and of np_comm_sum(). */
+/* Forward and backward of all lanes, and the update, unless hyper is NULL: then the batch is not the
+ * last one of an accumulation. Returns when it is computed. step: of the run. Errors: those of the plan
+ * and of np_comm_sum(). */
 int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
     struct np_metrics *ret_metrics, struct np_err *err);

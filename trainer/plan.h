@@ -21,11 +21,22 @@ struct np_memory {
 void np_memory_plan(const struct np_graph *graph, const int *when, struct np_memory *ret_memory);
 void np_memory_fini(struct np_memory *memory);
 
+/* What batchnorm averages over in a batch in parts: all rows of the batch, those of a process, or
+ * groups of this many rows: whole parts, or a part of one. */
+#define NP_MAX_LANES    1024
+#define NP_OVER_ALL     0
+#define NP_OVER_PROCESS (-1)
+
 struct np_plan_options {
     int lanes; /* of the plan's batch, for threads; 0: as many as threads */
     int threads;
-    int parts;      /* of a batch, a power of two: plan_ops->sums(). Up to 1: whole batches */
-    bool reference; /* kernels_ref only */
+    /* Of a batch, a power of two: the lanes of train.lanes. Up to 1: whole batches. A device that
+     * computes them at_once has a plan for all rows of this process; others for those of one part. */
+    int parts;
+    int batchnorm_over;     /* at_once: NP_OVER_ALL ... */
+    struct np_comm *comm;   /* at_once: the other processes; NULL: none. Borrowed */
+    struct np_block *block; /* and where waits for them are named; NULL: nowhere. Borrowed */
+    bool reference;         /* kernels_ref only */
     bool deterministic;
     bool tf32;      /* a GPU's f32 products may round their factors to 10 bits */
     bool recompute; /* np_recompute_best() */

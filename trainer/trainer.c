@@ -162,6 +162,20 @@ static int agree(const struct np_trainer_config *config, uint32_t *bits, struct 
     return code;
 }
 
+/* The next batch. A wait that another process's news has interrupted ends for that one's reason. */
+static int next_batch(
+    const struct np_trainer_config *config, struct np_input *ret_input, struct np_err *err)
+{
+    struct np_err heard = {0};
+    const int code = np_feed_next(config->feed, ret_input, err);
+
+    if (code != -EINTR || np_comm_heard(config->lanes.comm, &heard) == 0)
+        return code;
+    if (err)
+        *err = heard;
+    return heard.code;
+}
+
 /* Tells the other processes why this one goes no further. */
 static void tell(const struct np_trainer_config *config, int code, const struct np_err *err)
 {
@@ -174,16 +188,18 @@ static struct np_stripe stripe_of(
     return (struct np_stripe){input->images, input->labels, np_feed_row_bytes(config->feed, input)};
 }
 
-static int compute_lanes(struct loop *loop, const struct np_input *input, struct np_err *err)
+static int compute_lanes(
+    struct loop *loop, const struct np_input *input, bool updates, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     const struct np_stripe stripe = stripe_of(config, input);
     struct np_hyper hyper;
 
-    next_hyper(loop, &hyper);
+    if (updates)
+        next_hyper(loop, &hyper);
     const int code = np_lanes_step(&config->lanes, config->device, config->plan, &stripe,
-        loop->step, &hyper, &loop->of_lanes, err);
-    return code == 0 ? average(loop, err) : code;
+        loop->step, updates ? &hyper : NULL, &loop->of_lanes, err);
+    return code == 0 && updates ? average(loop, err) : code;
 }
 
 /* --- steps and evaluations ------------------------------------------------------------------ */
@@ -202,7 +218,7 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     if (leaves_out_steps(config))
         return 0;
     if (in_lanes(config))
-        return compute_lanes(loop, input, err);
+        return compute_lanes(loop, input, updates, err);
     if (updates)
         next_hyper(loop, &hyper);
     if (updates && phase == 0 && ops->step_update) {
@@ -229,7 +245,7 @@ static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_input input;
-    int code = np_feed_next(config->feed, &input, err);
+    int code = next_batch(config, &input, err);
 
     loop->before_lr = loop->lr;
     loop->no_batch = code < 0;
@@ -267,7 +283,7 @@ static int eval_batch(const struct np_trainer_config *config, uint64_t step,
     struct np_metrics *sums, bool *ret_last, struct np_err *err)
 {
     struct np_input input;
-    int code = np_feed_next(config->feed, &input, err);
+    int code = next_batch(config, &input, err);
 
     if (code < 0)
         return code;

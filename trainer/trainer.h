@@ -71,7 +71,7 @@ struct np_trainer_config {
     uint64_t nr_steps,
         nr_train;            /* batches of the run, a multiple of accumulate; samples per epoch */
     int batch, accumulate;   /* batch: rows of all processes */
-    struct np_lanes lanes;   /* nr above 1: a batch is computed in lanes, and accumulate is 1 */
+    struct np_lanes lanes;   /* nr above 1: a batch is computed in lanes */
     uint64_t schedule_start; /* steps done when the schedule began; 0: at the run's start */
     uint64_t first_step;     /* a multiple of accumulate, at or after schedule_start */
     bool eval_due;           /* an evaluation comes before the first step */

@@ -81,11 +81,15 @@ static void print_devices(const struct np_node *response)
     const struct np_node *devices = np_node_get(response, "devices");
 
     for (int i = 0; devices && devices->kind == NP_NODE_LIST && i < devices->nr_items; i++) {
-        const struct np_node *device = devices->items[i], *runs = np_node_get(device, "runs");
+        const struct np_node *device = devices->items[i];
+        const char *waiting = np_node_text(device, "reserved_for");
 
-        printf("  %s  %s, %d of %s runs\n", np_node_text(device, "name"),
-            np_node_text(device, "state"), runs ? runs->nr_items : 0,
+        printf("  %s  %s, %s of %s slots in use", np_node_text(device, "name"),
+            np_node_text(device, "state"), np_node_text(device, "busy"),
             np_node_text(device, "slots"));
+        if (np_node_number(device, "reserved", 0) > 0)
+            printf(", %s kept free for run %s", np_node_text(device, "reserved"), waiting);
+        putchar('\n');
     }
 }
 

@@ -16,6 +16,7 @@
 #include "loader/base/io.h"
 #include "loader/base/json.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
 #include "loader/base/yaml.h"
 
 #define MAX_CONFIG (1u << 20)
@@ -296,12 +297,33 @@ static int submit_file(struct np_submission *s, const char *name, struct np_err 
     return code;
 }
 
+/* --gpus N is --processes N --device cuda. */
+static int take_gpus(struct np_submission *s)
+{
+    const char *device = s->values[NP_SUBMIT_DEVICE];
+    int64_t nr;
+
+    if (!s->gpus)
+        return 0;
+    if (!np_text_int(s->gpus, 1, INT64_MAX, &nr))
+        return np_usage("submit", "--gpus: expected their number, not '%s'", s->gpus);
+    if (s->values[NP_SUBMIT_PROCESSES])
+        return np_usage("submit", "--gpus and --processes: give one of them");
+    if (device && strncmp(device, "cuda", 4) != 0 && strcmp(device, "gpu") != 0)
+        return np_usage("submit", "--gpus %s: --device %s is no GPU", s->gpus, device);
+    s->values[NP_SUBMIT_PROCESSES] = s->gpus;
+    if (!device)
+        s->values[NP_SUBMIT_DEVICE] = "cuda";
+    return 0;
+}
+
 int np_cmd_submit(int argc, char **argv)
 {
     struct np_submission s = {.wait = false};
-    struct np_flag flags[NP_SUBMIT_FIELDS + 5] = {
+    struct np_flag flags[NP_SUBMIT_FIELDS + 6] = {
         [NP_SUBMIT_FIELDS] = {"--sweep", s.axes, NULL, np_flag_repeats},
         [NP_SUBMIT_FIELDS + 1] = {"--wait", NULL, &s.wait, NULL},
+        [NP_SUBMIT_FIELDS + 2] = {"--gpus", &s.gpus, NULL, NULL},
         NP_SERVICE_FLAGS(s.json, s.socket)};
     struct np_err err = {0};
 
@@ -314,6 +336,8 @@ int np_cmd_submit(int argc, char **argv)
         fprintf(stderr, "nnpipe submit: expected one CONFIG, not %d\n", nr);
         return NP_EXIT_USAGE;
     }
+    if ((code = take_gpus(&s)))
+        return code;
     code = submit_file(&s, argv[1], &err);
     np_sweep_fini(&s.sweep);
     np_config_file_fini(&s.file);

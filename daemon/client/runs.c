@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,6 +41,37 @@ static const char *device_of(const struct np_node *run)
     const char *device = np_node_text(run, "assigned");
 
     return *device ? device : np_node_text(run, "device");
+}
+
+/* "cpu", "cpu x4", "cuda:0-3", "cuda:0,2-3": ranges of GPUs for people. */
+static void shorten(const char *devices, int processes, char *text, size_t room)
+{
+    int first = -1, last = -1, number, bytes;
+    size_t used = (size_t)snprintf(text, room, "cuda:");
+
+    if (!strchr(devices, ',')) {
+        snprintf(text, room, processes > 1 ? "%s x%d" : "%s", devices, processes);
+        return;
+    }
+    for (const char *at = devices; used < room && sscanf(at, "cuda:%d%n", &number, &bytes) == 1;
+         at += bytes, at += *at == ',') {
+        const bool ends =
+            strncmp(at + bytes, ",cuda:", 6) != 0 || atoi(at + bytes + 6) != number + 1;
+
+        first = first < 0 ? number : first;
+        last = number;
+        if (!ends)
+            continue;
+        used += (size_t)snprintf(text + used, room - used, first == last ? "%s%d" : "%s%d-%d",
+            text[used - 1] == ':' ? "" : ",", first, last);
+        first = -1;
+    }
+}
+
+static const char *short_device(const struct np_node *run, char *text, size_t room)
+{
+    shorten(device_of(run), (int)np_node_number(run, "processes", 1), text, room);
+    return text;
 }
 
 /* --- words of a command line ------------------------------------------------------------------ */
@@ -217,6 +249,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     const struct np_progress p = progress_of(run);
     const bool runs = has_state(run, "running");
     struct np_table_row *row = np_table_add(table, err);
+    char device[128];
 
     if (!row)
         return -ENOMEM;
@@ -230,7 +263,7 @@ int np_runs_add(struct np_table *table, const struct np_node *run, struct np_err
     }
     put(row, STATE, np_node_text(run, "state"));
     put_key(row, OWNER, run, "owner");
-    put(row, DEVICE, device_of(run));
+    put(row, DEVICE, short_device(run, device, sizeof(device)));
     put_key(row, PRIORITY, run, "priority");
     step_text(&p, row->cells[STEP], NP_TABLE_CELL);
     put_number(row, EPOCH, "%.2f", p.epoch);
@@ -263,7 +296,8 @@ void np_run_print_json(const struct np_node *run, FILE *out)
         {"priority", "priority"}, {"after", "after"}, {"max_retries", "max_retries"},
         {"retries", "retries"}, {"attempts", "attempts"}, {"exit_code", "exit_code"},
         {"time_limit", "time_limit"}, {"ran", "ran"}, {"memory", "memory"}, {"cpus", "cpus"},
-        {"overrides", "overrides"}, {"on_end", "on_end"}, {"sweep", "sweep"}};
+        {"overrides", "overrides"}, {"on_end", "on_end"}, {"sweep", "sweep"},
+        {"processes", "processes"}, {"devices", "devices"}, {"reserved", "reserved"}};
     const struct np_progress progress = progress_of(run);
     struct np_json json = {0};
 
@@ -378,6 +412,8 @@ static void print_progress(FILE *out, const struct np_node *run)
 
 void np_run_print_whole(const struct np_node *run, FILE *out)
 {
+    char device[128];
+
     fprintf(out, "run %s: %s, %s\n", np_node_text(run, "id"), np_node_text(run, "name"),
         np_node_text(run, "state"));
     if (*np_node_text(run, "reason"))
@@ -388,7 +424,7 @@ void np_run_print_whole(const struct np_node *run, FILE *out)
     print_key(out, "owner", run, "owner");
     print_key(out, "config", run, "path");
     print_key(out, "folder", run, "dir");
-    print(out, "device", "%s", device_of(run));
+    print(out, "device", "%s", short_device(run, device, sizeof(device)));
     print_key(out, "priority", run, "priority");
     print_after(out, np_node_get(run, "after"));
     print_overrides(out, np_node_get(run, "overrides"));

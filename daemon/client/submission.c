@@ -77,7 +77,7 @@ static const struct field {
     const char *expected;
 } fields[] = {
     [NP_SUBMIT_NAME] = {"--name", "name", add_text, NULL},
-    {"--device", "device", add_text, NULL},
+    [NP_SUBMIT_DEVICE] = {"--device", "device", add_text, NULL},
     {"--on-end", "on_end", add_text, NULL},
     {"--priority", "priority", add_whole, "a whole number"},
     {"--max-retries", "max_retries", add_whole, "a whole number"},
@@ -85,6 +85,7 @@ static const struct field {
     {"--memory", "memory", add_bytes, "bytes as 512M or 16G"},
     {"--cpus", "cpus", add_cpus, "a number as 4 or 0.5"},
     {"--after", "after", add_after, "run numbers as 3,4"},
+    [NP_SUBMIT_PROCESSES] = {"--processes", "processes", add_whole, "a whole number"},
 };
 
 /* False: has printed an error. */

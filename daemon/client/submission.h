@@ -9,13 +9,16 @@
 
 enum {
     NP_SUBMIT_NAME,
-    NP_SUBMIT_FIELDS = 9
+    NP_SUBMIT_DEVICE,
+    NP_SUBMIT_PROCESSES = 9,
+    NP_SUBMIT_FIELDS
 };                                         /* flags whose values are sent; --name is the first */
 const char *np_submission_flag(int field); /* "--name" */
 
 /* The command line and the config. All pointers are borrowed. */
 struct np_submission {
     const char *values[NP_SUBMIT_FIELDS], *socket; /* NULL: not given */
+    const char *gpus;                              /* of --gpus */
     bool wait, json;
     struct np_overrides overrides;
     const char *axes[NP_MAX_REPEATS + 1]; /* of --sweep */

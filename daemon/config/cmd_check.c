@@ -32,6 +32,7 @@ struct check {
     const struct np_overrides *overrides;
     bool no_data;
     double seconds;
+    int64_t processes; /* of a submission; else 0 */
 };
 
 /* Checks the model with the data's sizes; guess: the assumptions where they are unknown, or "". */
@@ -253,15 +254,32 @@ static void print_config(const struct np_config *config, const char *runs,
     np_free(text);
 }
 
+/* Can that many processes train it? */
+static void check_processes(
+    const struct np_config *config, int64_t processes, struct np_report *report)
+{
+    const struct np_node *lanes = np_node_get(config->run_node, "lanes");
+    const int line = lanes ? lanes->line : 0, column = lanes ? lanes->column : 0;
+
+    if (processes & (processes - 1))
+        np_report_add(report, 0, 0, "a run may have 1, 2, 4, 8 ... processes, not %lld",
+            (long long)processes);
+    else if (config->run.lanes < processes)
+        np_report_add(report, line, column,
+            "train.lanes: a run of %lld processes needs %lld or more, a power of two that divides "
+            "loader.batch, so that each process has a part of every batch",
+            (long long)processes, (long long)processes);
+}
+
 /* `nnpipe check --whole`: the service's check of a submission, before it is queued. Checks a config
  * from standard input (called `as` in messages), its data (for at most `seconds`) and the free disk
  * space for checkpoints; 3 s more for the runs folder. Prints one line of JSON: {"ok": true,
  * "name", "runs" (absolute), "device", "config" (resolved), "checkpoint_bytes" (0: unknown), "note"
  * (why the data were not checked, or "")}, or {"ok": false, "problems": [{"file", "line", "column",
  * "place", "text"}]}. Returns the exit code. */
-static int check_whole(
-    const char *as, const char *device, double seconds, const struct np_overrides *overrides)
+static int check_whole(const struct check *check, const char *as, const char *device)
 {
+    const struct np_overrides *overrides = check->overrides;
     struct np_config *config = NULL;
     struct np_data_check data = {0};
     struct folder folder = {0};
@@ -275,8 +293,10 @@ static int check_whole(
         np_report_add(&report, 0, 0, "a config has at most %u KiB", MAX_TEXT >> 10);
     else if (np_config_load_text(
                  text, bytes, as, overrides->texts, overrides->nr_texts, &config, &report) == 0 &&
-             (!device || np_config_set_device(config, device, &report) == 0))
-        each = check_parts(config, seconds, &data, &folder, &report);
+             (!device || np_config_set_device(config, device, &report) == 0)) {
+        each = check_parts(config, check->seconds, &data, &folder, &report);
+        check_processes(config, check->processes, &report);
+    }
     const bool good = report.nr_errs == 0;
     if (good)
         print_config(config, folder.path, &data, each);
@@ -305,7 +325,7 @@ static bool parse_seconds(const char *text, double *ret_seconds)
 
 int np_cmd_check(int argc, char **argv)
 {
-    const char *as = NULL, *device = NULL, *seconds = NULL;
+    const char *as = NULL, *device = NULL, *seconds = NULL, *processes = NULL;
     bool whole = false, json = false;
     struct np_overrides overrides = {0};
     struct check check = {.overrides = &overrides};
@@ -316,6 +336,7 @@ int np_cmd_check(int argc, char **argv)
         {"--json", NULL, &json, NULL},
         {"--as", &as, NULL, NULL},
         {"--device", &device, NULL, NULL},
+        {"--processes", &processes, NULL, NULL},
         {NULL, NULL, NULL, NULL},
     };
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
@@ -324,16 +345,18 @@ int np_cmd_check(int argc, char **argv)
         fprintf(stderr, "nnpipe check: expected one CONFIG or more, not %d\n", nr);
         code = NP_EXIT_USAGE;
     }
-    if (code == 0 && (whole != json || whole != (as != NULL) || (device && !whole))) {
+    const bool for_whole = device || processes;
+    if (code == 0 && (whole != json || whole != (as != NULL) || (for_whole && !whole))) {
         fprintf(stderr, "nnpipe check: --whole, --json and --as PATH go together\n");
         code = NP_EXIT_USAGE;
     }
+    if (code == 0 && processes && !np_text_int(processes, 1, 1024, &check.processes))
+        code = np_usage("check", "--processes: expected a whole number, not '%s'", processes);
     if (code == 0 && seconds && !parse_seconds(seconds, &check.seconds))
         code = NP_EXIT_USAGE;
     if (code)
         return code;
     if (!seconds)
         check.seconds = whole ? WHOLE_SECONDS : SECONDS;
-    return whole ? check_whole(as, device, check.seconds, &overrides)
-                 : check_all(&check, nr, argv + 1);
+    return whole ? check_whole(&check, as, device) : check_all(&check, nr, argv + 1);
 }

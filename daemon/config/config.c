@@ -99,12 +99,21 @@ const struct np_option np_train_table[] = {
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
         "Number of batches whose gradients make one update."},
     {"lanes", NP_OPT_INT, AT(lanes), "1", 1, 1024, NULL,
-        "Equal parts of a batch, a power of two, that are computed one after the other: their "
-        "gradients are summed in a fixed binary tree, so that 1, 2, 4 ... processes "
-        "(`--processes`, "
-        "mpirun, srun, torchrun), at most this many, compute the same bits. Batchnorm averages "
-        "over "
-        "the rows of a part. Only with `device: cpu`. docs/CLUSTER.md."},
+        "Equal parts of a batch, a power of two, whose gradients are summed in a fixed binary "
+        "tree, "
+        "so that 1, 2, 4 ... processes (`--processes`, mpirun, srun, torchrun), at most this many, "
+        "compute the same bits. A CPU computes the parts side by side, on at most as many threads; "
+        "rounding then does not depend on `threads`. docs/CLUSTER.md."},
+    {"batchnorm_over", NP_OPT_INT, AT(batchnorm_over), "auto", 1, 1 << 20, "auto|all|process",
+        "With `lanes`: the rows that a batchnorm averages over. `all`: those of the batch, in all "
+        "processes. `process`: those of one process, as in PyTorch's DistributedDataParallel; the "
+        "weights then depend on the number of processes, and the running statistics are those of "
+        "the "
+        "first one. A number: groups of so many rows (ghost batches), whole lanes or an equal part "
+        "of "
+        "one; the running statistics are the mean over the groups. `auto`: `all` on a CPU; the "
+        "rows of "
+        "a lane on a device that computes one lane after the other."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
         "Larger gradients are scaled down to this norm; 0: no limit."},
     {"ema", NP_OPT_NODE, AT(ema_node), NULL, 0, 0, NULL,
@@ -444,12 +453,30 @@ static const char *against_lanes(const struct np_config *config)
 {
     const struct np_train_options *run = &config->run;
 
-    return run->accumulate > 1                               ? "train.accumulate above 1"
-           : run->sam_node                                   ? "train.sam"
-           : run->sample_losses                              ? "train.sample_losses"
+    return run->sample_losses                                ? "train.sample_losses"
            : run->best > NP_BEST_TOP5                        ? "this metric of train.best"
            : config->data.train.label_type != NP_LABEL_CLASS ? "labels other than one class"
                                                              : NULL;
+}
+
+static void check_over(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *node = np_node_get(config->run_node, "batchnorm_over");
+    const int64_t over = config->run.batchnorm_over, lanes = config->run.lanes;
+    const int64_t lane = config->loader.batch / lanes;
+
+    if (!node || over <= 0)
+        return;
+    if (lanes == 1)
+        np_report_add(report, node->line, node->column,
+            "train.batchnorm_over: groups of rows need train.lanes, which divides a batch into "
+            "them");
+    else if (over < lane ? lane % over != 0 : over % lane != 0 || lanes % (over / lane) != 0)
+        np_report_add(report, node->line, node->column,
+            "train.batchnorm_over: %lld rows are neither whole lanes (1, 2, 4 ... of %lld rows) "
+            "nor "
+            "an equal part of one",
+            (long long)over, (long long)lane);
 }
 
 static void check_lanes(const struct np_config *config, struct np_report *report)
@@ -457,8 +484,12 @@ static void check_lanes(const struct np_config *config, struct np_report *report
     const struct np_node *node = np_node_get(config->run_node, "lanes");
     const int64_t lanes = config->run.lanes, batch = config->loader.batch;
 
-    if (lanes <= 1 || !node)
+    if (lanes < 1 || batch < 1)
         return;
+    if (lanes == 1 || !node) {
+        check_over(config, report);
+        return;
+    }
     if (lanes & (lanes - 1))
         np_report_add(report, node->line, node->column,
             "train.lanes: %lld is no power of two; sums in pairs need 2, 4, 8 ...",
@@ -470,6 +501,8 @@ static void check_lanes(const struct np_config *config, struct np_report *report
     else if (against_lanes(config))
         np_report_add(
             report, node->line, node->column, "train.lanes: not with %s", against_lanes(config));
+    else
+        check_over(config, report);
 }
 
 static void parse_train(struct np_config *config, struct np_report *report)

@@ -33,6 +33,9 @@ enum np_best {
     NP_NR_BEST
 };
 
+/* Words of train.batchnorm_over. */
+enum { NP_BN_AUTO = -1, NP_BN_ALL = -2, NP_BN_PROCESS = -3 };
+
 struct np_train_options {
     double epochs; /* 0: use steps */
     int64_t steps;
@@ -40,7 +43,8 @@ struct np_train_options {
     int tta;                     /* enum np_tta: of every evaluation */
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
-    int64_t lanes; /* of a batch; 1: whole batches */
+    int64_t lanes;          /* of a batch; 1: whole batches */
+    int64_t batchnorm_over; /* in lanes: rows, or NP_BN_AUTO ... */
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */

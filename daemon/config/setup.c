@@ -107,7 +107,7 @@ int np_setup_graph(const struct np_config *config, enum np_dtype precision, stru
     np_graph_free(setup->graph);
     np_graph_free(setup->eval_graph);
     setup->eval_graph = NULL;
-    input.batch /= (int)time.lanes;
+    input.batch /= (int)time.lanes * (setup->processes > 0 ? setup->processes : 1);
     input.class_samples = samples;
     setup->graph = np_network_build(&config->network, &input, report);
     np_free(samples);

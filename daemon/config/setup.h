@@ -11,7 +11,8 @@ struct np_setup {
     struct np_sets sets;
     struct np_graph *graph, *eval_graph; /* autodiff done, not fused; its np_graph_eval() */
     struct np_growth *growth;            /* NULL: training rows have one size */
-    int lanes; /* of a batch: the graphs have the rows of one; 0: of a whole batch */
+    int lanes; /* of a batch, each a step of the plan: the graphs have the rows of one; 0: none */
+    int processes;                /* the graphs have the rows of one; 0: of a whole batch */
     const struct np_grown *stage; /* of growth: graph is for its rows; NULL: the last one */
 };
 

@@ -16,6 +16,7 @@ int np_data_verify(int argc, char **argv);
 int np_data_stats(int argc, char **argv);
 int np_data_view(int argc, char **argv);
 int np_data_index(int argc, char **argv);
+int np_data_cache(int argc, char **argv);
 
 struct np_data_set {
     const char *what; /* "train", "test", "val", or the path */

@@ -12,8 +12,10 @@
 #include "daemon/analysis/trace.h"
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/profile/profile_ranks.h"
 #include "daemon/profile/trial.h"
 #include "daemon/profile/tune.h"
+#include "daemon/run/processes.h"
 #include "daemon/run/run_folder.h"
 #include "daemon/ui/progress.h"
 #include "daemon/ui/terminal.h"
@@ -21,6 +23,7 @@
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
+#include "trainer/comm.h"
 
 #define MIN_TRIAL_S 0.1
 #define MAX_TRIAL_S 600.0
@@ -29,6 +32,7 @@ struct options {
     const char *config_path, *device, *out, *html, *compare, *trace, *trace_limit;
     const char *max_memory, *max_cores; /* of --tune */
     const char *seconds;                /* of a trial */
+    const char *processes;
     bool json, deep, verify, tune;
     struct np_overrides overrides;
 };
@@ -36,6 +40,7 @@ struct options {
 struct profiling {
     struct options ask;
     double trial_s; /* 0: default */
+    struct np_launch launch;
     struct np_tune_options caps;
     struct np_config *config;
     struct np_rig rig;
@@ -247,11 +252,52 @@ static int open_all(struct profiling *p, struct np_err *err)
     } else if (code == 0) {
         code = np_folder_create(p->config->runs, name, &p->dir, err);
     }
-    p->rig = (struct np_rig){.config_path = ask->config_path,
-        .device = ask->device,
-        .overrides = ask->overrides,
-        .pace = p->trial_s > 0 ? p->trial_s / NP_TRIAL_S : 1};
     np_free(name);
+    return code;
+}
+
+static void set_rig(struct profiling *p)
+{
+    p->rig = (struct np_rig){.config_path = p->ask.config_path,
+        .device = p->ask.device,
+        .overrides = p->ask.overrides,
+        .pace = p->trial_s > 0 ? p->trial_s / NP_TRIAL_S : 1};
+}
+
+/* --- several processes ---------------------------------------------------------------------- */
+
+static int report_ranks(struct profiling *p, struct np_ranks_profile *profile, struct np_err *err)
+{
+    char *file = np_format("%s/profile.json", p->dir), *json;
+    int code = -ENOMEM;
+
+    snprintf(profile->config, sizeof(profile->config), "%s", p->ask.config_path);
+    snprintf(profile->files, sizeof(profile->files), "%.4095s", file);
+    if ((json = np_ranks_json(profile, err)))
+        code = np_write_file(file, json, strlen(json), 0, err);
+    if (code == 0 && p->ask.json)
+        fputs(json, stdout);
+    else if (code == 0)
+        np_ranks_print(profile, stdout);
+    np_free(json);
+    np_free(file);
+    return code;
+}
+
+/* In each process; rank 0 reports. */
+static int profile_ranks(struct profiling *p, struct np_err *err)
+{
+    const bool leads = p->launch.rank == 0;
+    struct np_ranks_profile profile = {0};
+    int code = leads ? open_all(p, err) : 0;
+
+    if (code == 0)
+        code = np_ranks_measure(&p->rig, &p->launch, &profile, err);
+    if (code < 0 && p->dir)
+        rmdir(p->dir);
+    if (code == 0 && leads)
+        code = report_ranks(p, &profile, err);
+    np_ranks_fini(&profile);
     return code;
 }
 
@@ -300,6 +346,7 @@ static bool measures(const struct options *ask, const struct np_flag *flags)
 static int check_usage(struct profiling *p, const struct np_flag *flags, int nr, struct np_err *err)
 {
     const struct options *ask = &p->ask;
+    const bool several = ask->processes || p->launch.world > 1;
 
     if (nr != 1)
         return np_err_set(err, -EINVAL, "expected one CONFIG, not %d", nr);
@@ -313,6 +360,11 @@ static int check_usage(struct profiling *p, const struct np_flag *flags, int nr,
         {!ask->tune && (ask->max_memory || ask->max_cores),
             "--max-memory and --max-cores need --tune"},
         {ask->trace_limit && !ask->trace, "--trace-limit needs --trace FILE: it limits its size"},
+        {several &&
+                (ask->html || ask->compare || ask->trace || ask->deep || ask->verify || ask->tune),
+            "several processes are compared with each other: of the other flags only --device, "
+            "--out, "
+            "--seconds, --json and -o are allowed"},
         {strcmp(ask->config_path, "-") == 0, "the config must be a file: every trial reads it"},
         {is_stored(ask) && measures(ask, flags), "two stored profiles are compared without a "
                                                  "measurement: of the other flags only --json "
@@ -356,27 +408,34 @@ int np_cmd_profile(int argc, char **argv)
         {"--max-memory", &ask->max_memory, NULL, NULL},
         {"--max-cores", &ask->max_cores, NULL, NULL},
         {"--seconds", &ask->seconds, NULL, NULL},
+        {"--processes", &ask->processes, NULL, NULL},
         {"--json", NULL, &ask->json, NULL},
         {NULL, NULL, NULL, NULL},
     };
     struct np_err err = {0};
+    char **words = np_processes_words(argc, argv); /* the parser moves those of argv */
     int nr, code = np_flags_parse(argc, argv, flags, &ask->overrides, &nr);
 
-    if (code)
+    ask->config_path = code == 0 ? argv[1] : NULL;
+    if (code == 0 && (np_launch_find(&p.launch, &err) < 0 || check_usage(&p, flags, nr, &err) < 0))
+        code = np_usage("profile", "%s", err.text);
+    if (code == 0 && ask->processes)
+        code = np_processes_start(
+            "profile", words, ask->processes, argv[1], &ask->overrides, ask->device);
+    np_free(words);
+    if (code || ask->processes)
         return code;
-    ask->config_path = argv[1];
-    if (check_usage(&p, flags, nr, &err) < 0) {
-        fprintf(stderr, "nnpipe profile: %s\n", err.text);
-        return NP_EXIT_USAGE;
-    }
+    set_rig(&p);
     const bool stored = is_stored(ask);
     if (!stored)
         code = np_cmd_config(ask->config_path, &ask->overrides, ask->device, &p.config);
     if (code)
         return code;
     np_ui_init(&p.ui, ask->json);
-    code = stored ? compare_stored(&p, &err) : profile(&p, &err);
-    if (code < 0)
+    code = stored               ? compare_stored(&p, &err)
+           : p.launch.world > 1 ? profile_ranks(&p, &err)
+                                : profile(&p, &err);
+    if (code < 0 && p.launch.rank == 0) /* it knows what has ended the others */
         np_ui_error(&p.ui, &err);
     const bool regressed = p.comparison.regressed, usage = p.wrong_cap;
     close_all(&p);

@@ -176,11 +176,15 @@ int np_trial_run(struct np_rig *rig, const struct np_trial_options *options,
         .pace = rig->pace,
         .knobs = &rig->knobs,
         .observation = ret_observation};
-    const struct np_run_probe probe = {
-        .step = on_step, .context = &trial, .err = err, .stubs = options->stubs};
+    const struct np_run_probe probe = {.step = options->step ? options->step : on_step,
+        .context = options->step ? options->context : &trial,
+        .err = err,
+        .stubs = options->stubs};
     struct np_overrides overrides;
-    const struct np_run_options run = {
-        .probe = &probe, .overrides = &overrides, .trace = options->trace};
+    const struct np_run_options run = {.probe = &probe,
+        .overrides = &overrides,
+        .trace = options->trace,
+        .launch = options->launch};
     struct np_config *config = NULL;
     char *dir = NULL;
     int code = check_signals(err);

@@ -15,6 +15,9 @@
 #include "daemon/cmd.h"
 
 struct np_config;
+struct np_launch;
+struct np_observed;
+struct np_run;
 struct np_rig { /* a config, and the settings of its last trial; strings are borrowed */
     const char *config_path, *device; /* device NULL: the config's own */
     struct np_overrides overrides;
@@ -28,6 +31,10 @@ struct np_trial_options {
     struct np_overrides *overrides; /* more -o of this trial; NULL: none */
     unsigned stubs;         /* bits 1 << enum np_stage: replaced by replay of its stored output */
     struct np_trace *trace; /* NULL: no spans */
+    /* Instead of the observation: as struct np_run_probe, and the rank of this process. */
+    bool (*step)(void *context, struct np_run *run, const struct np_observed *seen);
+    void *context;
+    const struct np_launch *launch;
     /* (NP_PROFILE_MAX_RIBBON), *nr_ribbon rows are filled; NULL: not wanted */
     struct np_ribbon *ribbon;
     int *nr_ribbon;

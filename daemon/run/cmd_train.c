@@ -31,16 +31,24 @@ static int train_traced(struct np_config *config, struct np_run_options *options
     return code;
 }
 
+#define AUTO "auto"
+
+/* May the word after --resume be its value? */
+static bool is_run(const char *word)
+{
+    return strcmp(word, AUTO) == 0 || np_is_folder(word);
+}
+
 /* argv[1] to argv[nr]: the operands. 0, or NP_EXIT_USAGE after a message. */
 static int check_usage(const struct np_run_options *options, char **argv, int nr, const char *trace,
     const char *trace_limit)
 {
     const bool newest = options->resume && !options->resume_dir;
 
-    if (options->resume && options->weights)
+    if (options->resume && options->weights && !options->resume_auto)
         return np_usage(
             "train", "--weights begins a new run, --resume continues one; use only one of them");
-    if (options->reset_schedule && !options->resume)
+    if (options->reset_schedule && (!options->resume || options->resume_auto))
         return np_usage("train",
             "--reset-schedule needs --resume: it restarts the schedule where the run is resumed");
     if (trace_limit && !trace)
@@ -60,8 +68,7 @@ static int check_usage(const struct np_run_options *options, char **argv, int nr
     return 0;
 }
 
-/* The words of this command without --processes N, as the ranks get them; NULL at the end. np_free. */
-static char **words_of_ranks(int argc, char **argv)
+char **np_processes_words(int argc, char **argv)
 {
     static char program[] = "nnpipe";
     char **words = np_alloc((size_t)(argc + 2) * sizeof(*words));
@@ -77,27 +84,27 @@ static char **words_of_ranks(int argc, char **argv)
     return words;
 }
 
-/* config NULL: that of the run that is resumed. */
-static int start_processes(char **words, const char *text, const char *config,
+int np_processes_start(const char *command, char **words, const char *text, const char *config,
     const struct np_overrides *overrides, const char *device)
 {
     struct np_config *read = NULL;
     int64_t nr, lanes = INT64_MAX;
 
     if (!np_text_int(text, 1, 1024, &nr) || (nr & (nr - 1)))
-        return np_usage("train", "--processes %s: expected 1, 2, 4, 8 ...", text);
+        return np_usage(command, "--processes %s: expected 1, 2, 4, 8 ...", text);
     if (config && strcmp(config, "-") == 0)
-        return np_usage("train", "--processes: they cannot all read CONFIG from standard input");
+        return np_usage(command, "--processes: they cannot all read CONFIG from standard input");
     int code = config ? np_cmd_config(config, overrides, device, &read) : 0;
     if (code == 0 && read)
         lanes = read->run.lanes;
     np_config_free(read);
     if (code == 0 && lanes < nr)
-        return np_usage("train",
+        return np_usage(command,
             "--processes %d: set train.lanes to %d or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",
             (int)nr, (int)nr);
-    return code == 0 ? np_processes_run(words, (int)nr) : code;
+    struct np_processes processes = {.argv = words, .nr = (int)nr};
+    return code == 0 ? np_processes_run(&processes) : code;
 }
 
 static int train_with(struct np_config *config, const struct np_run_options *options,
@@ -119,11 +126,11 @@ static int train_with(struct np_config *config, const struct np_run_options *opt
 int np_cmd_train(int argc, char **argv)
 {
     struct np_overrides overrides = {0};
-    char **words = words_of_ranks(argc, argv); /* the parser moves those of argv */
+    char **words = np_processes_words(argc, argv); /* the parser moves those of argv */
     struct np_run_options options = {.overrides = &overrides};
     const char *device = NULL, *trace = NULL, *trace_limit = NULL, *processes = NULL;
     const struct np_flag flags[] = {
-        {"--resume", &options.resume_dir, &options.resume, np_is_folder},
+        {"--resume", &options.resume_dir, &options.resume, is_run},
         {"--reset-schedule", NULL, &options.reset_schedule, NULL},
         {"--weights", &options.weights, NULL, NULL},
         {"--device", &device, NULL, NULL},
@@ -137,10 +144,15 @@ int np_cmd_train(int argc, char **argv)
     char *own = NULL; /* the run's own config */
     int nr, code = np_flags_parse(argc, argv, flags, &overrides, &nr);
 
+    if (options.resume_dir && strcmp(options.resume_dir, AUTO) == 0) {
+        options.resume_auto = true;
+        options.resume_dir = NULL;
+    }
     if (code == 0)
         code = check_usage(&options, argv, nr, trace, trace_limit);
     if (code == 0 && processes)
-        code = start_processes(words, processes, nr > 0 ? argv[1] : NULL, &overrides, device);
+        code = np_processes_start(
+            "train", words, processes, nr > 0 ? argv[1] : NULL, &overrides, device);
     np_free(words);
     if (code || processes)
         return code;

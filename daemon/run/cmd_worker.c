@@ -1,7 +1,8 @@
 /* `nnpipe worker`: trains a queued run in a folder of its own. Only the service starts it
  * (daemon/service/worker.c). Reads the job from standard input; the operand is only shown in
  * lists of processes. Writes its log to output/ in segments, progress to the pipe `report`, the
- * result to exit.json. */
+ * result to exit.json. For a run of several processes it starts these, as `nnpipe worker --rank`,
+ * and rank 0 writes all of that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/run/gang.h"
 #include "daemon/run/run_parts.h"
 #include "daemon/service/run_enter.h"
 #include "daemon/run/run.h"
@@ -20,6 +22,9 @@
 #include "daemon/service/environment.h"
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
+#include "loader/base/mem.h"
+#include "loader/base/text.h"
+#include "trainer/comm.h"
 
 #define MAX_SEGMENT (16 << 20) /* bytes of a log's segment */
 #define NR_SEGMENTS 4          /* segments kept */
@@ -28,7 +33,10 @@
 
 struct worker {
     struct np_job job;
-    int lock_fd, report_fd; /* -1: none */
+    struct np_launch launch; /* world 1: alone */
+    int tell_fd;             /* of a rank: to its parent */
+    char device[32];         /* of several, that of the process that failed; "": not known */
+    int lock_fd, report_fd;  /* -1: none */
     int segment;
     uint64_t report_ns;
     const char *doing;
@@ -86,6 +94,7 @@ static int write_record(struct worker *w, int code)
     np_json_bool(line, "disk_full", is_full(w->err.code));
     np_json_bool(line, "no_device", w->trouble == NP_DEVICE_ABSENT);
     np_json_bool(line, "device_failed", w->trouble == NP_DEVICE_FAILED);
+    np_json_text(line, "device", w->device);
     np_json_text(line, "reason", w->err.code ? w->err.text : w->ended);
     const char *text = np_json_end(line);
     return text ? np_write_file("exit.json", text, strlen(text), 0, NULL) : -ENOMEM;
@@ -122,6 +131,22 @@ static void at(void *context, const struct np_run *run, const char *doing)
     w->report_ns = now;
     report(w, run, doing);
     rotate(w);
+}
+
+/* Of a rank but 0: its errors go where rank 0's output goes. */
+static void at_rank(void *context, const struct np_run *run, const char *doing)
+{
+    struct worker *w = context;
+    const uint64_t now = np_now_ns();
+
+    if (now - w->report_ns < REPORT_NS)
+        return;
+    w->report_ns = now;
+    const int last = np_output_last();
+    if (last > w->segment) {
+        w->segment = last;
+        redirect_output(w, NULL);
+    }
 }
 
 /* Opens it for reading and writing, so that its readers may come and go. */
@@ -186,22 +211,29 @@ static int put_config(const struct np_job *job, struct np_err *err)
 
 static int train(struct worker *w)
 {
-    const struct np_run_follower follower = {
-        .at = at, .context = w, .err = &w->err, .ended = w->ended, .trouble = &w->trouble};
+    const bool leads = w->launch.rank == 0;
+    const struct np_run_follower follower = {.at = leads ? at : at_rank,
+        .context = w,
+        .err = &w->err,
+        .ended = w->ended,
+        .trouble = &w->trouble};
     const struct np_overrides none = {0};
     const struct np_run_options options = {.follower = &follower,
         .into = ".",
         .into_name = w->job.dir,
         .overrides = &none,
+        .launch = &w->launch,
         .submitted = w->job.overrides};
     struct np_config *config = NULL;
+    char device[sizeof(w->device)];
     int code = put_config(&w->job, &w->err);
 
     if (code < 0) {
         np_complain(&w->err);
         return NP_EXIT_FAILED;
     }
-    code = np_cmd_config("-", &none, w->job.device, &config);
+    np_gang_device(&w->job, w->launch.rank, device, sizeof(device));
+    code = np_cmd_config("-", &none, device, &config);
     if (code == 0)
         code = np_run_train(config, &options);
     else
@@ -209,6 +241,59 @@ static int train(struct worker *w)
     np_config_free(config);
     return code;
 }
+
+/* --- several processes ---------------------------------------------------------------------- */
+
+/* Adds to rank 0's record which rank ended the run, and on which device. A rank that was killed makes
+ * it the end of a process that died, whatever rank 0 could still write. */
+static int correct_record(struct worker *w, const struct np_gang_end *end)
+{
+    struct np_worker_exit left = {.code = NOT_ENDED};
+    char *text = NULL;
+    uint64_t bytes;
+
+    if (np_read_file("exit.json", 65536, &text, &bytes, NULL) == 0)
+        np_worker_read_exit(text, w->job.attempt, &left);
+    np_free(text);
+    if (end->rank < 0 || (left.code >= 0 && left.code != NP_EXIT_FAILED))
+        return 0;
+    w->saved = left.saved;
+    w->trouble = end->trouble;
+    np_gang_device(&w->job, end->rank, w->device, sizeof(w->device));
+    if (end->signal)
+        np_err_set(&w->err, -ECHILD, "rank %d, on %s, was killed by SIG%s", end->rank, w->device,
+            sigabbrev_np(end->signal));
+    else if (end->rank > 0 && (end->trouble != NP_DEVICE_WELL || !*left.reason))
+        np_err_set(&w->err, -ECHILD, "rank %d, on %s: %s", end->rank, w->device,
+            *end->reason ? end->reason : "it has failed: see the log");
+    else if (*left.reason)
+        np_err_set(&w->err, left.disk_full ? -ENOSPC : -ECHILD, "%s", left.reason);
+    return write_record(w, end->signal ? NOT_ENDED : left.code);
+}
+
+static int lead(struct worker *w)
+{
+    struct np_gang_end end;
+    const int code = np_gang_run(&w->job, w->lock_fd, &end);
+
+    return is_full(correct_record(w, &end)) ? NP_WORKER_FULL : code;
+}
+
+/* In the folder, and with the output, of its parent. */
+static int be_rank(struct worker *w)
+{
+    const bool leads = w->launch.rank == 0;
+    int code;
+
+    w->segment = np_output_last();
+    if (leads)
+        open_report(w);
+    code = train(w);
+    np_gang_tell(w->tell_fd, w->launch.rank, w->trouble, &w->err);
+    return leads && is_full(write_record(w, code)) ? NP_WORKER_FULL : code;
+}
+
+/* --- the command ---------------------------------------------------------------------------- */
 
 static int work(struct worker *w)
 {
@@ -233,29 +318,48 @@ static int work(struct worker *w)
         return NP_EXIT_STOPPED;
     } else {
         write_record(w, NOT_ENDED);
+        if (w->job.processes > 1)
+            return lead(w);
         code = train(w);
     }
     return is_full(write_record(w, code)) ? NP_WORKER_FULL : code;
 }
 
+/* text: of --rank, or NULL: a parent, or a worker that trains alone. */
+static bool take_rank(struct worker *w, const char *text)
+{
+    int64_t fd = -1;
+
+    w->launch = (struct np_launch){.world = 1, .local_world = 1};
+    if (!text)
+        return true;
+    if (!np_text_int(text, 3, 1024, &fd) || np_launch_find(&w->launch, &w->err) < 0)
+        return false;
+    w->tell_fd = (int)fd;
+    fcntl(w->tell_fd, F_SETFD, FD_CLOEXEC);
+    return true;
+}
+
 int np_cmd_worker(int argc, char **argv)
 {
     struct worker w = {.lock_fd = -1, .report_fd = -1, .progress = np_progress_unknown};
-    const struct np_flag flags[] = {{NULL, NULL, NULL, NULL}};
+    const char *rank = NULL;
+    const struct np_flag flags[] = {{"--rank", &rank, NULL, NULL}, {NULL, NULL, NULL, NULL}};
     int nr, code = np_flags_parse(argc, argv, flags, NULL, &nr);
 
     if (code)
         return code;
-    if (nr > 1 || isatty(STDIN_FILENO))
+    if (nr > 1 || isatty(STDIN_FILENO) || !take_rank(&w, rank))
         return np_usage("worker", "only the service starts it; use `nnpipe train`");
-    if (np_job_read("/dev/stdin", &w.job, &w.err) < 0) {
+    /* The ranks share the input: each opens it anew, to read it from its start. */
+    if (np_job_read(rank ? "/proc/self/fd/0" : "/dev/stdin", &w.job, &w.err) < 0) {
         np_complain(&w.err);
         code = NP_EXIT_USAGE;
     } else {
         if (w.job.umask >= 0)
             umask((mode_t)w.job.umask & 0777);
         np_environment_set(w.job.environment);
-        code = work(&w);
+        code = rank ? be_rank(&w) : work(&w);
     }
     np_node_free(w.job.node);
     np_json_fini(&w.line);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,28 +21,32 @@
 #define KILL_S 60 /* and killed: one may be writing a checkpoint */
 
 struct family {
+    struct np_processes *of;
     pid_t *pids; /* (nr); 0: it has ended */
     int nr, alive;
     int *codes;         /* (nr) */
-    int first_code;     /* of the first that failed by itself; 0: none has */
-    uint64_t failed_ns; /* when that was; 0: none has */
+    uint64_t failed_ns; /* when the first failed by itself; 0: none has */
     bool told;          /* the others have had SIGTERM for it */
     bool killed;        /* and SIGKILL */
 };
 
 /* The child: becomes a rank. */
-static void become(char **argv, int rank, int nr, const char *address, const sigset_t *before)
+static void become(const struct np_processes *processes, int rank, const char *address,
+    const sigset_t *before, pid_t parent)
 {
+    const int death = processes->death_signal ? processes->death_signal : SIGTERM;
     char number[16], of[16];
 
     snprintf(number, sizeof(number), "%d", rank);
-    snprintf(of, sizeof(of), "%d", nr);
+    snprintf(of, sizeof(of), "%d", processes->nr);
     setenv("NNPIPE_RANK", number, 1);
     setenv("NNPIPE_WORLD", of, 1);
     setenv("NNPIPE_COMM", address, 1);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, death);
+    if (getppid() != parent) /* it has ended before that */
+        _exit(NP_EXIT_FAILED);
     sigprocmask(SIG_SETMASK, before, NULL);
-    if (rank > 0) {
+    if (rank > 0 && !processes->same_input) {
         const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
         if (null > STDIN_FILENO)
@@ -49,7 +54,7 @@ static void become(char **argv, int rank, int nr, const char *address, const sig
         else if (null == STDIN_FILENO)
             fcntl(null, F_SETFD, 0);
     }
-    execv("/proc/self/exe", argv);
+    execv("/proc/self/exe", processes->argv);
     fprintf(stderr, "nnpipe: rank %d does not start: %s\n", rank, strerror(errno));
     _exit(NP_EXIT_FAILED);
 }
@@ -84,10 +89,15 @@ static void take_end(struct family *family, int rank, int status)
     if (WIFSIGNALED(status) && !family->told)
         fprintf(stderr, "nnpipe: rank %d was killed by signal %d (%s)\n", rank, WTERMSIG(status),
             strsignal(WTERMSIG(status)));
-    if (!family->failed_ns) {
-        family->failed_ns = np_now_ns();
-        family->first_code = code;
+    /* One that was killed, or has another reason, explains the others' plain failures, even if it is
+     * reaped after them. */
+    if (!family->failed_ns ||
+        (family->of->first_code == NP_EXIT_FAILED && code != NP_EXIT_FAILED && !family->told)) {
+        family->of->first_failed = rank;
+        family->of->first_code = code;
     }
+    if (!family->failed_ns)
+        family->failed_ns = np_now_ns();
 }
 
 static void reap(struct family *family)
@@ -125,27 +135,45 @@ static void wait_all(struct family *family, const sigset_t *signals)
         siginfo_t about;
         const int signal = sigtimedwait(signals, &about, &second);
 
-        if (signal > 0 && signal != SIGCHLD && about.si_code != SI_KERNEL)
+        if (signal == SIGQUIT) {
+            family->killed = true;
+            send_all(family, SIGKILL);
+        } else if (signal > 0 && signal != SIGCHLD && about.si_code != SI_KERNEL) {
             send_all(family, signal);
+        }
         reap(family);
         end_rest(family);
     }
 }
 
-static int start(struct family *family, char **argv, const sigset_t *before)
+/* A place of this run alone. Where a sandbox has no Unix sockets, TCP on its loopback. */
+static void make_address(char *address, size_t room)
 {
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     uint64_t key = np_now_ns();
-    char address[80];
 
     if (getrandom(&key, sizeof(key), 0) < 0)
         key ^= (uint64_t)getpid();
-    snprintf(address, sizeof(address), "unix:nnpipe-%u-%016llx", (unsigned)getuid(),
-        (unsigned long long)key);
+    if (probe < 0 && errno == EAFNOSUPPORT)
+        snprintf(address, room, "tcp:127.0.0.1:%d", 20000 + (int)(key % 12000));
+    else
+        snprintf(
+            address, room, "unix:nnpipe-%u-%016llx", (unsigned)getuid(), (unsigned long long)key);
+    if (probe >= 0)
+        close(probe);
+}
+
+static int start(struct family *family, const sigset_t *before)
+{
+    const pid_t parent = getpid();
+    char address[80];
+
+    make_address(address, sizeof(address));
     for (int r = 0; r < family->nr; r++) {
         const pid_t pid = fork();
 
         if (pid == 0)
-            become(argv, r, family->nr, address, before);
+            become(family->of, r, address, before, parent);
         if (pid < 0) {
             fprintf(stderr, "nnpipe: rank %d does not start: %s\n", r, strerror(errno));
             send_all(family, SIGKILL);
@@ -157,11 +185,15 @@ static int start(struct family *family, char **argv, const sigset_t *before)
     return 0;
 }
 
-int np_processes_run(char **argv, int nr)
+int np_processes_run(struct np_processes *processes)
 {
-    struct family family = {.nr = nr};
+    const int nr = processes->nr;
+    struct family family = {.of = processes, .nr = nr};
     int code = NP_EXIT_FAILED;
     sigset_t signals, before;
+
+    processes->first_failed = -1;
+    processes->first_code = 0;
 
     family.pids = np_alloc((size_t)nr * sizeof(*family.pids));
     family.codes = np_alloc((size_t)nr * sizeof(*family.codes));
@@ -171,12 +203,15 @@ int np_processes_run(char **argv, int nr)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGUSR1);
+    sigaddset(&signals, SIGQUIT);
     /* It may have been left ignored: then children leave nothing to wait for. */
     signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_BLOCK, &signals, &before);
-    if (start(&family, argv, &before) == 0) {
+    if (start(&family, &before) == 0) {
         wait_all(&family, &signals);
-        code = family.killed || family.told ? family.first_code : family.codes[0];
+        code = (family.killed || family.told) && processes->first_failed >= 0
+                   ? processes->first_code
+                   : family.codes[0];
     }
     np_free(family.pids);
     np_free(family.codes);

@@ -38,8 +38,10 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         config.device_room = run->device->ops->room(run->device);
     run->of_process = run->config->loader;
     run->of_process.bad_budget = 1; /* np_run_judge_bad() counts those of all processes */
-    if (run->comm)
+    if (run->comm) {
+        run->of_process.nr_sharing = run->options->launch->local_world;
         config.options = &run->of_process;
+    }
     config.eval = np_run_eval_set(run, &config.eval_labels);
     np_run_sampler_options(run, &config.sampler);
     config.shape = np_setup_shape(run->config, &run->setup);
@@ -113,8 +115,8 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         .batch = (int)run->config->loader.batch,
         .accumulate = (int)run->config->run.accumulate,
         .lanes = {(int)run->config->run.lanes,
-            (int)(run->config->loader.batch / run->config->run.lanes), run->comm, run->block,
-            run->numbers},
+            (int)(run->config->loader.batch / run->config->run.lanes),
+            (int)run->config->run.accumulate, run->comm, run->block, run->numbers},
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = eval_due,
@@ -192,7 +194,7 @@ static int final_test(struct np_run *run, struct np_err *err)
 
     if (!run->setup.sets.test || !np_run_has_val(run) || !np_run_leads(run))
         return 0;
-    evaluation.shape.rows /= (int)run->config->run.lanes; /* the plan's batch */
+    evaluation.shape.rows = run->setup.eval_graph->batch;
     run->testing = true;
     const bool swaps = np_run_averages(run) && run->device->plan_ops->swap;
     int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;
@@ -380,7 +382,7 @@ static void close_run(struct np_run *run)
     np_free(run->mark_buffers);
     np_free(run->numbers);
     np_free(run->samples);
-    np_comm_close(run->comm);
+    np_run_part(run);
     np_free(run->losses);
     np_free(run->logits);
     np_outcomes_fini(&run->outcomes);
@@ -435,8 +437,9 @@ static int report_end(struct np_run *run, int code, const struct np_err *err)
         report_error(run, err);
     if (run->usage)
         return NP_EXIT_USAGE;
-    /* weights that are not finite would become so again */
-    if (!saved || !run->stop_code || run->stop_code == -EDOM)
+    /* Weights that are not finite would become so again; a process that is gone is a failure whenever it
+     * is noticed, also behind a checkpoint. */
+    if (!saved || !run->stop_code || run->stop_code == -EDOM || run->stop_code == -ECONNRESET)
         return NP_EXIT_FAILED;
     np_run_say(run, "given up; the checkpoint of step %llu is kept: resume with --resume %s",
         (unsigned long long)run->saved_step, dir);

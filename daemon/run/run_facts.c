@@ -57,6 +57,8 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
+    if (run->config->run.lanes > 1)
+        np_json_int(json, "batchnorm_over", run->batchnorm_over);
     np_json_open(json, "versions", '{'); /* rounding depends on them, lanes and precision */
     for (int i = 0; i < device.nr_libraries; i++)
         np_json_text(json, device.libraries[i].name, device.libraries[i].version);
@@ -176,6 +178,26 @@ static void say_rewritten(struct np_run *run, const struct np_node *facts)
                         "size now: if pixels have changed, the weights will differ");
 }
 
+/* The device may be another one, and older runs averaged over a lane on every device. */
+static void check_over(struct np_run *run, const struct np_node *facts, struct np_err *err)
+{
+    static const char *const words[] = {"the rows of one process", "all rows"};
+    const int lane = (int)(run->config->loader.batch / run->config->run.lanes);
+    const int then = (int)np_node_number(facts, "batchnorm_over", lane);
+    char text[32];
+
+    if (then == run->batchnorm_over)
+        return;
+    snprintf(text, sizeof(text), "groups of %d rows", run->batchnorm_over);
+    np_err_set(err, -EINVAL,
+        "%s: %s averages batchnorms over %s (train.batchnorm_over), and the run did over %s%.0d: "
+        "it "
+        "cannot go on",
+        np_run_name(run, run->dir), run->device->name,
+        run->batchnorm_over > 0 ? text : words[run->batchnorm_over + 1],
+        then > 0 ? "groups of rows, " : words[then + 1], then > 0 ? then : 0);
+}
+
 int np_run_load_facts(struct np_run *run, struct np_err *err)
 {
     struct np_node *facts = NULL;
@@ -196,6 +218,8 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
     run->precision = then;
     if (lanes > 0 && lanes <= 65536)
         run->lanes = lanes;
+    if (run->config->run.lanes > 1)
+        check_over(run, facts, err);
     const struct np_node *overrides = np_node_get(facts, "overrides");
     np_node_free(run->overrides); /* the -o of this start are in run->changes */
     run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)

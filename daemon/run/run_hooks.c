@@ -422,9 +422,12 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     const bool last = (step == run->nr_steps || run->position.early.stopped) && !eval_due;
     const bool stop = !last && np_run_stopping(run);
     const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
-    int code = 0;
+    const bool saves = !saved && (last || stop || run->best_unsaved || checkpoint_due(run, step));
+    int code = np_run_compare_arrays(run, step, saves, &run->stop_err);
 
-    if (!saved && (last || stop || run->best_unsaved || checkpoint_due(run, step)))
+    if (code == -EBADE)
+        return code;
+    if (code == 0 && saves)
         code = np_run_save(run, step, eval_due, &run->stop_err);
     code = np_run_barrier(run, code, &run->stop_err);
     if (code == 0 && stop)

@@ -37,7 +37,7 @@ static int write_arrays(struct np_run *run, struct np_err *err)
     return code;
 }
 
-static int read_arrays(struct np_run *run, struct np_err *err)
+int np_run_read_arrays(struct np_run *run, struct np_err *err)
 {
     int code = 0;
 
@@ -145,7 +145,7 @@ static int collect(struct np_run *run, struct np_err *err)
 
     np_track_flush(run->track);
     if (code == 0)
-        code = read_arrays(run, err);
+        code = np_run_read_arrays(run, err);
     if (code == 0 && run->at_mark)
         memcpy(run->arrays[NP_ARRAY_BUFFERS], run->mark_buffers,
             sizeof(float) * run->setup.graph->nr_buffers);
@@ -277,6 +277,9 @@ static int open_plan(struct np_run *run, struct np_err *err)
     const struct np_plan_options options = {.lanes = run->lanes,
         .threads = run->threads,
         .parts = (int)run->config->run.lanes,
+        .batchnorm_over = run->batchnorm_over,
+        .comm = run->comm,
+        .block = run->block,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
         .recompute = run->config->run.recompute,
@@ -290,11 +293,6 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->usage = true;
         return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
             run->device->name);
-    }
-    if (options.parts > 1 && !run->device->plan_ops->sums) {
-        run->usage = true;
-        return np_err_set(err, -EINVAL, "train.lanes: %d needs `device: cpu`, not %s",
-            options.parts, run->device->name);
     }
     if (options.parts > 1 && !run->numbers &&
         !(run->numbers = np_try_array((size_t)options.parts, sizeof(*run->numbers), err)))
@@ -386,7 +384,7 @@ static int take_stage(struct np_run *run, struct np_err *err)
 
 int np_run_grow(struct np_run *run, struct np_err *err)
 {
-    int code = read_arrays(run, err);
+    int code = np_run_read_arrays(run, err);
 
     if (code == 0)
         code = read_device_state(run, err);
@@ -444,6 +442,33 @@ static int survey_stages(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* What a batch in lanes (train.lanes) is to this device. */
+static int take_lanes(struct np_run *run, struct np_err *err)
+{
+    const struct np_plan_ops *ops = run->device->plan_ops;
+    const int lanes = (int)run->config->run.lanes, over = (int)run->config->run.batchnorm_over;
+    const int lane_rows = (int)run->config->loader.batch / lanes;
+
+    if (lanes == 1)
+        return 0;
+    run->usage = true;
+    if (!ops->at_once && !ops->sums)
+        return np_err_set(
+            err, -EINVAL, "train.lanes: %d needs `device: cpu`, not %s", lanes, run->device->name);
+    if (!ops->at_once && over != NP_BN_AUTO && over != lane_rows)
+        return np_err_set(err, -EINVAL,
+            "train.batchnorm_over: the device %s averages over the rows of a lane (%d)",
+            run->device->name, lane_rows);
+    run->usage = false;
+    run->setup.lanes = ops->at_once ? 0 : lanes;
+    run->setup.processes = ops->at_once ? np_comm_world(run->comm) : 0;
+    run->batchnorm_over = over > 0                ? over
+                          : over == NP_BN_PROCESS ? NP_OVER_PROCESS
+                          : ops->at_once          ? NP_OVER_ALL
+                                                  : lane_rows;
+    return 0;
+}
+
 int np_run_open_model(struct np_run *run, struct np_err *err)
 {
     int code = 0;
@@ -455,7 +480,8 @@ int np_run_open_model(struct np_run *run, struct np_err *err)
     if (run->comm) /* each takes its share of this machine */
         run->threads = (run->threads + run->options->launch->local_world - 1) /
                        run->options->launch->local_world;
-    run->setup.lanes = (int)run->config->run.lanes;
+    if ((code = take_lanes(run, err)) < 0)
+        return code;
     if (run->dir)
         code = np_run_load_facts(run, err);
     if (code == 0)

@@ -19,6 +19,8 @@ struct np_run_probe {
 };
 /* For the probe: waits for queued steps, writes a checkpoint, returns its seconds; 0: it failed. */
 double np_run_time_save(struct np_run *run);
+/* NULL: it trains alone. */
+struct np_comm *np_run_comm(const struct np_run *run);
 /* The settings of the run at this moment, with `auto` resolved. */
 void np_run_knobs(const struct np_run *run, struct np_knobs *ret_knobs);
 
@@ -40,6 +42,7 @@ struct np_run_options {
     const char *into_name; /* `into` in messages and records */
     bool json, resume, reset_schedule;
     const char *resume_dir;               /* NULL: the newest unfinished run */
+    bool resume_auto;                     /* and if there is none, a new run begins */
     const char *weights;                  /* NULL: random ones */
     const struct np_overrides *overrides; /* for messages */
     const char *submitted; /* -o of a submitted run, a line each, already applied; or NULL */

@@ -73,7 +73,8 @@ struct np_run {
     struct np_device *device;
     bool device_absent; /* the device could not be opened */
     enum np_dtype precision;
-    int lanes, threads;
+    int lanes, threads; /* of the CPU's plan */
+    int batchnorm_over; /* np_plan_options.batchnorm_over; only in lanes (train.lanes) */
     struct np_plan *plan;
     float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; NULL: not used */
     int nr_states;                 /* of the optimizer */
@@ -174,8 +175,9 @@ static inline bool np_run_leads(const struct np_run *run)
 {
     return np_comm_rank(run->comm) == 0;
 }
-/* Meets the other processes, if there are any. */
+/* Meets the other processes, if there are any, and listens to them from then on. */
 int np_run_meet(struct np_run *run, struct np_err *err);
+void np_run_part(struct np_run *run); /* closes run->comm */
 /* All processes learn which run rank 0 resumes; *ret_dir: "", or its folder. */
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err);
 /* Rank 0's number for all. */
@@ -187,6 +189,9 @@ int np_run_all_samples(struct np_run *run, const struct np_batch *batch, struct 
 /* With several processes: gathers the bad samples of a batch that all have taken into run->bad, and
  * judges the budget by them, as the loader of a single process does. -EBADMSG: it is spent. */
 int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err);
+/* Before a checkpoint, which one process wants (saves) or more: have all the same weights and state?
+ * -EBADE: no, and err names whose differ. One process: 0. */
+int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err);
 /* Waits until all processes are here. code: of this process; returns the first one that is negative. */
 int np_run_barrier(struct np_run *run, int code, struct np_err *err);
 
@@ -238,6 +243,8 @@ int np_run_whiten(struct np_run *run, struct np_err *err);
 /* --- run_model.c --------------------------------------------------------------------------- */
 
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
+/* Copies weights, buffers and the optimizer's state from the device into run->arrays. */
+int np_run_read_arrays(struct np_run *run, struct np_err *err);
 uint64_t np_run_checkpoint_bytes(const struct np_run *run);
 /* Does the run keep an average of its weights? Then this is what it evaluates and saves. */
 static inline bool np_run_averages(const struct np_run *run)

@@ -12,6 +12,14 @@
 
 /* --- at the start --------------------------------------------------------------------------- */
 
+/* Another process stops or has ended: this one must not wait for its storage. */
+static void hear(void *context, bool ends)
+{
+    struct np_run *run = context;
+
+    np_watch_interrupt(run->watch);
+}
+
 int np_run_meet(struct np_run *run, struct np_err *err)
 {
     const struct np_launch *launch = run->options->launch;
@@ -25,10 +33,32 @@ int np_run_meet(struct np_run *run, struct np_err *err)
             "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
             "loader.batch (%lld), so that each has a part of every batch",
             launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
+    if (run->config->run.batchnorm_over > run->config->loader.batch / launch->world)
+        return np_err_set(err, -EINVAL,
+            "%s started %d processes of %lld rows each, and train.batchnorm_over asks for %lld: "
+            "groups of rows are of one process",
+            launch->by, launch->world, (long long)run->config->loader.batch / launch->world,
+            (long long)run->config->run.batchnorm_over);
     np_run_at(run, "waiting for the other processes");
     const int code = np_comm_open(launch, &run->comm, err);
     run->usage = code == -EINVAL;
+    if (code == 0) {
+        np_comm_listen(run->comm, hear, run);
+        np_watch_comm(run->watch, run->comm);
+    }
     return code;
+}
+
+void np_run_part(struct np_run *run)
+{
+    if (run->watch)
+        np_watch_comm(run->watch, NULL);
+    np_comm_close(run->comm);
+}
+
+struct np_comm *np_run_comm(const struct np_run *run)
+{
+    return run->comm;
 }
 
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err)
@@ -112,7 +142,8 @@ static void find_facts(struct np_run *run, struct facts *ret_facts)
     facts->step = run->position.step;
     facts->precision = (int32_t)run->precision;
     np_device_describe(run->device->name, &device);
-    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s", NP_VERSION);
+    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s, sums over %.60s", NP_VERSION,
+        np_comm_way(run->comm));
     for (int i = 0; i < device.nr_libraries; i++) {
         const size_t used = strlen(facts->versions);
 
@@ -263,6 +294,54 @@ int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np
                 budget * 100, bad->path, bad->reason);
     }
     return code;
+}
+
+/* --- at a checkpoint ------------------------------------------------------------------------ */
+
+/* hashes: (world). More than half of them are right, or else rank 0's is. */
+static int name_odd(const uint64_t *hashes, int world, uint64_t step, struct np_err *err)
+{
+    uint64_t right = hashes[0];
+    char ranks[200] = "";
+    int nr = 0;
+
+    for (int r = 0; r < world; r++) {
+        int alike = 0;
+
+        for (int i = 0; i < world; i++)
+            alike += hashes[i] == hashes[r];
+        if (2 * alike > world)
+            right = hashes[r];
+    }
+    for (int r = 0; r < world && strlen(ranks) < 150; r++) {
+        const size_t used = strlen(ranks);
+
+        if (hashes[r] != right)
+            snprintf(ranks + used, sizeof(ranks) - used, "%s%d", nr++ ? ", " : "", r);
+    }
+    if (nr == 0)
+        return 0;
+    return np_err_set(err, -EBADE,
+        "step %llu: rank %s computed other weights than the rest, by damaged memory or another "
+        "build "
+        "of a library; nothing was saved. Look at that machine, and go on with --resume",
+        (unsigned long long)step, ranks);
+}
+
+int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err)
+{
+    uint64_t hashes[NP_MAX_WORLD];
+    uint32_t bits = saves; /* a checkpoint by the clock is due at one of them first */
+    int code;
+
+    if (!run->comm)
+        return 0;
+    if ((code = np_comm_any(run->comm, &bits, err)) < 0 || !bits ||
+        (code = np_run_read_arrays(run, err)) < 0)
+        return code;
+    const uint64_t own = hash_arrays(run);
+    code = np_comm_gather(run->comm, &own, hashes, sizeof(own), err);
+    return code == 0 ? name_odd(hashes, np_comm_world(run->comm), step, err) : code;
 }
 
 /* --- at an end ------------------------------------------------------------------------------ */

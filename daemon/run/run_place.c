@@ -328,6 +328,11 @@ static int newest_folder(struct np_run *run, struct np_err *err)
     char *dir = NULL;
     int code = np_folder_find(run->config->runs, run->config->name, fits, &search, &dir, err);
 
+    if (code == 0 && !dir && run->options->resume_auto) {
+        if (search.nr_passed)
+            np_run_say(run, "--resume auto: a new run begins; not continued: %s", search.passed);
+        return 0;
+    }
     if (code == 0 && !dir) {
         char more[40] = "";
 
@@ -359,6 +364,8 @@ static int find_folder(struct np_run *run, struct np_err *err)
         options->resume_dir ? named_folder(run, options->resume_dir, err) : newest_folder(run, err);
     if (code < 0)
         return np_err_context(err, "--resume");
+    if (!run->dir)
+        return 0;
     code = np_folder_lock(run->dir, &run->lock_fd, err);
     run->usage = code == -EBUSY; /* another process is training that run */
     return code;

@@ -76,6 +76,10 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "classes", run->setup.sets.classes->nr_items);
     np_json_int(line, "lanes", run->lanes);
     np_json_int(line, "threads", run->threads);
+    if (run->comm) {
+        np_json_int(line, "processes", np_comm_world(run->comm));
+        np_json_text(line, "sums", np_comm_way(run->comm));
+    }
     np_json_ints(line, "size", (const int[]){size->height, size->width}, 2);
     np_json_ints(line, "eval_size", (const int[]){size->eval_height, size->eval_width}, 2);
     np_json_text(line, "tta", np_tta_names[run->config->run.tta]);
@@ -89,6 +93,9 @@ void np_run_report_start(struct np_run *run)
         np_classes_word(run->config), (unsigned long long)run->setup.graph->nr_params,
         np_precision_names[run->precision], run->device->name,
         run->loader ? run->loader->nr_readers : 0, run->loader ? run->loader->io : "no", cache);
+    if (run->comm)
+        np_run_say(run, "%d processes (%s), gradients are summed over %s", np_comm_world(run->comm),
+            options->launch->by, np_comm_way(run->comm));
     if (size->eval_width != size->width || size->eval_height != size->height)
         np_run_say(run, "training sees images of %dx%d, evaluations of %dx%d (test_augment)",
             size->width, size->height, size->eval_width, size->eval_height);

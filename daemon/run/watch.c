@@ -15,6 +15,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/remote.h"
 #include "loader/ring.h"
+#include "trainer/comm.h"
 
 #define LONG_WAIT_NS 4500000000ull /* plus the period: below 5 s */
 #define PERIOD_MS    400
@@ -35,7 +36,9 @@ struct np_watch {
     bool armed, settled;
     int stopping; /* the signal; 0: none */
     uint64_t stopping_ns;
+    bool interrupted;
     struct np_ring *ring;
+    struct np_comm *comm;
     int exit_code;
 };
 
@@ -78,6 +81,8 @@ static void take_signal(struct np_watch *watch)
         watch->stopping_ns = np_now_ns();
         if (watch->ring)
             np_ring_interrupt(watch->ring);
+        if (watch->comm)
+            np_comm_ask_stop(watch->comm);
     }
     /* timeout(1) signals the process and its group, systemd sends SIGTERM and SIGHUP: one
      * request. */
@@ -190,8 +195,26 @@ void np_watch_ring(struct np_watch *watch, struct np_ring *ring)
 {
     pthread_mutex_lock(&watch->lock);
     watch->ring = ring;
-    if (ring && watch->stopping)
+    if (ring && (watch->stopping || watch->interrupted))
         np_ring_interrupt(ring);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void np_watch_interrupt(struct np_watch *watch)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->interrupted = true;
+    if (watch->ring)
+        np_ring_interrupt(watch->ring);
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void np_watch_comm(struct np_watch *watch, struct np_comm *comm)
+{
+    pthread_mutex_lock(&watch->lock);
+    watch->comm = comm;
+    if (comm && watch->stopping)
+        np_comm_ask_stop(comm);
     pthread_mutex_unlock(&watch->lock);
 }
 

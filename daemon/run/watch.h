@@ -16,6 +16,7 @@
 #include "loader/base/err.h"
 #include "loader/base/stat.h"
 
+struct np_comm;
 struct np_ring;
 struct np_watch;
 /* Blocks the signals in the calling thread and in every thread it starts later: call this before
@@ -30,6 +31,12 @@ void np_watch_settle(struct np_watch *watch, int exit_code);
  * the trainer does not wait for a batch. NULL: none; the watchdog thread does not use the former
  * ring any more. */
 void np_watch_ring(struct np_watch *watch, struct np_ring *ring);
+/* Interrupts the ring as a signal would, but is none: another process of the run stops or has ended. Any
+ * thread. */
+void np_watch_interrupt(struct np_watch *watch);
+/* The processes that hear of the first stop signal, or of one that has come. NULL: none; the watchdog
+ * thread does not use the former comm any more. */
+void np_watch_comm(struct np_watch *watch, struct np_comm *comm);
 /* The signal that requested the stop, or 0. Any thread. */
 int np_watch_stopping(struct np_watch *watch);
 /* Joins the thread. The signals stay blocked: the process is about to end, and a late signal

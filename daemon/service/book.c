@@ -209,6 +209,7 @@ void np_book_take_worker(
     struct np_service *service, struct np_service_run *run, const struct np_worker *worker)
 {
     run->worker = *worker;
+    run->worker.is_parent = np_entry_processes(&run->entry) > 1;
     np_book_wake_on(service, worker->pid_fd, NULL); /* if this fails, the next tick sees its end */
     if (run->entry.state != NP_ENTRY_RUNNING || service->stopping)
         np_book_request_stop(run);

@@ -35,13 +35,15 @@ struct np_service_run {
     struct np_worker found; /* a process that may be its worker, to be confirmed */
     bool starting;          /* systemd is starting its worker */
     bool lost;              /* an errand checks whether an earlier daemon's worker still runs */
-    bool no_lock;    /* no process holds its lock; the next errand asks systemd about its unit */
-    bool over;       /* its worker has ended; an errand reads exit.json */
-    bool read;       /* exit.json was read; the next errand asks systemd about its unit */
-    bool absent;     /* its worker ended while no daemon was running */
-    bool silent;     /* its report cannot be opened; its reason has the error */
-    bool wants_room; /* since asked_at an errand measures the free space of its disk */
-    bool full;       /* queued, but its owner has running_per_user runs running */
+    bool no_lock;      /* no process holds its lock; the next errand asks systemd about its unit */
+    bool over;         /* its worker has ended; an errand reads exit.json */
+    bool read;         /* exit.json was read; the next errand asks systemd about its unit */
+    bool absent;       /* its worker ended while no daemon was running */
+    bool silent;       /* its report cannot be opened; its reason has the error */
+    bool wants_room;   /* since asked_at an errand measures the free space of its disk */
+    bool full;         /* queued, but its owner has running_per_user runs running */
+    uint64_t reserved; /* devices that are kept free for it, a bit for the index of each */
+    int nr_reserved;   /* slots on them */
     double asked_at;
     double room, room_until;           /* free bytes, valid until room_until */
     bool never_began, unstarted, hung; /* as in struct np_end */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <libgen.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,15 +47,21 @@ static int be_checker(const void *context, int out_fd)
         "nnpipe", "check", "-", "--json", "--as", check->path, "--whole"};
     const int config_fd = np_text_fd(check->config);
     char *folder = np_strdup(check->path);
+    char processes[16];
     int n = 7, code = 0;
 
-    for (int i = 0; check->overrides && i < check->overrides->nr_items && n + 4 < MAX_WORDS; i++) {
+    for (int i = 0; check->overrides && i < check->overrides->nr_items && n + 6 < MAX_WORDS; i++) {
         words[n++] = "-o";
         words[n++] = check->overrides->items[i]->text;
     }
     if (*check->device) {
         words[n++] = "--device";
         words[n++] = check->device;
+    }
+    if (check->processes > 1) {
+        snprintf(processes, sizeof(processes), "%d", check->processes);
+        words[n++] = "--processes";
+        words[n++] = processes;
     }
     if (check->environment)
         np_environment_set(check->environment);

@@ -16,7 +16,8 @@ struct np_check {
     const char *environment; /* the submitter's, "NAME=VALUE\n"..., or NULL */
     const struct np_node *overrides; /* a list of texts, or NULL */
     const char *device;              /* "": the config's */
-    bool only;                       /* queue nothing afterwards */
+    int processes;
+    bool only; /* queue nothing afterwards */
 };
 /* Starts the child; *check may be freed afterwards. Errors as np_child_start(). */
 int np_checker_start(

@@ -140,17 +140,27 @@ static bool is_missing(
 {
     const struct np_service_options *options = &service->options;
     const struct np_slotted *gone = NULL;
+    const int nr = np_entry_processes(entry);
+    int slots = 0;
 
     for (int i = 0; i < options->nr_devices; i++) {
         if (!np_dispatch_suits(options->devices, options->nr_devices, entry, i))
             continue;
         if (options->devices[i].nr_slots > 0)
-            return false;
-        gone = gone ? gone : &options->devices[i];
+            slots += is_gpu(options->devices[i].name) ? 1 : options->devices[i].nr_slots;
+        else
+            gone = gone ? gone : &options->devices[i];
     }
+    if (slots >= nr)
+        return false;
     if (gone)
         snprintf(
             text, bytes, "%s cannot be used: %s; the run waits for it", gone->name, gone->gone);
+    else if (slots > 0)
+        snprintf(text, bytes,
+            "the service's settings now have room for %d of its %d processes; the run waits for "
+            "more",
+            slots, nr);
     else if (*entry->kind && strcmp(entry->device, "auto") == 0)
         snprintf(text, bytes,
             "the run started on a %s, and this service no longer has one; it waits for one",
@@ -179,6 +189,61 @@ struct np_slotted *np_devices_find(const struct np_service *service, const char 
         if (strcmp(service->options.devices[i].name, name) == 0)
             return &service->options.devices[i];
     return NULL;
+}
+
+/* --- devices of a run ------------------------------------------------------------------------- */
+
+void np_devices_text(const struct np_service *service, uint64_t devices, const char *between,
+    char *text, size_t room)
+{
+    size_t used = 0;
+
+    *text = '\0';
+    for (int i = 0; i < service->options.nr_devices && used < room; i++)
+        if (devices >> i & 1)
+            used += (size_t)snprintf(text + used, room - used, "%s%s", used ? between : "",
+                service->options.devices[i].name);
+}
+
+/* Sets since when devices are kept free for a run; a restart of the service keeps its turn. */
+static void set_reserves(struct np_service *service, struct np_service_run *run, double since)
+{
+    struct np_entry to = run->entry;
+
+    to.reserves = since;
+    np_book_commit(service, run, &to, NULL); /* on failure the next turn repeats it */
+}
+
+void np_devices_reserve(
+    struct np_service *service, struct np_service_run *run, const struct np_order *order)
+{
+    if (run->entry.reserves == 0)
+        set_reserves(service, run, np_book_now());
+    service->version += run->reserved != order->devices || run->nr_reserved != order->nr_slots;
+    run->reserved = order->devices;
+    run->nr_reserved = order->nr_slots;
+}
+
+void np_devices_release(struct np_service *service, const struct np_order *orders, int nr)
+{
+    for (int i = 0; i < service->nr_runs; i++) {
+        struct np_service_run *run = service->runs[i];
+        bool kept = false;
+
+        if (run->entry.reserves == 0 && run->nr_reserved == 0)
+            continue;
+        for (int o = 0; o < nr; o++)
+            kept |= orders[o].entry == i &&
+                    (orders[o].kind == NP_ORDER_RESERVE ||
+                        (orders[o].kind == NP_ORDER_START && run->entry.state == NP_ENTRY_QUEUED));
+        if (kept)
+            continue;
+        run->reserved = 0;
+        run->nr_reserved = 0;
+        service->version++;
+        if (run->entry.reserves > 0)
+            set_reserves(service, run, 0);
+    }
 }
 
 /* Sets `drained` of a device, or `held`. */
@@ -214,9 +279,9 @@ void np_devices_mark_suspect(struct np_service *service)
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_service_run *run = service->runs[i];
         const struct np_entry *entry = &run->entry;
-        const int d = entry->state == NP_ENTRY_QUEUED ? np_dispatch_suspect(options->devices,
-                                                            options->nr_devices, entry->device)
-                                                      : -1;
+        const int d = entry->state == NP_ENTRY_QUEUED
+                          ? np_dispatch_suspect(options->devices, options->nr_devices, entry)
+                          : -1;
 
         if (d < 0 || strncmp(entry->reason, SUSPECTED, strlen(SUSPECTED)) == 0)
             continue;

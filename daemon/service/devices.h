@@ -20,6 +20,13 @@ int np_devices_drain(
     struct np_service *service, const char *device, bool drained, struct np_err *err);
 /* The same for the whole queue. */
 int np_devices_hold_all(struct np_service *service, bool held, struct np_err *err);
+/* Writes the names of a set of devices (a bit for the index of each). */
+void np_devices_text(const struct np_service *service, uint64_t devices, const char *between,
+    char *text, size_t room);
+/* Carries out an order NP_ORDER_RESERVE, and releases what no order of a dispatch keeps. */
+void np_devices_reserve(
+    struct np_service *service, struct np_service_run *run, const struct np_order *order);
+void np_devices_release(struct np_service *service, const struct np_order *orders, int nr);
 struct np_slotted *np_devices_find(
     const struct np_service *service, const char *name); /* or NULL */
 /* Set the reason of queued runs whose device is missing, or suspect. */

@@ -26,25 +26,27 @@ struct np_device_end { /* how a worker ended */
     const char *why;
 };
 
-#define NP_MAX_DEVICES 64
-struct np_slotted { /* a device and its slots */
-    char name[32];  /* "cuda:0", "cpu", "sim" */
-    int nr_slots;   /* runs at a time */
-    char gone[200]; /* why it was there before and has no slots now; "": it has */
-    bool drained;   /* starts no new runs; running ones continue */
+#define NP_MAX_DEVICES 64 /* bits of a set of them */
+struct np_slotted {       /* a device and its slots */
+    char name[32];        /* "cuda:0", "cpu", "sim" */
+    int nr_slots;         /* runs at a time */
+    char gone[200];       /* why it was there before and has no slots now; "": it has */
+    bool drained;         /* starts no new runs; running ones continue */
     struct np_device_health health;
 };
 
 enum np_order_kind {
     NP_ORDER_START,
-    NP_ORDER_YIELD, /* checkpoint, then queue again, for a run of higher priority */
-    NP_ORDER_FAIL,  /* a run that it depends on will never be done */
+    NP_ORDER_RESERVE, /* it waits, and slots that are free, or about to be, are kept for it */
+    NP_ORDER_YIELD,   /* checkpoint, then queue again, for a run of higher priority */
+    NP_ORDER_FAIL,    /* a run that it depends on will never be done */
 };
 struct np_order {
     enum np_order_kind kind;
-    int entry;     /* index */
-    int device;    /* index; for a start */
-    int64_t other; /* ID: the run that it yields to, or that failed before it */
+    int entry;        /* index */
+    uint64_t devices; /* for a start or a reservation: a bit for the index of each */
+    int nr_slots;     /* on them, for its processes */
+    int64_t other;    /* ID: the run that it yields to, or that failed before it */
 };
 
 struct np_dispatch {
@@ -53,25 +55,34 @@ struct np_dispatch {
     const struct np_slotted *devices;
     int nr_devices;
     bool preempt;             /* a run of higher priority may make one of lower priority yield */
-    int64_t running_per_user; /* running runs of one owner; 0: no limit */
+    int64_t running_per_user; /* processes of running runs of one owner; 0: no limit */
     double now;               /* Unix time */
     double ticks;             /* monotonic clock, seconds */
     double longest_s; /* max delay of a run: a longer one means that the clock was set back */
 };
 
 /* Fills ret_orders (at most max_orders) in the order in which to carry them out; returns their
- * number. Runs start by priority, then by the number of their owner's runs that run or are ahead
- * of them (fewer first), then by ID. A run without a free slot waits for a slot that is about to
- * become free, which later runs then do not get; else the run of the lowest priority below its own
- * (among equals the youngest) yields. "auto" means any GPU of the service, or `cpu` if it has
- * none. */
+ * number. Runs start by priority, then by the number of their owner's processes that run or are
+ * ahead of them (fewer first), then by ID. "auto" means any GPU of the service, or `cpu` if it has
+ * none.
+ *
+ * A run starts when all of its processes have slots: a GPU for each, or as many slots of the CPU or
+ * the sim device. Until then it waits for slots that are about to become free, which later runs
+ * then do not get; if these are too few, the runs of the lowest priority below its own (among equals
+ * the youngest) yield, but only if that is enough. A run of several processes also keeps the slots
+ * that are free already, with an order NP_ORDER_RESERVE each time: its caller sets `reserves`, and
+ * from then on it stays before all runs of its priority. A run that cannot start on the devices that
+ * start runs now (one is drained, suspect or gone) keeps none. */
 int np_dispatch(const struct np_dispatch *dispatch, struct np_order *ret_orders, int max_orders);
-/* Can a run that asks for this device ever start here? */
-bool np_dispatch_knows(const struct np_slotted *devices, int nr_devices, const char *wanted);
-/* The suspect device that such a run waits for; -1 if a suitable device is not suspect. */
-int np_dispatch_suspect(const struct np_slotted *devices, int nr_devices, const char *wanted);
-/* The drained device that the run waits for; -1 if none, or if another suitable device starts
- * runs. */
+/* Slots that the run would get here if nothing else ran: with fewer than its processes it never
+ * starts. */
+int np_dispatch_room(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry);
+/* A suspect device that the run waits for; -1 if suitable devices that are not suspect are enough. */
+int np_dispatch_suspect(
+    const struct np_slotted *devices, int nr_devices, const struct np_entry *entry);
+/* A drained device that the run waits for; -1 if none, or if the suitable devices that start runs
+ * are enough. */
 int np_dispatch_drained(
     const struct np_slotted *devices, int nr_devices, const struct np_entry *entry);
 /* May the run use this device? A run that has started stays on its kind of device, because another

@@ -35,9 +35,10 @@ enum statement {
 };
 
 static const char *const sql[NR_STATEMENTS] = {
-    [ADD] = "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
-            " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user, on_end,"
-            " sweep) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    [ADD] =
+        "INSERT INTO runs (key, name, uid, gid, path, device, priority, max_retries,"
+        " umask, submitted, dir, time_limit, memory, cpus, overrides, reason, user, on_end,"
+        " sweep, processes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [ADD_TEXT] = "INSERT INTO configs (id, config, environment) VALUES (?, ?, ?)",
     [NAME_DIR] = "UPDATE runs SET dir = dir || '/' || name || '-' || id WHERE id = ?",
     [ADD_AFTER] = "INSERT INTO after (id, other) VALUES (?, ?)",
@@ -45,14 +46,14 @@ static const char *const sql[NR_STATEMENTS] = {
     [UPDATE] = "UPDATE runs SET priority = ?, state = ?, assigned = ?, dir = ?, reason = ?,"
                " max_retries = ?, retries = ?, attempt = ?, exit_code = ?, not_before = ?,"
                " started = ?, ended = ?, time_limit = ?, ran = ?, lived = ?,"
-               " process = ?, kind = ?, told = ?, user = ? WHERE id = ?",
+               " process = ?, kind = ?, told = ?, user = ?, reserves = ? WHERE id = ?",
     [REMOVE] = "DELETE FROM runs WHERE id = ?",
     [REMOVE_TEXT] = "DELETE FROM configs WHERE id = ?",
     [REMOVE_AFTER] = "DELETE FROM after WHERE id = ?",
     [READ] = "SELECT id, key, name, uid, gid, path, device, priority, max_retries, state,"
              " assigned, dir, reason, retries, attempt, exit_code, not_before, submitted, started,"
              " ended, time_limit, ran, lived, memory, cpus, overrides, process, kind, umask,"
-             " told, user, on_end, sweep FROM runs ORDER BY id",
+             " told, user, on_end, sweep, processes, reserves FROM runs ORDER BY id",
     [READ_TEXT] = "SELECT config, environment FROM configs WHERE id = ?",
     [READ_AFTER] = "SELECT other FROM after WHERE id = ? ORDER BY other",
     [SET_TOKEN] = "INSERT OR REPLACE INTO tokens (uid, hash, made) VALUES (?, ?, ?)",
@@ -105,6 +106,9 @@ static const char *const versions[] = {
     "ALTER TABLE runs ADD COLUMN on_end TEXT;",
     /* 6: the sweep that a run belongs to */
     "ALTER TABLE runs ADD COLUMN sweep TEXT NOT NULL DEFAULT '';",
+    /* 7: runs of several processes, for which devices are reserved */
+    "ALTER TABLE runs ADD COLUMN processes INTEGER NOT NULL DEFAULT 1;"
+    "ALTER TABLE runs ADD COLUMN reserves REAL NOT NULL DEFAULT 0;",
 };
 #define VERSION ((int)(sizeof(versions) / sizeof(*versions)))
 
@@ -135,6 +139,23 @@ bool np_entry_has_worker(const struct np_entry *entry)
 {
     return entry->state == NP_ENTRY_RUNNING || entry->state == NP_ENTRY_PAUSING ||
            entry->state == NP_ENTRY_YIELDING || entry->state == NP_ENTRY_STOPPING;
+}
+
+int np_entry_processes(const struct np_entry *entry)
+{
+    return entry->processes > 1 ? (int)entry->processes : 1;
+}
+
+int np_entry_slots_on(const struct np_entry *entry, const char *device)
+{
+    const size_t bytes = strlen(device);
+    int nr = 0, found = 0;
+
+    for (const char *at = entry->assigned; *at; at += strcspn(at, ","), at += *at == ',') {
+        found += strcspn(at, ",") == bytes && memcmp(at, device, bytes) == 0;
+        nr++;
+    }
+    return nr == 1 && found ? np_entry_processes(entry) : found;
 }
 
 int np_entry_find(const struct np_entry *const *entries, int nr, int64_t id)
@@ -385,6 +406,7 @@ static int insert(struct np_queue *queue, const struct np_entry *entry, struct n
     bind_text(add, &at, entry->user);
     bind_text(add, &at, entry->on_end);
     bind_text(add, &at, entry->sweep);
+    bind_int(add, &at, np_entry_processes(entry));
     return step(queue, ADD, NULL, "written", err);
 }
 
@@ -474,6 +496,7 @@ int np_queue_update(struct np_queue *queue, const struct np_entry *entry, struct
     bind_text(update, &at, entry->kind);
     bind_int(update, &at, entry->notified);
     bind_text(update, &at, entry->user);
+    bind_real(update, &at, entry->reserves);
     bind_int(update, &at, entry->id);
     return step(queue, UPDATE, NULL, "written", err);
 }
@@ -581,6 +604,8 @@ static int read_entry(
     copy(entry->user, sizeof(entry->user), column(row, &at));
     entry->on_end = copy_of(row, &at, &none);
     copy(entry->sweep, sizeof(entry->sweep), column(row, &at));
+    entry->processes = sqlite3_column_int64(row, at++);
+    entry->reserves = sqlite3_column_double(row, at++);
     if (none.code)
         return np_err_set(err, none.code, "%s", none.text);
     if (state < 0)

@@ -37,6 +37,8 @@ enum np_entry_state {
 extern const char *const np_entry_states[NP_NR_ENTRY_STATES];
 
 #define NP_MAX_AFTER 16
+#define NP_MAX_GANG  64                 /* processes of a run */
+#define NP_ASSIGNED  (NP_MAX_GANG * 10) /* bytes of their devices' names */
 
 struct np_entry {
     /* all char *: np_free */
@@ -51,9 +53,11 @@ struct np_entry {
     /* The resolved config and the submitter's environment ("NAME=VALUE" a line, or NULL): for
      * np_queue_add() only; else NULL, and np_queue_text() reads them. */
     char *config, *environment;
-    char *overrides;  /* as submitted, one a line, or NULL */
-    char *on_end;     /* the submitter's on_end command (hook.h), or NULL */
-    char device[32];  /* requested: "auto" or a device's name */
+    char *overrides; /* as submitted, one a line, or NULL */
+    char *on_end;    /* the submitter's on_end command (hook.h), or NULL */
+    char device[32]; /* requested: "auto" or a device's name */
+    /* Each has a GPU of its own, or a slot of the CPU or the sim device; 0 is 1. */
+    int64_t processes;
     int64_t priority; /* -100..100, higher first */
     int64_t max_retries;
     int64_t after[NP_MAX_AFTER]; /* IDs of runs that must be done first */
@@ -63,7 +67,10 @@ struct np_entry {
 
     /* these change */
     enum np_entry_state state;
-    char assigned[32]; /* the device it runs on; "": none */
+    /* The devices it runs on, of rank 0 first: "cuda:1", "cuda:0,cuda:3"; "cpu" for all of its
+     * processes. "": none. */
+    char assigned[NP_ASSIGNED];
+    double reserves;   /* Unix time since when devices are kept free for it; 0: none are */
     char process[96];  /* its worker: "PID START BOOT" (np_process_text); "": none, or unknown */
     char kind[8];      /* kind of its first device: "gpu", "cpu", "sim"; "": not started yet */
     char *dir;         /* its run folder, RUNS/NAME-ID */
@@ -86,6 +93,10 @@ void np_entry_fini(struct np_entry *entry);
 bool np_entry_is_finished(const struct np_entry *entry);
 /* Running, pausing, yielding or stopping. */
 bool np_entry_has_worker(const struct np_entry *entry);
+/* Number of its processes, at least 1. */
+int np_entry_processes(const struct np_entry *entry);
+/* Slots of a device that its processes take, by `assigned`. */
+int np_entry_slots_on(const struct np_entry *entry, const char *device);
 /* The index of this ID in a list sorted by ID; -1: none. */
 int np_entry_find(const struct np_entry *const *entries, int nr, int64_t id);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/service/devices.h"
 #include "daemon/service/service_limits.h"
 
 /* A text of the run's process: other users' terminals show it, so it becomes one line without
@@ -23,6 +24,7 @@ static void explain_wait(
 {
     const struct np_service_options *options = &service->options;
     const int drained = np_dispatch_drained(options->devices, options->nr_devices, &run->entry);
+    char names[256];
 
     *text = '\0';
     if (service->held)
@@ -30,18 +32,29 @@ static void explain_wait(
     else if (drained >= 0)
         snprintf(text, bytes, "%s is drained; `nnpipe undrain %s` lets runs start there",
             options->devices[drained].name, options->devices[drained].name);
+    else if (run->full && np_entry_processes(&run->entry) > 1)
+        snprintf(text, bytes,
+            "it waits until other runs of its owner end: their processes, and its %d, may be %lld "
+            "at a time (limits.running_per_user)",
+            np_entry_processes(&run->entry), (long long)options->limits.running_per_user);
     else if (run->full)
         snprintf(text, bytes,
             "it waits until another run of its owner ends: %lld may run at a time "
             "(limits.running_per_user)",
             (long long)options->limits.running_per_user);
+    else if (run->nr_reserved > 0) {
+        np_devices_text(service, run->reserved, ", ", names, sizeof(names));
+        snprintf(text, bytes, "it waits for %d slots, and %d %s kept free for it: %s",
+            np_entry_processes(&run->entry), run->nr_reserved, run->nr_reserved > 1 ? "are" : "is",
+            names);
+    }
 }
 
 static void write_reason(
     const struct np_service *service, struct np_json *json, const struct np_service_run *run)
 {
     const struct np_entry *entry = &run->entry;
-    char text[160] = "";
+    char text[400] = "";
 
     if (!*entry->reason && entry->state == NP_ENTRY_QUEUED)
         explain_wait(service, run, text, sizeof(text));
@@ -62,6 +75,20 @@ static void write_progress(struct np_json *json, const struct np_progress *progr
     np_json_open(json, "progress", '{');
     np_progress_write(json, progress, false);
     np_json_close(json, '}');
+}
+
+/* "cuda:0,cuda:1" */
+static void write_devices(struct np_json *json, const char *assigned)
+{
+    char name[NP_ASSIGNED];
+
+    np_json_open(json, "devices", '[');
+    for (size_t bytes; *assigned; assigned += bytes + (assigned[bytes] == ',')) {
+        bytes = strcspn(assigned, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)bytes, assigned);
+        np_json_text(json, NULL, name);
+    }
+    np_json_close(json, ']');
 }
 
 static void write_overrides(struct np_json *json, const char *lines)
@@ -92,6 +119,9 @@ void np_service_write_run(const struct np_service *service, struct np_json *json
     np_json_text(json, "path", whole ? entry->path : "");
     np_json_text(json, "device", entry->device);
     np_json_text(json, "assigned", *entry->assigned ? entry->assigned : NULL);
+    np_json_int(json, "processes", np_entry_processes(entry));
+    write_devices(json, entry->assigned);
+    np_json_int(json, "reserved", run->nr_reserved);
     np_json_int(json, "priority", entry->priority);
     np_json_open(json, "after", '[');
     for (int i = 0; i < entry->nr_after; i++)

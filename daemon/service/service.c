@@ -206,9 +206,8 @@ static void carry_out(struct np_service *service, const struct np_order *order)
     struct np_err err = {0};
 
     switch (order->kind) {
-    case NP_ORDER_START:
-        np_service_begin(service, run, service->options.devices[order->device].name, &err);
-        break;
+    case NP_ORDER_START: np_service_begin(service, run, order->devices, &err); break;
+    case NP_ORDER_RESERVE: np_devices_reserve(service, run, order); break;
     case NP_ORDER_YIELD:
         if (np_service_await_room(service, np_book_run(service, order->other), &err) != 0)
             break; /* the run for which it would yield cannot start */
@@ -251,6 +250,8 @@ static void dispatch(struct np_service *service)
 
     for (int i = 0; i < nr; i++)
         carry_out(service, &orders[i]);
+    if (!waits && nr < MAX_ORDERS)
+        np_devices_release(service, orders, nr);
     np_service_mark_full(service);
 }
 

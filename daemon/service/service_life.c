@@ -56,7 +56,7 @@ static int start_child(
 }
 
 int np_service_begin(
-    struct np_service *service, struct np_service_run *run, const char *device, struct np_err *err)
+    struct np_service *service, struct np_service_run *run, uint64_t devices, struct np_err *err)
 {
     int code = np_service_await_room(service, run, err);
 
@@ -67,11 +67,11 @@ int np_service_begin(
     to.attempt++;
     to.started = np_book_now();
     to.exit_code = -1;
-    to.lived_s = 0;
+    to.lived_s = to.reserves = 0;
     to.reason[0] = to.process[0] = '\0';
-    snprintf(to.assigned, sizeof(to.assigned), "%s", device);
+    np_devices_text(service, devices, ",", to.assigned, sizeof(to.assigned));
     if (!*to.kind)
-        snprintf(to.kind, sizeof(to.kind), "%s", np_dispatch_kind(device));
+        snprintf(to.kind, sizeof(to.kind), "%s", np_dispatch_kind(to.assigned));
     np_book_new_worker(run);
     if (!service->start.units)
         return start_child(service, run, &to, err);
@@ -129,9 +129,31 @@ static void read_report(struct np_service *service, struct np_service_run *run)
         take_report(service, run, last);
 }
 
+/* The device of the process whose end ended the run; "": it is not known. */
+static const char *device_of_end(const struct np_service_run *run)
+{
+    const char *device = run->left.device;
+
+    if (*device && np_entry_slots_on(&run->entry, device) > 0)
+        return device;
+    return strchr(run->entry.assigned, ',') ? "" : run->entry.assigned;
+}
+
+static void note_end(struct np_service *service, const struct np_service_run *run,
+    struct np_slotted *device, const struct np_device_end *end)
+{
+    if (!run->unstarted && np_device_ended(&device->health, device->name, end, np_book_ticks()))
+        fprintf(stderr,
+            "nnpipe daemon: %s is suspect: no run is started there for %.0f minutes, because %d "
+            "starts died there, the last one: %s\n",
+            device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths, device->health.why);
+}
+
+/* A good end is one of all its devices, a bad one of the device of the process that failed. */
 static void note_device(struct np_service *service, struct np_service_run *run)
 {
-    struct np_slotted *device = np_devices_find(service, run->entry.assigned);
+    struct np_service_options *options = &service->options;
+    const char *failed = device_of_end(run);
     const struct np_worker_exit *left = &run->left;
     const bool well = left->code == NP_EXIT_DONE || (left->code == NP_EXIT_STOPPED && left->saved);
     const struct np_device_end end = {.run = run->entry.id,
@@ -141,23 +163,25 @@ static void note_device(struct np_service *service, struct np_service_run *run)
         .lived_s = run->lived_s,
         .why = *left->reason ? left->reason : "its process was killed or crashed"};
 
-    snprintf(run->died_on, sizeof(run->died_on), "%s",
-        end.device_failed || end.died ? run->entry.assigned : "");
-    if (device && !run->unstarted &&
-        np_device_ended(&device->health, device->name, &end, np_book_ticks()))
-        fprintf(stderr,
-            "nnpipe daemon: %s is suspect: no run is started there for %.0f minutes, because %d "
-            "starts died there, the last one: %s\n",
-            device->name, NP_SUSPECT_TRIAL_S / 60, device->health.nr_deaths, device->health.why);
+    snprintf(run->died_on, sizeof(run->died_on), "%s", end.device_failed || end.died ? failed : "");
+    for (int d = 0; d < options->nr_devices; d++) {
+        const char *name = options->devices[d].name;
+
+        if (strcmp(name, failed) == 0 || (well && np_entry_slots_on(&run->entry, name) > 0))
+            note_end(service, run, &options->devices[d], &end);
+    }
 }
 
-/* A run that trains on a suspect device clears it. */
-static void trust_device(struct np_service *service, const struct np_service_run *run, double now)
+/* A run that trains on suspect devices clears them. */
+static void trust_devices(struct np_service *service, const struct np_service_run *run, double now)
 {
-    struct np_slotted *device = np_devices_find(service, run->entry.assigned);
+    struct np_service_options *options = &service->options;
 
-    if (device && now - run->born >= NP_QUICK_DEATH_S && run->progress.step > 0)
-        device->health = (struct np_device_health){0};
+    if (now - run->born < NP_QUICK_DEATH_S || !(run->progress.step > 0))
+        return;
+    for (int d = 0; d < options->nr_devices; d++)
+        if (np_entry_slots_on(&run->entry, options->devices[d].name) > 0)
+            options->devices[d].health = (struct np_device_health){0};
 }
 
 /* If fork() fails for one run, it probably fails for all; the delay is short, because the cause may
@@ -243,7 +267,7 @@ static void watch_process(struct np_service *service, struct np_service_run *run
         run->listen_at = 0; /* to read its last report now */
     read_report(service, run);
     np_service_watch_time(service, run);
-    trust_device(service, run, now);
+    trust_devices(service, run, now);
     if (is_over) {
         struct np_worker_exit left;
 

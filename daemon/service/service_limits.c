@@ -7,11 +7,19 @@
 
 #define WRITE_S 60.0 /* between two records of a run's running time */
 
-int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err)
+int np_service_may_queue(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err)
 {
-    const int64_t max = service->options.limits.queued_per_user;
+    const int64_t max = service->options.limits.queued_per_user,
+                  running = service->options.limits.running_per_user;
+    const uid_t uid = entry->uid;
     int64_t nr = 0;
 
+    if (service->access.for_box && running > 0 && np_entry_processes(entry) > running)
+        return np_err_set(err, -EDQUOT,
+            "the run has %d processes, and each user may have %lld at a time "
+            "(limits.running_per_user)",
+            np_entry_processes(entry), (long long)running);
     if (!np_access_is_limited(&service->access, uid))
         return 0;
     for (int i = 0; i < service->nr_runs; i++)
@@ -32,11 +40,13 @@ void np_service_mark_full(struct np_service *service)
 
     for (int i = 0; counts && i < service->nr_runs; i++)
         if (np_entry_has_worker(service->entries[i]))
-            ++*np_owners_count(&running, service->entries[i]->uid);
+            *np_owners_count(&running, service->entries[i]->uid) +=
+                np_entry_processes(service->entries[i]);
     for (int i = 0; i < service->nr_runs; i++) {
         struct np_service_run *run = service->runs[i];
-        const bool full = counts && run->entry.state == NP_ENTRY_QUEUED &&
-                          *np_owners_count(&running, run->entry.uid) >= max;
+        const bool full =
+            counts && run->entry.state == NP_ENTRY_QUEUED &&
+            *np_owners_count(&running, run->entry.uid) + np_entry_processes(&run->entry) > max;
 
         service->version += full != run->full;
         run->full = full;
@@ -65,12 +75,15 @@ int np_service_may_limit(
 
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry)
 {
+    const struct np_limits *limits = &service->options.limits;
+    const int nr = np_entry_processes(entry);
+
     if (!can_limit(service))
         return;
     if (entry->memory_bytes == 0)
-        entry->memory_bytes = service->options.limits.memory_per_run;
+        entry->memory_bytes = limits->memory_per_run * nr;
     if (entry->cpus == 0)
-        entry->cpus = service->options.limits.cpus_per_run;
+        entry->cpus = limits->cpus_per_run * nr;
 }
 
 bool np_service_lacks_limits(const struct np_service *service, char *text, size_t bytes)

@@ -8,7 +8,7 @@
 /* May a run have the entry's limits? -ENOTSUP: this service cannot limit memory and CPUs. */
 int np_service_may_limit(
     const struct np_service *service, const struct np_entry *entry, struct np_err *err);
-/* Gives the entry the settings' default limits where it has none and the service can enforce
+/* Gives the entry the settings' default limits, for each of its processes, where it has none and the service can enforce
  * them. */
 void np_service_default_limits(const struct np_service *service, struct np_entry *entry);
 /* Do the settings have default limits that this service cannot enforce? Then text is a message
@@ -23,8 +23,10 @@ int np_service_enter_group(const struct np_service *service, const struct np_ent
  * its memory limit. */
 void np_service_leave_group(const struct np_service *service, struct np_service_run *run);
 
-/* May this user queue one more run? -EDQUOT: limits.queued_per_user is reached. */
-int np_service_may_queue(const struct np_service *service, uid_t uid, struct np_err *err);
+/* May its user queue this run? -EDQUOT: limits.queued_per_user is reached, or the run has more
+ * processes than limits.running_per_user. */
+int np_service_may_queue(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err);
 /* Sets `full` of the queued runs that limits.running_per_user keeps from starting. */
 void np_service_mark_full(struct np_service *service);
 

@@ -25,7 +25,7 @@ static const struct np_option table[] = {
     {"devices", NP_OPT_NODE, FIELD(devices), NULL, 0, 0, NULL,
         "devices for runs: `auto`, or a list as [cuda:0, cuda:1, cpu]"},
     {"runs_per_device", NP_OPT_INT, FIELD(runs_per_device), "1", 1, 64, NULL,
-        "runs at a time on one device"},
+        "slots of each device: runs at a time, or processes of runs that have several"},
     {"preempt", NP_OPT_BOOL, FIELD(options.preempt), "true", 0, 0, NULL,
         "a run of higher priority may make one of lower priority write its checkpoint and wait"},
     {"retry", NP_OPT_NODE, FIELD(retry), NULL, 0, 0, NULL,
@@ -72,7 +72,8 @@ static const struct np_option limits_table[] = {
     {"queued_per_user", NP_OPT_INT, OPTION(limits.queued_per_user), "200", 1, 1000000, NULL,
         "unfinished runs of one user; more are refused (429)"},
     {"running_per_user", NP_OPT_INT, OPTION(limits.running_per_user), "0", 0, 1000000, NULL,
-        "running runs of one user, while the others wait in the queue; 0: no limit"},
+        "running runs of one user, while the others wait in the queue; each process of a run "
+        "counts; 0: no limit"},
     {"config_bytes", NP_OPT_BYTES, OPTION(limits.config_bytes), "256K", 1024, 1 << 20, NULL,
         "size of a config, both as submitted and resolved"},
     {"checks", NP_OPT_INT, OPTION(limits.checks), "8", 2, 64, NULL,
@@ -80,11 +81,11 @@ static const struct np_option limits_table[] = {
     {"priority_max", NP_OPT_INT, OPTION(limits.priority_max), "0", -100, 100, NULL,
         "highest priority that members may give their runs; root may give any"},
     {"memory_per_run", NP_OPT_BYTES, OPTION(limits.memory_per_run), "0", 0, 1e18, NULL,
-        "memory of a run that is submitted without --memory, if the service can limit it; 0: no "
-        "limit"},
+        "memory of a run that is submitted without --memory, for each of its processes, if the "
+        "service can limit it; 0: no limit"},
     {"cpus_per_run", NP_OPT_FLOAT, OPTION(limits.cpus_per_run), "0", 0, 10000, NULL,
-        "CPUs of a run that is submitted without --cpus, if the service can limit them; 0: no "
-        "limit"},
+        "CPUs of a run that is submitted without --cpus, for each of its processes, if the service "
+        "can limit them; 0: no limit"},
     NP_OPTIONS_END,
 };
 

@@ -9,6 +9,25 @@
 #include "daemon/service/service_limits.h"
 #include "loader/base/mem.h"
 
+/* -ENODEV: there is no device for the run, or there are never enough. */
+static int may_fit(
+    const struct np_service *service, const struct np_entry *entry, struct np_err *err)
+{
+    const struct np_service_options *options = &service->options;
+    const int room = np_dispatch_room(options->devices, options->nr_devices, entry);
+    const int nr = np_entry_processes(entry);
+
+    if (room >= nr)
+        return 0;
+    if (room == 0)
+        return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
+    return np_err_set(err, -ENODEV,
+        "a run of %d processes needs a GPU for each, or as many slots of the CPU, and for '%s' "
+        "this "
+        "service has %d (devices and runs_per_device of service.yaml)",
+        nr, entry->device, room);
+}
+
 int np_service_may_submit(
     const struct np_service *service, const struct np_entry *entry, struct np_err *err)
 {
@@ -16,9 +35,7 @@ int np_service_may_submit(
         if (!np_book_run(service, entry->after[i]))
             return np_err_set(
                 err, -ENOENT, "after: there is no run %lld", (long long)entry->after[i]);
-    if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, entry->device))
-        return np_err_set(err, -ENODEV, "this service has no device '%s'", entry->device);
-    return 0;
+    return may_fit(service, entry, err);
 }
 
 int np_service_submit(struct np_service *service, const struct np_entry *entry, int64_t *ret_id,
@@ -29,7 +46,7 @@ int np_service_submit(struct np_service *service, const struct np_entry *entry, 
 
     if (code < 0)
         return code;
-    if ((code = np_service_may_queue(service, entry->uid, err)) < 0)
+    if ((code = np_service_may_queue(service, entry, err)) < 0)
         return code;
     if ((code = np_book_make_room(service, err)) < 0)
         return code;
@@ -160,9 +177,9 @@ int np_service_retry(
     if (!may_retry(to.state))
         return np_err_set(err, -EINVAL, "run %lld is %s: only a finished run can be retried",
             (long long)run->entry.id, np_entry_states[to.state]);
-    if (!np_dispatch_knows(service->options.devices, service->options.nr_devices, to.device))
-        return np_err_set(err, -ENODEV, "this service no longer has the device '%s'", to.device);
-    int code = np_service_may_queue(service, to.uid, err);
+    int code = may_fit(service, &to, err);
+    if (code == 0)
+        code = np_service_may_queue(service, &to, err);
     if (code < 0)
         return code;
     if (time_limit_s >= 0)

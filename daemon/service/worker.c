@@ -33,6 +33,7 @@ char *np_job_text(const struct np_worker_start *start, pid_t parent, struct np_e
     np_json_begin(&json, NULL);
     np_json_text(&json, "dir", entry->dir);
     np_json_text(&json, "device", entry->assigned);
+    np_json_int(&json, "processes", np_entry_processes(entry));
     np_json_int(&json, "attempt", entry->attempt);
     np_json_int(&json, "parent", parent);
     np_json_int(&json, "umask", entry->umask);
@@ -57,11 +58,13 @@ int np_job_read(const char *path, struct np_job *ret_job, struct np_err *err)
     job.config = np_node_text(job.node, "config");
     job.environment = np_node_text(job.node, "environment");
     job.overrides = np_node_text(job.node, "overrides");
+    job.processes = (int)np_node_number(job.node, "processes", 1);
     job.umask = (int)np_node_number(job.node, "umask", -1);
     job.attempt = (int64_t)np_node_number(job.node, "attempt", -1);
     job.parent = (pid_t)np_node_number(job.node, "parent", 0);
     *ret_job = job;
-    if (code == 0 && (job.dir[0] != '/' || !*job.device || !*job.config || job.attempt < 0))
+    if (code == 0 && (job.dir[0] != '/' || !*job.device || !*job.config || job.attempt < 0 ||
+                         job.processes < 1 || job.processes > NP_MAX_GANG))
         code = np_err_set(err, -EBADMSG,
             "not a job: expected an object of dir (absolute), device, attempt and config");
     return code;
@@ -249,6 +252,11 @@ void np_worker_signal(const struct np_worker *worker, int number)
     /* Checks the descriptor first: the PID may be another process's. */
     if (pidfd_send_signal(worker->pid_fd, 0, NULL, 0) < 0)
         return;
+    if (number == SIGKILL && worker->is_parent) {
+        pidfd_send_signal(worker->pid_fd, SIGQUIT, NULL, 0);
+        pidfd_send_signal(worker->pid_fd, SIGCONT, NULL, 0);
+        return;
+    }
     if (number == SIGKILL && worker->is_child) /* not reaped, so the group is its own */
         kill(-worker->pid, number);
     pidfd_send_signal(worker->pid_fd, number, NULL, 0);
@@ -270,6 +278,7 @@ void np_worker_read_exit(const char *text, int64_t attempt, struct np_worker_exi
         ret_exit->disk_full = np_node_is(np_node_get(node, "disk_full"), "true");
         ret_exit->no_device = np_node_is(np_node_get(node, "no_device"), "true");
         ret_exit->device_failed = np_node_is(np_node_get(node, "device_failed"), "true");
+        snprintf(ret_exit->device, sizeof(ret_exit->device), "%s", np_node_text(node, "device"));
         if (reason && reason->kind == NP_NODE_SCALAR)
             snprintf(ret_exit->reason, sizeof(ret_exit->reason), "%s", reason->text);
     }

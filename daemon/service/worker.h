@@ -25,12 +25,13 @@ struct np_worker_start {
 
 /* A job: the JSON object that a worker reads from its standard input.
  *
- * {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "attempt": 2, "parent": 812, "umask": 18,
+ * {"dir": "/home/ann/runs/cnn-7", "device": "cuda:0", "processes": 1, "attempt": 2, "parent": 812, "umask": 18,
  * "environment": "DATA=/data\n", "overrides": "train.steps=9\nseed=2", "config": "name:
  * cnn\n..."} */
 struct np_job {
-    const char *dir;         /* the run's folder, absolute */
-    const char *device;      /* "cuda:1" */
+    const char *dir;    /* the run's folder, absolute */
+    const char *device; /* "cuda:1", or "cuda:1,cuda:2": of each process */
+    int processes;
     const char *config;      /* resolved text */
     const char *environment; /* the submitter's, "NAME=VALUE\n"... */
     const char *overrides;   /* -o of its submission, one a line */
@@ -58,6 +59,7 @@ struct np_worker {
     int report_fd; /* readable: there are reports; -1: not open yet */
     int start_fd;  /* of a child that does not run nnpipe yet; else -1 */
     bool is_child;
+    bool is_parent; /* of the run's processes: it ends after all of them have */
 };
 #define NP_NO_WORKER ((struct np_worker){.pid_fd = -1, .report_fd = -1, .start_fd = -1})
 
@@ -76,7 +78,8 @@ int np_worker_begun(struct np_worker *worker);
 /* Opens an earlier daemon's worker by its text. It is the right process if np_process_text() of the
  * PID still gives this text afterwards. -ESRCH: it has ended. */
 int np_worker_find(const char *text, struct np_worker *ret_worker);
-/* Sends a signal to the worker; SIGKILL also to its process group, if it is the daemon's child. */
+/* Sends a signal to the worker; SIGKILL also to its process group, if it is the daemon's child. A
+ * parent gets SIGQUIT for SIGKILL: it kills its processes, and waits for those that do not end. */
 void np_worker_signal(const struct np_worker *worker, int number);
 
 struct np_worker_exit {
@@ -88,6 +91,7 @@ struct np_worker_exit {
     bool disk_full;
     bool no_device;     /* its device could not be opened */
     bool device_failed; /* its device failed later */
+    char device[32];    /* of several, that of the process that failed; "": not known */
     char reason[512];   /* its last error; "": none */
 };
 /* Reaps a worker that has ended, and closes its descriptors. Does not read exit.json. */

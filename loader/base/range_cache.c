@@ -128,6 +128,7 @@ static int create_file(struct np_range_cache *cache, const struct np_range_name 
     if (code)
         goto out;
     np_range_folder_unlink(folder, fresh); /* of a killed process */
+    np_range_folder_save(folder);
     code =
         np_range_folder_file(folder, folder->set_fd, fresh, O_RDWR | O_CREAT | O_EXCL, &fd, &why);
     if (!code && ftruncate(fd, (off_t)layout->file_bytes) < 0)

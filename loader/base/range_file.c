@@ -139,13 +139,6 @@ int np_range_head_check(const struct np_range_name *name, const struct np_range_
     return 0;
 }
 
-const char *np_range_head_url(const void *bytes, size_t nr)
-{
-    struct head head;
-
-    return read_head(bytes, nr, &head) ? (const char *)bytes + sizeof(head) : NULL;
-}
-
 uint64_t np_range_sum(uint64_t seed, uint64_t block, const void *data, size_t bytes)
 {
     const uint64_t sum = XXH3_64bits_withSeed(data, bytes, seed + block * 0x9E3779B97F4A7C15u);

@@ -40,8 +40,6 @@ int np_range_head_new(const struct np_range_name *name, void **ret_head, struct 
  * object or version of nnpipe. */
 int np_range_head_check(const struct np_range_name *name, const struct np_range_layout *layout,
     const void *head, size_t bytes, uint64_t file_bytes, struct np_err *err);
-/* The name in a header: the URL, in place; NULL: damaged. For listings. */
-const char *np_range_head_url(const void *head, size_t bytes);
 /* Of a whole block; never 0. */
 uint64_t np_range_sum(uint64_t seed, uint64_t block, const void *data, size_t bytes);
 

@@ -165,7 +165,7 @@ void np_range_folder_count(struct np_range_folder *folder)
     if (!folder->can_write || (folder->counted_ns && now_ns - folder->counted_ns < COUNT_NS) ||
         flock(folder->writing_fd, LOCK_EX | LOCK_NB) < 0)
         return;
-    folder->used_bytes = count_all(folder);
+    folder->used_bytes = count_all(folder) + folder->new_bytes; /* these are not written yet */
     flock(folder->writing_fd, LOCK_UN);
     folder->counted_ns = now_ns;
 }
@@ -195,7 +195,7 @@ int np_range_folder_take(struct np_range_folder *folder, struct np_err *err)
     return 0;
 }
 
-void np_range_folder_release(struct np_range_folder *folder)
+void np_range_folder_save(struct np_range_folder *folder)
 {
     uint8_t account[NP_RANGE_ACCOUNT_BYTES];
 
@@ -203,6 +203,11 @@ void np_range_folder_release(struct np_range_folder *folder)
     /* If it fails, the file is damaged at worst, and the next process counts. */
     if (folder->can_write && pwrite(folder->account_fd, account, sizeof(account), 0) < 0)
         folder->counted_ns = 0; /* and this one, soon */
+}
+
+void np_range_folder_release(struct np_range_folder *folder)
+{
+    np_range_folder_save(folder);
     flock(folder->account_fd, LOCK_UN);
     pthread_mutex_unlock(&folder->lock);
 }

@@ -56,6 +56,8 @@ void np_range_folder_release(struct np_range_folder *folder); /* writes the acco
 /* Adds bytes to the account, after evicting what nobody holds if it must. False: there is no room. */
 bool np_range_folder_reserve(struct np_range_folder *folder, uint64_t bytes);
 void np_range_folder_return(struct np_range_folder *folder, uint64_t bytes);
+/* Writes the account, as release does: before what was reserved is used. */
+void np_range_folder_save(struct np_range_folder *folder);
 /* What was reserved is written until np_range_folder_end(), which is called without take. One thread
  * of a process makes these three calls. */
 void np_range_folder_begin(struct np_range_folder *folder);

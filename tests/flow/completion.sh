@@ -51,6 +51,7 @@ mkdir "$TMP/files" "$TMP/files/data" && touch "$TMP/files/a.yaml" "$TMP/files/b.
 t "CONFIG is a YAML file or a folder" becomes "$TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" train "$TMP/files/"
 t "PATH may be anything" becomes "$TMP/files/Makefile $TMP/files/a.yaml $TMP/files/b.yml $TMP/files/data" data ls \
     "$TMP/files/"
+t "DIR is a folder" becomes "$TMP/files/data" data cache "$TMP/files/"
 t "a flag that takes a folder gets folders" becomes "$TMP/files/data" data pack x --out "$TMP/files/"
 # Runs' numbers, by the commands that apply to them, from a made-up list of the service.
 cat >"$TMP/nnpipe" <<'N'

@@ -108,6 +108,12 @@ has_indexes() (
         false
     }
 )
+no_cache() {
+    mkdir plain-folder && "$NNPIPE" data cache plain-folder >c.txt && grep -q "plain-folder: 0.0 MiB in 0 sets" c.txt &&
+        "$NNPIPE" data cache --clear --json none >c.txt && grep -q '"removed": 0' c.txt &&
+        [ -z "$(ls plain-folder)" ] && [ ! -e none ] && ! "$NNPIPE" data cache a b 2>c.txt && grep -q "one folder" c.txt
+}
+t "data cache of a folder that is no cache finds nothing and makes nothing" no_cache
 t "nothing is written beside data that are read" has_indexes \
     "$(kept | sed 's|./again/[^ ]* ||g;s|./broken/[^ ]* ||g')"
 t "data index --beside puts one there" says "/x.npidx" "$NNPIPE" data index x --beside

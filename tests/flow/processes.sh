@@ -66,6 +66,29 @@ same() {
     run alone 1 "$@" && run shared "$processes" "$@" && alike alone shared
 }
 t "the same in bf16" same 4 -o precision=bf16
+t "the same with batchnorm over groups of two lanes" same 4 -o train.batchnorm_over=8
+t "the same with groups of half a lane, and accumulated batches" same 8 -o train.batchnorm_over=2 \
+    -o train.accumulate=2 -o precision=bf16
+t "the same with SAM" same 2 -o 'train.sam={}' -o train.batchnorm_over=16
+tokens='[{conv: {out: 8, kernel: 4, stride: 4}}, class_token, position, {layernorm: {}}, {linear: {name: q, out: 24}},
+    {attention: {heads: 2}}, {scale: {init: 0.5}}, {stochastic_depth: {rate: 0.3}}, gelu, {dropout: {rate: 0.1}},
+    first_token, {linear: {out: classes}}]'
+t "the same with tokens, weighted classes and rows dropped" same 4 -o "model=$(echo $tokens)" \
+    -o 'loss={cross_entropy: {class_weights: [1, 2, 3, 1, 2, 3, 1, 4]}}'
+# threads: the number of compute threads changes no bit
+threads() {
+    for n in 1 3; do
+        run "threads$n" 1 -o "train.threads=$n" "$@" && alike one "threads$n" || return 1
+    done
+}
+t "one and three compute threads: the same weights" threads
+# over the rows of a process: not the same, and rank 0's statistics are what all of them evaluate with
+of_process() {
+    run over1 1 -o train.batchnorm_over=process && alike one over1 && run over2 2 -o train.batchnorm_over=process &&
+        [ -n "$(hash_of over2)" ] && [ "$(hash_of over2)" != "$(hash_of one)" ] || return 1
+    run again2 2 -o train.batchnorm_over=process && alike over2 again2
+}
+t "batchnorm over the rows of a process: as PyTorch's DDP" of_process
 t "the same with rows that grow from batch to batch" same 8 \
     -o 'loader.augment=[{random_resized_crop: {size: 12}}]' -o 'loader.grow={from: 8, since: 0, until: 2, step: 2}'
 t "the same with mixup, and rows that grow" same 4 -o train.mixup=0.2 \
@@ -87,6 +110,12 @@ wait_step() {
     return 1
 }
 ranks() { pgrep -f "^nnpipe train $TMP/net.yaml .*runs=$TMP/$1 " || pgrep -f "runs=$TMP/$1 "; }
+# tell NAME SIGNAL RANK
+tell() {
+    for pid in $(ranks "$1"); do
+        ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" || kill "-$2" "$pid"
+    done
+}
 # go_on NAME PROCESSES: resumes until the end
 go_on() { run "$1" "$2" --resume -o train.epochs=40; }
 # long NAME PROCESSES: a run of 250 steps begins
@@ -111,13 +140,11 @@ t "SIGUSR1 stops them, too" stops USR1
 # killed RANK: kill -9 of one rank of four; all end and name it
 killed() {
     long killed 4 && wait_step killed 20 || return 1
-    for pid in $(ranks killed); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$1" && kill -9 "$pid"
-    done
+    tell killed KILL "$1"
     if [ "$1" = 0 ]; then
         exits 137 wait "$job" || return 1
     else
-        exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
+        exits 1 wait "$job" && cat "$TMP/killed.err" >&2 && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
     fi
     go_on killed 2 && [ "$(hash_of killed)" = "$(hash_of undisturbed)" ]
 }
@@ -154,15 +181,17 @@ budget() {
 }
 t "a spent budget ends them after the same step, with the same list, and is said once" budget
 
-# A FIFO instead of a picture: one process waits in open(), the other for its gradients.
+# A FIFO instead of a picture: rank 1 waits in open(), rank 0 for its gradients. hangs WHO: gets SIGTERM
 hangs() {
+    who=$1
     for i in $(seq 10 57); do
         mkdir -p "$TMP/pictures/$((i % 2))"
         { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"$TMP/pictures/$((i % 2))/$i.ppm"
     done
     set -- -o "data={train: {source: folder, path: $TMP/pictures}}" -o loader.batch=8 -o loader.shuffle=none \
         -o loader.cache=none -o loader.augment=[flip] -o loader.depth=1 -o train.history=false
-    run calm 1 "$@" && rm -rf "$TMP/hung" || return 1
+    rm -rf "$TMP/calm" "$TMP/hung"
+    run calm 1 "$@" || return 1
     touch -r "$TMP/pictures/1" "$TMP/when"
     mv "$TMP/pictures/1/57.ppm" "$TMP/kept" && mkfifo "$TMP/pictures/1/57.ppm" &&
         touch -r "$TMP/when" "$TMP/pictures/1" || return 1
@@ -170,14 +199,19 @@ hangs() {
     job=$!
     for _ in $(tries 100); do grep -q '"step": 4,' "$TMP/hung.json" && break; sleep 0.05; done
     sleep 0.5
-    pkill -TERM -f -- "--processes 2 -o runs=$TMP/hung "
+    if [ "$who" = parent ]; then
+        pkill -TERM -f -- "--processes 2 -o runs=$TMP/hung "
+    else
+        tell hung TERM "$who"
+    fi
     code=0
     wait "$job" || code=$?
     rm "$TMP/pictures/1/57.ppm" && mv "$TMP/kept" "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1"
     [ "$code" -eq 75 ] || { echo "ended with $code"; return 1; }
     run hung 4 "$@" --resume && [ "$(hash_of calm)" = "$(hash_of hung)" ]
 }
-t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs
+t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs parent
+t "the same when only the one that does not wait for storage is told" hangs 0
 
 if mount_faulty "$TMP/pictures" "$TMP/mounted" && mkdir -p "$TMP/kept_runs" "$TMP/full" &&
     mount_faulty "$TMP/kept_runs" "$TMP/full"; then
@@ -205,6 +239,17 @@ else
     skip "a full disk at rank 0" "no FUSE here"
 fi
 
+# A bit of one rank's weights flips between two checkpoints: it is named, and the earlier one is used.
+flipped() {
+    rm -rf "$TMP/flipped"
+    NNPIPE_FLIP_RANK=2 NNPIPE_FLIP_AT=12 NNPIPE=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/nnpipe exits 1 run flipped 4 &&
+        grep -q "step 15: rank 2 computed other weights than the rest" "$TMP/flipped.err" &&
+        [ -e "$TMP/flipped"/net-*/checkpoints/step-10 ] && [ ! -e "$TMP/flipped"/net-*/checkpoints/step-15 ] ||
+        { cat "$TMP/flipped.err"; return 1; }
+    run flipped 2 --resume && [ "$(hash_of flipped)" = "$(hash_of one)" ]
+}
+t "a flipped bit in one rank's weights is found at the next checkpoint, its rank named" flipped
+
 # --- starts that cannot work ---
 
 refuses() { # TEXT FLAG...
@@ -217,8 +262,10 @@ t "more processes than lanes" refuses "set train.lanes to 4 or more" --processes
 t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
 t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
 t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
-t "lanes and train.accumulate" refuses "train.lanes: not with train.accumulate" -o train.accumulate=2
-t "lanes and train.sam" refuses "train.lanes: not with train.sam" -o 'train.sam={}'
+t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.batchnorm_over=12
+t "groups without lanes" refuses "groups of rows need train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
+t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
+    -o train.batchnorm_over=8
 t "lanes on a device that has none" refuses 'train.lanes: 8 needs `device: cpu`' \
     -o 'device={sim: {h2d_gbps: 10, step_ms: 1}}'
 
@@ -302,7 +349,40 @@ by() {
     alike one launched
 }
 if command -v mpirun >/dev/null 2>&1; then
-    t "mpirun" by mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2
+    mpi="mpirun --allow-run-as-root --oversubscribe --bind-to none -np"
+    # shellcheck disable=SC2086 # words
+    t "mpirun" by $mpi 2
+    export NNPIPE_COMM_DATA=mpi
+    by_mpi() { by $mpi "$1" && grep -q "gradients are summed over Open MPI" "$TMP/by.err"; }
+    t "sums over Open MPI, two processes" by_mpi 2
+    t "sums over Open MPI, four processes" by_mpi 4
+    # ends SIGNAL: sent to the last rank; the run ends as it does over TCP, and goes on without MPI
+    ends() {
+        rm -rf "$TMP/long"
+        timeout 60 $mpi 4 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/long" -o train.epochs=40 \
+            >"$TMP/long.out" 2>&1 &
+        job=$!
+        wait_step long 20 && tell_mpi "$1" || return 1
+        code=0
+        wait "$job" || code=$?
+        case $1 in
+        TERM) [ "$code" -eq 75 ] ;;
+        *) [ "$code" -ne 0 ] && [ "$code" -ne 124 ] ;;
+        esac || { echo "ended with $code"; return 1; }
+        NNPIPE_COMM_DATA=tcp go_on long 2 && [ "$(hash_of long)" = "$(hash_of undisturbed)" ]
+    }
+    tell_mpi() {
+        for pid in $(pgrep -f "$TMP/net.yaml -o runs=$TMP/long"); do
+            ! grep -qz "^OMPI_COMM_WORLD_RANK=3" "/proc/$pid/environ" || kill "-$1" "$pid"
+        done
+    }
+    t "SIGTERM at one of four with sums over Open MPI: saved; goes on with two over a socket" ends TERM
+    t "kill -9 of one of four with sums over Open MPI: none hangs" ends KILL
+    unset NNPIPE_COMM_DATA
+    no_mpi() {
+        NNPIPE_COMM_DATA=fax refuses "NNPIPE_COMM_DATA=fax: expected tcp or mpi" --processes 2
+    }
+    t "another way of sums" no_mpi
 else
     skip "mpirun" "Open MPI is not here"
 fi

@@ -160,8 +160,8 @@ stops() { start stop "$S3" && sleep 0.3 && since=$(date +%s%N) && kill -TERM $pi
     took=$((($(date +%s%N) - since) / 1000000)) && echo "$took ms" && [ $took -lt 5000 ]; }
 t "SIGTERM while a request hangs: 75 at once" stops
 t "resumed, it ends with the same weights" goes_on stop
-has_checkpoint() { ls "$1"/*/checkpoints/step-*/manifest.json >/dev/null 2>&1; }
-killed() { start kill "$BASE" && until_true has_checkpoint runs-kill && kill -9 $pid; wait $pid 2>/dev/null; goes_on kill "$LOCAL"; }
+saved() { ls runs-"$1"/*/checkpoints/step-*/manifest.json >/dev/null 2>&1; }
+killed() { start kill "$BASE" && until_true saved kill && kill -9 $pid; wait $pid 2>/dev/null; goes_on kill "$LOCAL"; }
 t "killed with -9 and resumed from local files, it ends with the same weights" killed
 refused() {
     start keys "$S3" -o loader.read_timeout=2 || return 1

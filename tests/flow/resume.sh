@@ -264,3 +264,25 @@ edited() { # --reset-schedule takes what the config file says now
 t "--reset-schedule takes rate and schedule of an edited config file" edited
 t "--reset-schedule alone is a mistake of the command line" exits 2 "$NNPIPE" train "$TMP/net.yaml" --reset-schedule
 [ "$failed" -eq 0 ]
+
+# --- --resume auto, for launchers
+auto() {
+    killed "$TMP/auto" 20 && train "$TMP/auto.json" --resume auto -o "runs=$TMP/auto" &&
+        same "$TMP/whole.json" "$TMP/auto.json" && [ "$(ls "$TMP/auto" | wc -l)" -eq 1 ]
+}
+t "--resume auto continues an unfinished run" auto
+anew() { # a finished run, and one whose config differs, are named
+    train "$TMP/anew.json" --resume auto -o "runs=$TMP/auto" -o optimizer.sgd.momentum=0.5 &&
+        [ "$(ls "$TMP/auto" | wc -l)" -eq 2 ] && rm -rf "$TMP/none" && train "$TMP/none.json" --resume auto \
+        -o "runs=$TMP/none" && same "$TMP/whole.json" "$TMP/none.json"
+}
+t "and begins a new one where there is none to continue" anew
+weights() {
+    train "$TMP/weighed.json" --weights "$TMP"/whole/net-* --resume auto -o "runs=$TMP/weighed" -o train.steps=8 &&
+        rm "$TMP"/weighed/net-*/result.json && train "$TMP/again.json" --weights "$TMP"/whole/net-* --resume auto \
+        -o "runs=$TMP/weighed" -o train.steps=8 && [ "$(ls "$TMP/weighed" | wc -l)" -eq 1 ] &&
+        same "$TMP/weighed.json" "$TMP/again.json"
+}
+t "with --weights, which a run that continues does not need" weights
+auto_reset() { says "needs --resume" exits 2 "$NNPIPE" train "$TMP/net.yaml" --resume auto --reset-schedule; }
+t "--reset-schedule needs a run that is there" auto_reset

@@ -135,7 +135,8 @@ static void run_call(struct interp *interp, int n, const struct np_step_info *in
             .nr_lanes = interp->nr_lanes,
             .batch = interp->graph->batch,
             .part = part,
-            .nr_parts = 3};
+            .nr_parts = 3,
+            .scratch = call->scratch};
 
         call->made.kernel->finish(call->made.state, &finish);
     }

@@ -171,7 +171,8 @@ static int run(struct kernel_case *the_case, bool reference, int lanes, int chun
                                   .nr_lanes = lanes,
                                   .batch = graph->batch,
                                   .part = part,
-                                  .nr_parts = 3});
+                                  .nr_parts = 3,
+                                  .scratch = scratch});
     for (int lane = 0; lane < lanes; lane++)
         np_free(partials[lane]);
     np_free(scratch);

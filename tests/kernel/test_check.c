@@ -203,10 +203,11 @@ static void spoiled_finish(void *state, const struct np_finish *finish)
 }
 
 static const struct np_kernel spoiled[] = {
-    {"planted conv", NP_OP_CONV, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free},
-    {"planted dgrad", NP_OP_CONV_DGRAD, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free},
+    {"planted conv", NP_OP_CONV, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free, NULL},
+    {"planted dgrad", NP_OP_CONV_DGRAD, NP_F32, spoiled_prepare, NULL, spoiled_run, NULL, np_free,
+        NULL},
     {"planted wgrad", NP_OP_CONV_WGRAD, NP_F32, spoiled_prepare, NULL, np_ref_conv_wgrad,
-        spoiled_finish, np_free}};
+        spoiled_finish, np_free, NULL}};
 
 static bool is_found(const struct np_kernel *kernel, enum np_dtype dtype, enum plant plant)
 {

@@ -1,10 +1,14 @@
 /* See made_ranges.h. */
 #include "tests/unit/made_ranges.h"
 
+#include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -141,7 +145,26 @@ static int add_one(const char *path, const struct stat *st, int kind, struct FTW
 
 uint64_t made_ranges_used(const char *folder)
 {
+    char *account = np_format("%s/account", folder);
+    const int fd = open(account, O_RDONLY | O_CLOEXEC);
+
+    /* While it is locked nobody evicts, or a file could be counted, and what takes its place, too. */
+    if (fd >= 0 && flock(fd, LOCK_EX) < 0)
+        abort();
     used_bytes = 0;
     nftw(folder, add_one, 16, FTW_PHYS);
+    if (fd >= 0)
+        close(fd);
+    np_free(account);
     return used_bytes;
+}
+
+bool made_ranges_fork(pid_t *ret_pid)
+{
+    *ret_pid = fork();
+    if (*ret_pid < 0)
+        abort();
+    if (*ret_pid == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return *ret_pid == 0;
 }

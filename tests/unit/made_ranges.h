@@ -2,6 +2,8 @@
 #ifndef MADE_RANGES_H
 #define MADE_RANGES_H
 
+#include <sys/types.h>
+
 #include "loader/base/range_cache.h"
 
 /* The folder's path, made; np_free after made_ranges_remove(). */
@@ -27,5 +29,7 @@ int made_ranges_count(
     struct np_range_object *object, const char *url, const char *version, uint64_t bytes);
 /* What the objects in the folder take on the disk. */
 uint64_t made_ranges_used(const char *folder);
+/* fork(); true in the child, which dies with the test. */
+bool made_ranges_fork(pid_t *ret_pid);
 
 #endif

@@ -108,6 +108,38 @@ Test(comm, a_sum_has_the_bits_of_the_tree, .timeout = 120)
         cr_assert_eq(run(world, sums), 0, "world %d", world);
 }
 
+#define NR_BACK 300 /* more than are queued */
+
+static bool sums_behind(struct np_comm *comm, int rank, int world)
+{
+    float(*x)[1000] = malloc(NR_BACK * sizeof(*x));
+    int all[MAX_WORLD];
+    bool right = true;
+
+    for (int s = 0; s < NR_BACK && right; s++) {
+        for (int i = 0; i < 1000; i++)
+            x[s][i] = value(rank, i + s);
+        np_comm_sum_begin(comm, x[s], s % 3 ? 1000 : 0);
+        if (s % 7 == 0)
+            right = np_comm_gather(comm, &s, all, sizeof(s), NULL) == 0 && all[world - 1] == s;
+    }
+    right = right && np_comm_sum_end(comm, NULL) == 0 && np_comm_sum_end(comm, NULL) == 0;
+    for (int s = 0; s < NR_BACK && right; s++)
+        for (int i = 0; i < 1000 && right; i++) {
+            const float due = s % 3 ? tree(0, world, i + s) : value(rank, i + s);
+
+            right = memcmp(&x[s][i], &due, sizeof(due)) == 0;
+        }
+    free(x);
+    return right;
+}
+
+Test(comm, sums_go_on_behind_other_calls, .timeout = 120)
+{
+    for (int world = 1; world <= MAX_WORLD; world *= 2)
+        cr_assert_eq(run(world, sums_behind), 0, "world %d", world);
+}
+
 static bool gathers(struct np_comm *comm, int rank, int world)
 {
     const uint64_t own[3] = {(uint64_t)rank, 17, ~(uint64_t)rank};
@@ -241,6 +273,93 @@ Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 60)
     cr_assert_eq(run(8, goes_last), 0);
 }
 
+/* --- news while a process takes part in no exchange --- */
+
+struct heard {
+    _Atomic int stops, ends;
+};
+
+static void count_news(void *context, bool ends)
+{
+    struct heard *heard = context;
+
+    if (ends)
+        heard->ends++;
+    else
+        heard->stops++;
+}
+
+static bool wait_for(_Atomic int *count)
+{
+    for (int i = 0; i < 2000 && *count == 0; i++)
+        usleep(5000);
+    return *count > 0;
+}
+
+static bool hears(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    struct np_err asked = {0}, ended = {0};
+    uint32_t bits = 0;
+
+    np_comm_listen(comm, count_news, &heard);
+    if (np_comm_heard(comm, NULL) != 0 || np_comm_any(comm, &bits, NULL) < 0)
+        return false;
+    if (rank == 5) /* two hops from rank 6, three from rank 2 */
+        np_comm_ask_stop(comm);
+    else if (!wait_for(&heard.stops) || np_comm_heard(comm, &asked) != -EINTR ||
+             !strstr(asked.text, "told to stop"))
+        return false;
+    if (np_comm_any(comm, &bits, NULL) < 0) /* a stop alone ends no exchange */
+        return false;
+    if (rank == 3)
+        _exit(0); /* without a word */
+    return wait_for(&heard.ends) && np_comm_heard(comm, &ended) == -ECONNRESET &&
+           strstr(ended.text, "rank 3 (process ") && heard.ends == 1 &&
+           heard.stops == (rank == 5 ? 0 : 1);
+}
+
+Test(comm, a_stop_and_an_end_reach_those_who_wait, .timeout = 60)
+{
+    cr_assert_eq(run(8, hears), 0);
+}
+
+static bool hears_why(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    struct np_err err = {0};
+
+    if (rank == 3) {
+        usleep(100000); /* before or after the others listen */
+        np_comm_abort(comm, -EIO, "no disk answers");
+        return true;
+    }
+    if (rank == 1)
+        usleep(200000); /* it has heard before it listens */
+    np_comm_listen(comm, count_news, &heard);
+    return wait_for(&heard.ends) && heard.ends == 1 && np_comm_heard(comm, &err) == -EIO &&
+           strcmp(err.text, "rank 3: no disk answers") == 0;
+}
+
+Test(comm, the_words_of_one_that_gives_up_reach_those_who_wait, .timeout = 60)
+{
+    cr_assert_eq(run(4, hears_why), 0);
+}
+
+static bool parts(struct np_comm *comm, int rank, int world)
+{
+    static struct heard heard;
+    np_comm_listen(comm, count_news, &heard);
+    if (rank % 2)
+        usleep(200000); /* the others close first */
+    return heard.ends == 0 && np_comm_heard(comm, NULL) == 0;
+}
+
+Test(comm, who_closes_is_not_taken_for_dead, .timeout = 60)
+{
+    cr_assert_eq(run(8, parts), 0);
+}
+
 /* --- the meeting ---------------------------------------------------------------------------- */
 
 static int free_port(void)
@@ -287,7 +406,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
     for (int round = 0; round < 3; round++) {
         const int port = free_port();
         const pid_t pids[] = {stranger(port, words, sizeof(words) - 1),
-            stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-1", 8)};
+            stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-2", 8)};
 
         snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", port);
         const int wrong = run_at(address, 4, sums);

@@ -6,6 +6,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/crc32c.h"
 #include "loader/cache.h"
+#include "loader/loader_parts.h"
 #include "loader/source/source.h"
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
@@ -175,6 +176,24 @@ Test(loader, a_cache_changes_only_the_number_of_reads, .timeout = 60)
             }
         rig_free(&rig);
     }
+}
+
+Test(loader, processes_of_a_run_share_the_cpus_and_memory_of_a_machine)
+{
+    struct np_loader_options options = {.readers = -1};
+    struct np_box box, own;
+
+    np_box_read(&box);
+    cr_expect_eq(np_loader_auto_readers(&options), box.nr_cpus);
+    for (int nr = 1; nr <= 3 * box.nr_cpus; nr++) {
+        options.nr_sharing = nr;
+        np_loader_own_box(&options, &own);
+        cr_expect_eq(np_loader_auto_readers(&options), own.nr_cpus);
+        cr_expect(own.nr_cpus * nr >= box.nr_cpus && (own.nr_cpus - 1) * nr < box.nr_cpus);
+        cr_expect_eq(own.memory_bytes, box.memory_bytes / (uint64_t)nr);
+    }
+    options.readers = 7;
+    cr_expect_eq(np_loader_auto_readers(&options), 7);
 }
 
 Test(loader, auto_keeps_small_pictures_that_fit_for_epochs_to_come)

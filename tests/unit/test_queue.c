@@ -58,6 +58,7 @@ static struct np_entry entry_of(const char *key)
         .time_limit_s = 3600,
         .memory_bytes = 1 << 30,
         .cpus = 1.5,
+        .processes = 2,
         .on_end = (char *)"mail ann"};
 
     snprintf(entry.key, sizeof(entry.key), "%s", key);
@@ -104,7 +105,8 @@ Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fin
     entry.id = id;
     entry.state = NP_ENTRY_YIELDING;
     entry.dir = (char *)"/runs/cnn-1";
-    strcpy(entry.assigned, "cuda:1");
+    strcpy(entry.assigned, "cuda:1,cuda:2");
+    entry.reserves = 7.5;
     strcpy(entry.process, "12 345 6-7");
     strcpy(entry.user, "ann");
     strcpy(entry.kind, "gpu");
@@ -136,7 +138,8 @@ Test(queue, acknowledged_changes_are_there_after_a_restart, .init = set_up, .fin
     cr_assert_str_eq(seen.last.overrides, "train.epochs=2\nname=a");
     cr_assert_str_eq(seen.last.on_end, "mail ann");
     cr_assert_str_eq(seen.last.sweep, "net");
-    cr_assert_str_eq(seen.last.assigned, "cuda:1");
+    cr_assert_str_eq(seen.last.assigned, "cuda:1,cuda:2");
+    cr_assert(seen.last.processes == 2 && seen.last.reserves == 7.5);
     cr_assert_str_eq(seen.last.process, "12 345 6-7");
     cr_assert_str_eq(seen.last.user, "ann");
     cr_assert_str_eq(seen.last.kind, "gpu");
@@ -204,7 +207,8 @@ Test(queue, a_queue_of_the_first_release_is_read, .init = set_up, .fini = tear_d
               seen.last.max_retries == 2 && seen.last.nr_after == 1 && seen.last.after[0] == 9);
     cr_assert(seen.last.time_limit_s == 0 && seen.last.ran_s == 0 && seen.last.memory_bytes == 0 &&
               !seen.last.overrides && !seen.last.on_end && !*seen.last.process &&
-              !*seen.last.kind && !*seen.last.sweep);
+              !*seen.last.kind && !*seen.last.sweep && seen.last.processes == 1 &&
+              seen.last.reserves == 0);
     np_entry_fini(&seen.last);
 }
 

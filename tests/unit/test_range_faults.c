@@ -146,6 +146,70 @@ Test(range_cache, kill_9_at_a_hundred_places_leaves_it_right, .timeout = 100)
     made_ranges_remove(folder);
 }
 
+/* Gets and puts drawn ranges of drawn objects, for ever. Exits if it gets wrong bytes. */
+static _Noreturn void work(const char *folder, uint64_t max_bytes, uint32_t number)
+{
+    struct np_draws draws;
+
+    np_draws_init(&draws, number, NP_STREAM_TEST, 0, 0, 0);
+    for (;;) {
+        const char *const urls[3] = {"a", "b", "c"}, *const versions[2] = {"1", "2"};
+        const char *url = urls[np_draw_below(&draws, 3)],
+                   *version = versions[np_draw_below(&draws, 2)];
+        struct np_range_cache *cache = made_ranges_open(folder, url, max_bytes, &halves);
+        struct np_range_object *object = made_ranges_object(cache, url, version, BYTES);
+
+        for (int i = 0; i < 8; i++) {
+            const uint64_t offset = np_draw_below(&draws, BYTES), most = BYTES - offset;
+            uint64_t at = offset, bytes = 1 + np_draw_below(&draws, 2 * NP_RANGE_BLOCK);
+            int got;
+
+            bytes = bytes < most ? bytes : most;
+            got = made_ranges_get(object, url, version, offset, bytes);
+            if (got < 0 || numbers_of(cache).nr_wrong || numbers_of(cache).nr_damaged)
+                _exit(1);
+            if (got == 0 && np_range_wants(object, &at, &bytes))
+                made_ranges_put(object, url, version, at, bytes);
+        }
+        np_range_object_close(object);
+        np_range_cache_close(cache);
+    }
+}
+
+/* Four processes, one of which is killed every few milliseconds and replaced. */
+Test(range_cache, processes_that_are_killed_at_random_disturb_nobody, .timeout = 1000)
+{
+    const char *text = getenv("KILL_SECONDS");
+    const uint64_t max_bytes = 3 * PER_SET;
+    const int nr_kills = 100 * (text ? atoi(text) : 1) / 2;
+    char *folder = made_ranges_folder();
+    pid_t pids[4];
+    struct np_range_cache *cache;
+    uint64_t used_bytes;
+    int status;
+
+    for (int i = 0; i < nr_kills + 4; i++) {
+        const int which = i % 4;
+
+        if (i >= 4) {
+            usleep((useconds_t)(i * 7919 % 12000));
+            kill(pids[which], SIGKILL);
+            cr_assert_eq(waitpid(pids[which], &status, 0), pids[which]);
+            cr_assert(
+                WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "wrong bytes were served");
+            used_bytes = made_ranges_used(folder);
+            cr_assert_leq(used_bytes, max_bytes, "%llu more than %llu",
+                (unsigned long long)(used_bytes - max_bytes), (unsigned long long)max_bytes);
+        }
+        if (i < nr_kills && made_ranges_fork(&pids[which]))
+            work(folder, max_bytes, (uint32_t)i);
+    }
+    cache = made_ranges_open(folder, "a", max_bytes, NULL); /* counts */
+    cr_assert_eq(numbers_of(cache).used_bytes, made_ranges_used(folder));
+    np_range_cache_close(cache);
+    made_ranges_remove(folder);
+}
+
 /* --- a power cut ---------------------------------------------------------------------------- */
 
 /* A disk that remembers what was not synced. Calls come from the thread of the cache and from the test's. */
@@ -258,28 +322,31 @@ static int cut_at(int call, int skip_sync, uint64_t *nr_wrong, uint64_t *nr_dama
     return nr;
 }
 
+/* Cuts it at each call, until there are no more. */
 Test(range_cache, a_power_cut_at_any_write_loses_blocks_at_most, .timeout = 100)
 {
     uint64_t nr_wrong = 0, nr_damaged = 0;
-    int found[40], most = 0;
+    int call = 1, nr;
 
-    for (int call = 1; call < 22; call++) {
-        found[call] = cut_at(call, 0, &nr_wrong, &nr_damaged);
-        cr_assert_geq(found[call], 0);
-        most = found[call] > most ? found[call] : most;
-    }
+    cr_assert_eq(cut_at(1, 0, &nr_wrong, &nr_damaged), 0);
+    do {
+        nr = cut_at(++call, 0, &nr_wrong, &nr_damaged);
+        cr_assert_geq(nr, 0);
+    } while (power.nr_calls == power.cut);
     cr_assert_eq(nr_wrong, 0, "a block was in the map before it was synced");
-    cr_assert_eq(most, 6);
-    cr_assert_eq(found[1], 0);
+    cr_assert_gt(call, 14);
 }
 
 Test(range_cache, without_a_sync_the_checksums_find_what_a_power_cut_lost, .timeout = 100)
 {
     uint64_t nr_wrong = 0, nr_damaged = 0;
+    int call = 0;
 
-    for (int call = 1; call < 22; call++)
+    do {
+        call++;
         for (int sync = 1; sync <= 2; sync++)
             cr_assert_geq(cut_at(call, sync, &nr_wrong, &nr_damaged), 0);
+    } while (power.nr_calls == power.cut);
     cr_assert_gt(nr_wrong, 0, "this test can see no damage");
     cr_assert_gt(nr_damaged, 0);
 }
@@ -369,20 +436,34 @@ static int write_never(int fd, const void *data, uint64_t bytes, uint64_t offset
         pause();
 }
 
-Test(range_cache, a_disk_that_hangs_stops_neither_put_nor_find_nor_close, .timeout = 60)
+/* A close that leaves the thread behind after 5 s ends with a thread, so it has a process of its own. */
+static _Noreturn void use_hung_disk(const char *folder)
 {
     static const struct np_range_disk disk = {write_never, sync_nothing};
     const uint64_t bytes = 600 * BLOCK; /* more than can wait */
-    char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, &disk);
     struct np_range_object *object = made_ranges_object(cache, "s", "1", bytes);
     struct np_range_place place;
+    int result = 0;
 
     made_ranges_put(object, "s", "1", 0, bytes);
-    cr_assert_eq(np_range_find(object, 0, 1, &place), NP_RANGE_MISS);
-    cr_assert_gt(numbers_of(cache).nr_slow, 0);
+    if (np_range_find(object, 0, 1, &place) != NP_RANGE_MISS || numbers_of(cache).nr_slow == 0)
+        result = 1;
     np_range_object_close(object);
-    np_range_cache_close(cache); /* after 5 s */
+    np_range_cache_close(cache);
+    _exit(result);
+}
+
+Test(range_cache, a_disk_that_hangs_stops_neither_put_nor_find_nor_close, .timeout = 60)
+{
+    char *folder = made_ranges_folder();
+    pid_t pid;
+    int status;
+
+    if (made_ranges_fork(&pid))
+        use_hung_disk(folder);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
     made_ranges_remove(folder);
 }
 

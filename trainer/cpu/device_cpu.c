@@ -5,10 +5,13 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/stat.h"
 #include "trainer/average.h"
+#include "trainer/comm.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
 #include "trainer/cpu/kernels_onednn_muon.h"
+#include "trainer/cpu/lanes_cpu.h"
 #include "trainer/optim.h"
 #include "trainer/recompute.h"
 #include "trainer/cpu/program.h"
@@ -64,7 +67,6 @@ const struct np_device_ops np_device_cpu = {
 
 enum { TRAIN, EVAL, NR_SIDES };
 enum { NR_ARRAYS = NP_ARRAY_GRADS + 1 };
-enum { MAX_LEVELS = 12 }; /* of a tree of parts */
 
 struct side { /* NULL: the plan has no such graph */
     struct np_graph *graph;
@@ -78,19 +80,20 @@ struct np_plan {
     void *arena;                /* shared: only one program runs at a time */
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
-    float *sum; /* of gradients over an accumulation; NULL: none yet */
-    /* Of a batch in parts: tree[k], (params + buffers), has the sum of 2^k parts that waits for that of
-     * the next ones. NULL: not yet. */
-    float *tree[MAX_LEVELS];
-    float *first_buffers; /* before the first part; each part begins with them */
-    float *root;          /* of the tree, for update(); NULL: parts are being added */
-    int parts, parts_done;
-    bool skip_masked;   /* np_plan_options.skip_masked */
-    bool summing;       /* sum holds batches that have not been applied yet */
-    double *block_sums; /* squares, one per NP_NORM_BLOCK */
+    float *sum;             /* of gradients over an accumulation; NULL: none yet */
+    int nr_lanes;           /* of this process (train.lanes); 0: whole batches */
+    int over, nr_groups;    /* np_plan_options.batchnorm_over, and its groups in all processes */
+    struct np_comm *comm;   /* NULL: one process */
+    struct np_block *block; /* of the trainer: waits for other processes are named there */
+    float *first_buffers;   /* in lanes: before the step; NULL: not yet */
+    bool unapplied;         /* in lanes: a step has no update yet */
+    bool skip_masked;       /* np_plan_options.skip_masked */
+    bool summing;           /* sum holds batches that have not been applied yet */
+    double *block_sums;     /* squares, one per NP_NORM_BLOCK */
     int nr_blocks;
     struct np_metrics metrics; /* since the last metrics(), without the newest batch */
-    struct np_metrics newest;  /* of the newest batch */
+    struct np_metrics *newest; /* of the newest batch: of its lanes (one, if it is whole) */
+    double newest_norm;        /* grad_norm, of its update */
     /* (batch) of the newest batch in `metrics`, and of `newest`; NULL: not wanted */
     float *losses[2];
     const struct side *last;      /* its logits are in the arena */
@@ -117,6 +120,8 @@ static int add_side(struct np_plan *plan, const struct np_graph *graph,
     side->graph = np_graph_copy(graph);
     np_fuse(side->graph, &fusions);
     np_recompute_as(side->graph, options);
+    if (np_lanes_prepare(side->graph, options, err) < 0)
+        return -EINVAL;
     return np_program_new(
         side->graph, options, plan->pool, &arrays, plan->checked, &side->program, err);
 }
@@ -125,6 +130,14 @@ static int add_side(struct np_plan *plan, const struct np_graph *graph,
 static bool is_late(int array)
 {
     return array > NP_ARRAY_STATE0 && array < NP_ARRAY_GRADS;
+}
+
+/* In lanes the buffers are summed behind the gradients. */
+static uint64_t array_room(const struct np_plan *plan, const struct np_graph *graph, int array)
+{
+    const bool both = array == NP_ARRAY_GRADS && plan->nr_lanes > 0;
+
+    return plan->elements[array] + (both ? graph->nr_buffers : 0);
 }
 
 static int add_arrays(
@@ -136,7 +149,8 @@ static int add_arrays(
     for (int i = 0; i < NR_ARRAYS; i++) {
         plan->elements[i] = np_array_of_buffers(i) ? graph->nr_buffers : graph->nr_params;
         if (i <= NP_ARRAY_BUFFERS || (training && !is_late(i)))
-            all &= (plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err)) != NULL;
+            all &= (plan->arrays[i] =
+                           np_try_array(array_room(plan, graph, i), sizeof(float), err)) != NULL;
     }
     if (training)
         all &=
@@ -181,9 +195,8 @@ static void plan_free(struct np_plan *plan)
     for (int i = 0; i < NR_ARRAYS; i++)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
-    for (int k = 0; k < MAX_LEVELS; k++)
-        np_free(plan->tree[k]);
     np_free(plan->first_buffers);
+    np_free(plan->newest);
     np_cpu_muon_free(plan->muon);
     np_free(plan->kept[0]);
     np_free(plan->kept[1]);
@@ -193,6 +206,17 @@ static void plan_free(struct np_plan *plan)
     np_free(plan);
 }
 
+static void take_lanes(
+    struct np_plan *plan, const struct np_graph *graph, const struct np_plan_options *options)
+{
+    plan->nr_lanes = np_lanes_on(options) ? np_lanes_own(options) : 0;
+    plan->over = options->batchnorm_over;
+    plan->nr_groups = np_lanes_groups(graph, options);
+    plan->comm = np_lanes_on(options) ? options->comm : NULL;
+    plan->block = options->block;
+    plan->newest = np_alloc_array((size_t)(plan->nr_lanes + 1), sizeof(*plan->newest));
+}
+
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
     const struct np_graph *eval, const struct np_plan_options *options, struct np_plan **ret_plan,
     struct np_err *err)
@@ -200,7 +224,7 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     struct np_plan *plan = np_alloc(sizeof(*plan));
 
     plan->skip_masked = options->skip_masked;
-    plan->parts = options->parts;
+    take_lanes(plan, train ? train : eval, options);
     if (!options->reference)
         plan->checked = np_checked_new(options);
     int code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
@@ -223,26 +247,38 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     return code;
 }
 
+/* Lanes with numbers of their own. */
+static int nr_numbers(const struct np_plan *plan)
+{
+    return plan->nr_lanes > 0 ? plan->nr_lanes : 1;
+}
+
 /* Adds the newest batch to the metrics. */
 static void settle(struct np_plan *plan)
 {
-    plan->metrics.rows += plan->newest.rows;
-    plan->metrics.loss_sum += plan->newest.loss_sum;
-    plan->metrics.correct += plan->newest.correct;
-    plan->metrics.top5 += plan->newest.top5;
-    if (plan->newest.rows > 0) {
+    uint64_t rows = 0;
+
+    for (int i = 0; i < nr_numbers(plan); i++) {
+        plan->metrics.rows += plan->newest[i].rows;
+        plan->metrics.loss_sum += plan->newest[i].loss_sum;
+        plan->metrics.correct += plan->newest[i].correct;
+        plan->metrics.top5 += plan->newest[i].top5;
+        rows += plan->newest[i].rows;
+    }
+    if (rows > 0) {
         float *older = plan->losses[0];
 
         plan->losses[0] = plan->losses[1];
         plan->losses[1] = older;
     }
-    if (plan->newest.grad_norm != 0) /* also when it is NaN */
-        plan->metrics.grad_norm = plan->newest.grad_norm;
-    memset(&plan->newest, 0, sizeof(plan->newest));
+    if (plan->newest_norm != 0) /* also when it is NaN */
+        plan->metrics.grad_norm = plan->newest_norm;
+    memset(plan->newest, 0, (size_t)nr_numbers(plan) * sizeof(*plan->newest));
+    plan->newest_norm = 0;
 }
 
-/* Adds the batch's losses: rows in order, in double, so that the sum is the same on every
- * machine. */
+/* Adds the batch's losses: the rows of a lane in order, in double, then the lanes, so that the sum is
+ * the same on every machine. */
 static void add_metrics(struct np_plan *plan, const struct side *side, const int32_t *labels)
 {
     const struct np_graph *graph = side->graph;
@@ -254,12 +290,14 @@ static void add_metrics(struct np_plan *plan, const struct side *side, const int
     if (plan->losses[1])
         memcpy(plan->losses[1], loss, (size_t)graph->batch * sizeof(float));
     for (int row = 0; row < graph->batch; row++) {
+        struct np_metrics *numbers = &plan->newest[(int64_t)row * nr_numbers(plan) / graph->batch];
+
         if (labels[row] < 0)
             continue;
-        plan->newest.rows++;
-        plan->newest.loss_sum += loss[row];
-        plan->newest.correct += correct[row] != 0;
-        plan->newest.top5 += top5[row] != 0;
+        numbers->rows++;
+        numbers->loss_sum += loss[row];
+        numbers->correct += correct[row] != 0;
+        numbers->top5 += top5[row] != 0;
     }
     plan->last = side;
 }
@@ -277,95 +315,141 @@ static void sum_block(void *context, int item, int thread)
         plan->sum[i] = plan->summing ? plan->sum[i] + grads[i] : grads[i];
 }
 
-/* --- a batch in parts ---------------------------------------------------------------------- */
+/* --- a batch in lanes ----------------------------------------------------------------------- */
 
-/* The level at which part `done` waits: it completes a tree of as many levels as `done` ends in ones. */
-static int level_of(int done)
+static bool in_lanes(const struct np_plan *plan)
 {
-    return __builtin_ctz(~(unsigned)done);
+    return plan->nr_lanes > 0;
 }
 
-/* Adds a block of the newest part's gradients; the last item: its buffers. */
-static void part_block(void *context, int item, int thread)
+/* The buffers before a batch stay readable until its update. */
+static int keep_buffers(struct np_plan *plan, struct np_err *err)
 {
-    struct np_plan *plan = context;
-    const bool buffers = item == plan->nr_blocks;
-    const int array = buffers ? NP_ARRAY_BUFFERS : NP_ARRAY_GRADS,
-              level = level_of(plan->parts_done);
-    const uint64_t first = buffers ? 0 : (uint64_t)item * NP_NORM_BLOCK;
-    const uint64_t at = buffers ? plan->elements[NP_ARRAY_GRADS] : first;
-    const float *own = plan->arrays[array] + first;
-    uint64_t n = plan->elements[array] - first;
+    const uint64_t n = plan->elements[NP_ARRAY_BUFFERS];
 
-    if (!buffers && n > NP_NORM_BLOCK)
-        n = NP_NORM_BLOCK;
-    for (uint64_t i = 0; i < n; i++) {
-        float sum = own[i];
-
-        for (int k = 0; k < level; k++)
-            sum = plan->tree[k][at + i] + sum;
-        plan->tree[level][at + i] = sum;
-    }
-}
-
-static int take_tree(struct np_plan *plan, struct np_err *err)
-{
-    const uint64_t buffers = plan->elements[NP_ARRAY_BUFFERS];
-    float **level = &plan->tree[level_of(plan->parts_done)];
-
-    if (!*level)
-        *level = np_try_array(plan->elements[NP_ARRAY_GRADS] + buffers + 1, sizeof(float), err);
-    if (!plan->first_buffers)
-        plan->first_buffers = np_try_array(buffers + 1, sizeof(float), err);
-    return *level && plan->first_buffers ? 0 : np_err_context(err, "the sums of gradients");
-}
-
-static int step_of_part(struct np_plan *plan, const void *images, const void *labels,
-    const struct np_step_info *info, struct np_err *err)
-{
-    const size_t bytes = plan->elements[NP_ARRAY_BUFFERS] * sizeof(float);
-    float *buffers = plan->arrays[NP_ARRAY_BUFFERS];
-
-    if (take_tree(plan, err) < 0)
-        return -ENOMEM;
-    plan->root = NULL;
-    memcpy(plan->parts_done ? buffers : plan->first_buffers,
-        plan->parts_done ? plan->first_buffers : buffers, bytes);
-    np_program_run(plan->sides[TRAIN].program, images, labels, info);
-    np_pool_run(plan->pool, plan->nr_blocks + 1, part_block, plan);
-    plan->parts_done++;
-    add_metrics(plan, &plan->sides[TRAIN], labels);
+    if (!plan->first_buffers && !(plan->first_buffers = np_try_array(n + 1, sizeof(float), err)))
+        return np_err_context(err, "the running statistics");
+    memcpy(plan->first_buffers, plan->arrays[NP_ARRAY_BUFFERS], n * sizeof(float));
+    plan->unapplied = true;
     return 0;
 }
 
-static void plan_sums(struct np_plan *plan, float **ret_sums, uint64_t *ret_n)
+static void add_two(double *left, const double *right, size_t n)
 {
-    plan->root = plan->tree[__builtin_ctz((unsigned)plan->parts_done)];
-    memcpy(plan->arrays[NP_ARRAY_BUFFERS], plan->first_buffers,
-        plan->elements[NP_ARRAY_BUFFERS] * sizeof(float));
-    plan->parts_done = 0;
-    *ret_sums = plan->root;
-    *ret_n = plan->elements[NP_ARRAY_GRADS] + plan->elements[NP_ARRAY_BUFFERS];
+    for (size_t i = 0; i < n; i++)
+        left[i] += right[i];
 }
 
-/* Each part moved the buffers from the same start: their mean is the step's. */
-static void take_buffers(struct np_plan *plan)
+static void wait_for(const struct np_plan *plan, const char *what)
 {
-    const float *sums = plan->root + plan->elements[NP_ARRAY_GRADS];
-    float *buffers = plan->arrays[NP_ARRAY_BUFFERS];
+    if (plan->comm && plan->block)
+        np_stat_wait(plan->block, NP_STATE_BLOCKED, what, "the other processes", 0);
+}
 
-    for (uint64_t i = 0; i < plan->elements[NP_ARRAY_BUFFERS]; i++)
-        buffers[i] = sums[i] / (float)plan->parts;
+static void waited(const struct np_plan *plan)
+{
+    if (plan->comm && plan->block)
+        np_stat_done(plan->block);
+}
+
+/* Rows that count, and the sum of their labels' weights, of all processes: lanes in a binary tree. */
+static int find_class_scale(
+    struct np_plan *plan, const int32_t *labels, float *ret_scale, struct np_err *err)
+{
+    const struct np_graph *graph = plan->sides[TRAIN].graph;
+    const int rows = graph->batch / plan->nr_lanes;
+    double sums[NP_MAX_LANES][2] = {{0}};
+
+    for (int r = 0; r < graph->batch; r++)
+        if (labels[r] >= 0) {
+            sums[r / rows][0]++;
+            sums[r / rows][1] += (double)graph->class_weights[labels[r]];
+        }
+    for (int step = 1; step < plan->nr_lanes; step *= 2)
+        for (int lane = 0; lane < plan->nr_lanes; lane += 2 * step)
+            add_two(sums[lane], sums[lane + step], 2);
+    wait_for(plan, "class weights");
+    const int code = np_comm_join(plan->comm, sums[0], 2, add_two, err);
+    waited(plan);
+    *ret_scale = sums[0][1] > 0 ? (float)(sums[0][0] / sums[0][1]) : 0;
+    return code;
+}
+
+/* Have groups of rows, or processes, each moved the running statistics? Else all have moved them
+ * alike. */
+static bool moved_apart(const struct np_plan *plan)
+{
+    return plan->over > 0 || (plan->over == NP_OVER_PROCESS && plan->comm);
+}
+
+/* Running statistics that a step has moved become the mean over the groups, or those of rank 0. */
+static void take_buffers(struct np_plan *plan, uint64_t step)
+{
+    const struct np_graph *graph = plan->sides[TRAIN].graph;
+    const float *sums = plan->arrays[NP_ARRAY_GRADS] + plan->elements[NP_ARRAY_GRADS];
+    const float groups = plan->over > 0 ? (float)plan->nr_groups : 1;
+
+    for (int n = 0; n < graph->nr_forward; n++) {
+        const struct np_op_node *node = &graph->nodes[n];
+
+        if (node->op != NP_OP_BN_STATS || step < node->attrs.thaw)
+            continue;
+        for (int i = 1; i <= 2; i++) {
+            const struct np_tensor *tensor = &graph->tensors[node->ins[i]];
+
+            for (uint64_t at = tensor->offset; at < tensor->offset + np_tensor_elements(tensor);
+                 at++)
+                plan->arrays[NP_ARRAY_BUFFERS][at] = sums[at] / groups;
+        }
+    }
+}
+
+/* The gradients, sums over this process's lanes, become those over all: np_program_run() has handed them
+ * over. */
+static int sum_processes(struct np_plan *plan, uint64_t step, struct np_err *err)
+{
+    float *grads = plan->arrays[NP_ARRAY_GRADS];
+    const uint64_t n = plan->elements[NP_ARRAY_GRADS], more = plan->elements[NP_ARRAY_BUFFERS];
+    const bool apart = moved_apart(plan);
+
+    if (apart && plan->over == NP_OVER_PROCESS && np_comm_rank(plan->comm) > 0)
+        memset(grads + n, 0, more * sizeof(float));
+    else if (apart)
+        memcpy(grads + n, plan->arrays[NP_ARRAY_BUFFERS], more * sizeof(float));
+    wait_for(plan, "gradients");
+    np_comm_sum_begin(plan->comm, grads + n, apart ? more : 0);
+    const int code = np_comm_sum_end(plan->comm, err);
+    waited(plan);
+    if (code == 0 && apart)
+        take_buffers(plan, step);
+    return code;
+}
+
+/* --- steps ---------------------------------------------------------------------------------- */
+
+/* Forward and backward: gradients of the whole batch, in all processes. */
+static int compute(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+    float loss_scale, struct np_err *err)
+{
+    const struct side *side = &plan->sides[TRAIN];
+    struct np_step_info info = {.step = step, .loss_scale = loss_scale};
+    int code = 0;
+
+    if (in_lanes(plan)) {
+        info.first_row = np_comm_rank(plan->comm) * side->graph->batch;
+        if (side->graph->class_weights)
+            code = find_class_scale(plan, labels, &info.class_scale, err);
+    }
+    if (code == 0)
+        code = np_program_run(side->program, images, labels, &info, err);
+    return code == 0 && in_lanes(plan) ? sum_processes(plan, step, err) : code;
 }
 
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
-    const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
-
-    if (plan->parts > 1)
-        return step_of_part(plan, images, labels, &info, err);
-
+    if (in_lanes(plan) && !accumulate && keep_buffers(plan, err) < 0)
+        return -ENOMEM;
     /* This batch's gradients are kept apart from the sum: batchnorm's backward reads them. */
     if (accumulate && !plan->sum &&
         !(plan->sum = np_try_array(plan->elements[NP_ARRAY_GRADS], sizeof(float), err)))
@@ -376,7 +460,9 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
         np_pool_run(plan->pool, plan->nr_blocks, sum_block, plan); /* of the first batch */
         plan->summing = true;
     }
-    np_program_run(plan->sides[TRAIN].program, images, labels, &info);
+    const int code = compute(plan, images, labels, step, loss_scale, err);
+    if (code < 0)
+        return code;
     if (accumulate)
         np_pool_run(plan->pool, plan->nr_blocks, sum_block, plan);
     add_metrics(plan, &plan->sides[TRAIN], labels);
@@ -385,7 +471,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
 
 static float *grads_of(const struct np_plan *plan)
 {
-    return plan->root ? plan->root : plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
+    return plan->summing ? plan->sum : plan->arrays[NP_ARRAY_GRADS];
 }
 
 static void square_block(void *context, int item, int thread)
@@ -491,12 +577,11 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
     plan->grad_scale = 1;
     if (hyper->clip_norm > 0) {
         clear_frozen(plan);
-        plan->newest.grad_norm = grad_norm(plan);
-        plan->grad_scale = np_clip_scale(plan->newest.grad_norm, hyper->clip_norm);
+        plan->newest_norm = grad_norm(plan);
+        plan->grad_scale = np_clip_scale(plan->newest_norm, hyper->clip_norm);
     }
     update_all(plan);
-    if (plan->root)
-        take_buffers(plan);
+    plan->unapplied = false;
     weights_changed(plan);
     plan->summing = false;
     return 0;
@@ -561,20 +646,25 @@ static void climb(struct np_plan *plan, const struct np_hyper *hyper)
     weights_changed(plan);
 }
 
+static int plan_climb(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
+    float loss_scale, const struct np_hyper *hyper, struct np_err *err)
+{
+    if (take_kept(plan, err) < 0)
+        return -ENOMEM;
+    keep(plan, false);
+    climb(plan, hyper);
+    const int code = compute(plan, images, labels, step, loss_scale, err);
+    keep(plan, true); /* also after an error: the weights may be saved */
+    return code;
+}
+
 static int plan_step_update(struct np_plan *plan, const void *images, const void *labels,
     uint64_t step, float loss_scale, const struct np_hyper *hyper, struct np_err *err)
 {
-    const struct np_step_info info = {.step = step, .loss_scale = loss_scale};
-    int code = hyper->sam_rho > 0 ? take_kept(plan, err) : 0;
+    int code = plan_step(plan, images, labels, step, loss_scale, false, err);
 
-    if (code == 0)
-        code = plan_step(plan, images, labels, step, loss_scale, false, err);
-    if (code == 0 && hyper->sam_rho > 0) {
-        keep(plan, false);
-        climb(plan, hyper);
-        np_program_run(plan->sides[TRAIN].program, images, labels, &info);
-        keep(plan, true);
-    }
+    if (code == 0 && hyper->sam_rho > 0)
+        code = plan_climb(plan, images, labels, step, loss_scale, hyper, err);
     return code == 0 ? plan_update(plan, hyper, err) : code;
 }
 
@@ -648,11 +738,17 @@ static int plan_eval(
     struct np_step_info info = {
         .step = 0, .loss_scale = 1, .skip = plan->skip_masked ? labels : NULL};
     const int views = np_graph_nr_views(plan->sides[EVAL].graph);
+    int code = 0;
 
-    for (; info.view < views; info.view++)
-        np_program_run(plan->sides[EVAL].program, images, labels, &info);
+    for (; code == 0 && info.view < views; info.view++)
+        code = np_program_run(plan->sides[EVAL].program, images, labels, &info, err);
     add_metrics(plan, &plan->sides[EVAL], labels);
-    return 0;
+    return code;
+}
+
+static void plan_numbers(const struct np_plan *plan, struct np_metrics *ret_numbers)
+{
+    memcpy(ret_numbers, plan->newest, (size_t)nr_numbers(plan) * sizeof(*plan->newest));
 }
 
 static int plan_metrics(
@@ -676,7 +772,7 @@ static int find_array(
     if (is_late(array) && plan->sides[TRAIN].graph && late_array(plan, array, err) < 0)
         return -ENOMEM;
     *ret_array = array == NP_ARRAY_GRADS ? grads_of(plan) : plan->arrays[array];
-    if (array == NP_ARRAY_BUFFERS && plan->parts_done > 0)
+    if (array == NP_ARRAY_BUFFERS && plan->unapplied)
         *ret_array = plan->first_buffers;
     *ret_bytes = plan->elements[array] * sizeof(float);
     if (!*ret_array)
@@ -733,7 +829,9 @@ const struct np_plan_ops np_plan_cpu = {
     .prepare = plan_prepare,
     .free = plan_free,
     .step = plan_step,
-    .sums = plan_sums,
+    .at_once = true,
+    .numbers = plan_numbers,
+    .climb = plan_climb,
     .update = plan_update,
     .step_update = plan_step_update,
     .average = plan_average,

@@ -5,7 +5,12 @@
  * and a lane into chunks of a few rows. The executor (program.c) runs a group of calls chunk by
  * chunk, so that what one call writes is still in cache when the next reads it; sums over the
  * batch (statistics, weight gradients, losses) go to the lane's partial, and `finish` adds the
- * lanes in order. So results depend on the lanes only, never on threads or timing. */
+ * lanes in order. So results depend on the lanes only, never on threads or timing.
+ *
+ * In a run with train.lanes (attr lane_rows above 0) the lanes are those of the run, and their sums
+ * are added in a fixed binary tree, which goes on across processes: the executor adds the sums for
+ * gradients, as f32 (leaf_bytes), and finish() gets the root; batchnorm's finish() joins its own. So
+ * results do not depend on the number of processes either. */
 #ifndef NP_KERNELS_H
 #define NP_KERNELS_H
 
@@ -24,14 +29,20 @@ struct np_step_info { /* values that change from step to step */
     float loss_scale; /* of the gradient: 1 / (valid rows * accumulation) */
     /* (batch) labels: chunks in which all are negative are not computed; NULL: all rows are */
     const int32_t *skip;
-    int view; /* of attrs.tta: the run is of this view of the batch */
+    int view;      /* of attrs.tta: the run is of this view of the batch */
+    int first_row; /* of the batch of all processes: the first one of this process */
+    /* Above 0: what losses with class weights are scaled by, from all processes' labels. */
+    float class_scale;
 };
 
 struct np_needs {
     size_t scratch_bytes; /* per thread, for one run() */
     size_t partial_bytes; /* per lane; lives from the lane's first run() to finish() */
-    size_t shared_bytes;  /* per call; filled by begin(), read by run(): reordered weights */
-    int max_rows;         /* per run(); 0: all rows of the lane (one run a lane) */
+    /* Of a lane's sum as f32, which the executor may add to those of other lanes: partial_bytes, or
+     * those of leaf(). 0: finish() needs the lanes apart. */
+    size_t leaf_bytes;
+    size_t shared_bytes; /* per call; filled by begin(), read by run(): reordered weights */
+    int max_rows;        /* per run(); 0: all rows of the lane (one run a lane) */
 };
 
 struct np_run {
@@ -42,13 +53,24 @@ struct np_run {
     void *scratch, *partial, *shared;
 };
 
+/* Joins a batchnorm's sums with those of the other processes. */
+struct np_join {
+    /* Each process gets the same bits in x (n). pair: left, the lower ranks', becomes left and right. */
+    void (*all)(void *context, double *x, size_t n,
+        void (*pair)(double *left, const double *right, size_t n));
+    void *context;
+    bool leads; /* this process's gradients have the joined sums; those of the others 0 */
+};
+
 struct np_finish {
     const struct np_operands *operands;
     const struct np_step_info *info;
     void *const *partials; /* one per lane */
     int nr_lanes, batch;
-    bool accumulate;    /* add to the gradient instead of setting it */
-    int part, nr_parts; /* this call handles part of the elements, for several threads */
+    bool accumulate;            /* add to the gradient instead of setting it */
+    int part, nr_parts;         /* this call handles part of the elements, for several threads */
+    const struct np_join *join; /* batchnorm over several processes; NULL: over this one's rows */
+    void *scratch;              /* of the thread */
 };
 
 struct np_kernel {
@@ -67,6 +89,10 @@ struct np_kernel {
     /* Optional: NULL means no sums over rows. After all lanes. */
     void (*finish)(void *state, const struct np_finish *finish);
     void (*free)(void *state);
+    /* Optional: NULL means that a partial is the lane's sum as f32. Makes of a partial the lane's
+     * outputs as f32, in the files' layouts, one after the other; finish() is then not called for
+     * the root, which has their form. Only in lanes. Several threads at once. */
+    void (*leaf)(void *state, const void *partial, float *out);
 };
 
 /* The lists of rows; a row without a name ends each. The reference supports every node. */
@@ -77,9 +103,16 @@ extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool
 
 /* The rows of an operation in f32 and bf16. */
 #define NP_KERNEL_ROWS(name_, op_, prepare_, begin_, run_, finish_)                                \
-    {name_ " f32", op_, NP_F32, prepare_, begin_, run_, finish_, np_free},                         \
+    {name_ " f32", op_, NP_F32, prepare_, begin_, run_, finish_, np_free, NULL},                   \
     {                                                                                              \
-        name_ " bf16", op_, NP_BF16, prepare_, begin_, run_, finish_, np_free                      \
+        name_ " bf16", op_, NP_BF16, prepare_, begin_, run_, finish_, np_free, NULL                \
+    }
+
+/* The rows of an operation with sums for gradients. */
+#define NP_SUM_ROWS(name_, op_, prepare_, run_, leaf_, finish_)                                    \
+    {name_ " f32", op_, NP_F32, prepare_, NULL, run_, finish_, np_free, leaf_},                    \
+    {                                                                                              \
+        name_ " bf16", op_, NP_BF16, prepare_, NULL, run_, finish_, np_free, leaf_                 \
     }
 
 /* Rounding depends on these: oneDNN's version ("2.6.3") and the instructions that it uses (its

@@ -364,7 +364,8 @@ static void run_rows(const struct check *check, const struct np_kernel *kernel,
         .partials = partials,
         .nr_lanes = 1,
         .batch = check->batch,
-        .nr_parts = 1};
+        .nr_parts = 1,
+        .scratch = room->scratch};
 
     if (kernel->begin)
         kernel->begin(room->state, operands, room->shared);

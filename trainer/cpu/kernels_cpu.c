@@ -133,7 +133,8 @@ static void mix_row(const struct np_cpu *cpu, const struct np_run *run, int r,
 {
     const size_t row = np_cpu_row(cpu), c = (size_t)cpu->c, tile = (size_t)cpu->tile;
     const uint8_t *images = run->operands->ptr[0], *own = images + (size_t)r * row;
-    const uint8_t *other = images + (size_t)np_mix_partner(r, cpu->batch) * row;
+    const uint8_t *other =
+        images + (size_t)np_mix_partner_in(r, cpu->batch, cpu->attrs.lane_rows) * row;
     void *out = run->operands->ptr[1];
 
     if (!mixed->box) {

@@ -1,6 +1,6 @@
 /* Dropout, forward and backward (the same draws): 32 elements at a time, as eight Philox blocks
  * side by side (Salmon et al., SC'11). Equals the reference bit for bit: element i takes word i
- * % 4 of block i / 4 however the batch is cut. */
+ * % 4 of block i / 4 however the batch is cut; elements count from the first row of all processes. */
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <immintrin.h>
@@ -116,7 +116,8 @@ NP_LOOP_HALF(keep,
 static void dropout_run(void *state, const struct np_run *run)
 {
     struct np_cpu *cpu = state;
-    size_t row = np_cpu_row(cpu), first = np_cpu_first(run, row);
+    const size_t row = np_cpu_row(cpu), before = (size_t)run->info->first_row * row;
+    const size_t first = np_cpu_first(run, row) + before;
     uint64_t seed = cpu->attrs.seed, step = run->info->step;
     const struct draws draws = {.key = {(uint32_t)seed, (uint32_t)(seed >> 32)},
         .step = {(uint32_t)step, (uint32_t)(step >> 32)},
@@ -130,8 +131,9 @@ static void dropout_run(void *state, const struct np_run *run)
 
         n = end - i < left ? end - i : left;
         draw(words, &draws, i - skipped, (skipped + n + ELEMENTS - 1) / ELEMENTS * ELEMENTS);
-        keep(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], i),
-            np_cpu_at(cpu, run->operands->ptr[0], i), words + skipped, n, draws.least, draws.scale);
+        keep(cpu->half, np_cpu_at(cpu, run->operands->ptr[1], i - before),
+            np_cpu_at(cpu, run->operands->ptr[0], i - before), words + skipped, n, draws.least,
+            draws.scale);
     }
 }
 

@@ -99,7 +99,7 @@ NP_LOOP_HALF(scale_all, (void *y, const void *x, size_t n, float scale), (y, x, 
         np_put1(y, i, half, np_get1(x, i, half) * scale);
 }
 
-/* Philox (Salmon et al., SC'11): row r takes word r % 4 of block r / 4. */
+/* Philox (Salmon et al., SC'11): row r of the batch of all processes takes word r % 4 of block r / 4. */
 static void drop_rows_run(void *state, const struct np_run *run)
 {
     const struct np_cpu *cpu = state;
@@ -108,12 +108,13 @@ static void drop_rows_run(void *state, const struct np_run *run)
     const size_t row = np_cpu_row(cpu), bytes = cpu->half ? sizeof(uint16_t) : sizeof(float);
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        const uint32_t counter[4] = {(uint32_t)r / 4, 0, (uint32_t)step, (uint32_t)(step >> 32)};
+        const uint32_t place = (uint32_t)(r + run->info->first_row);
+        const uint32_t counter[4] = {place / 4, 0, (uint32_t)step, (uint32_t)(step >> 32)};
         void *y = np_cpu_at(cpu, run->operands->ptr[1], (size_t)r * row);
         uint32_t words[4];
 
         np_philox(key, counter, words);
-        if (words[r % 4] * 0x1p-32 >= cpu->attrs.rate)
+        if (words[place % 4] * 0x1p-32 >= cpu->attrs.rate)
             scale_all(cpu->half, y, np_cpu_at(cpu, run->operands->ptr[0], (size_t)r * row), row,
                 (float)(1 / (1 - cpu->attrs.rate)));
         else

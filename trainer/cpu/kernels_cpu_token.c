@@ -48,7 +48,8 @@ static int prepare(const struct np_graph *graph, const struct np_op_node *node, 
     token->width = token->set_step = groups ? token->c / groups : token->c;
     token->set_runs = groups ? token->row / token->c : 1;
     *ret_needs = (struct np_needs){.scratch_bytes = token->sums * sizeof(float),
-        .partial_bytes = token->sums * sizeof(double)};
+        .partial_bytes = token->sums * sizeof(double),
+        .leaf_bytes = token->sums * sizeof(float)};
     *ret_state = token;
     return 0;
 }
@@ -90,6 +91,14 @@ static void finish_sums(void *state, const struct np_finish *finish)
             sum += ((const double *)finish->partials[lane])[i];
         *out = (float)sum + (finish->accumulate ? *out : 0);
     }
+}
+
+static void round_sums(void *state, const void *partial, float *out)
+{
+    const struct token *token = state;
+
+    for (size_t i = 0; i < token->sums; i++)
+        out[i] = (float)((const double *)partial)[i];
 }
 
 /* --- layernorm, groupnorm ------------------------------------------------------------------- */
@@ -489,16 +498,18 @@ static void tokens_run(void *state, const struct np_run *run)
 
 const struct np_kernel np_kernels_token[] = {
     NP_KERNEL_ROWS("cpu norm", NP_OP_NORM, prepare, NULL, norm_run, NULL),
-    NP_KERNEL_ROWS("cpu norm_wgrad", NP_OP_NORM_WGRAD, prepare, NULL, norm_wgrad_run, finish_sums),
+    NP_SUM_ROWS(
+        "cpu norm_wgrad", NP_OP_NORM_WGRAD, prepare, norm_wgrad_run, round_sums, finish_sums),
     NP_KERNEL_ROWS("cpu norm_dgrad", NP_OP_NORM_DGRAD, prepare, NULL, norm_dgrad_run, NULL),
     NP_KERNEL_ROWS("cpu scale", NP_OP_SCALE, prepare, NULL, scale_run, NULL),
-    NP_KERNEL_ROWS(
-        "cpu scale_wgrad", NP_OP_SCALE_WGRAD, prepare, NULL, scale_wgrad_run, finish_sums),
+    NP_SUM_ROWS(
+        "cpu scale_wgrad", NP_OP_SCALE_WGRAD, prepare, scale_wgrad_run, round_sums, finish_sums),
     NP_KERNEL_ROWS("cpu bias", NP_OP_BIAS, prepare, NULL, bias_run, NULL),
-    NP_KERNEL_ROWS("cpu bias_wgrad", NP_OP_BIAS_WGRAD, prepare, NULL, bias_wgrad_run, finish_sums),
+    NP_SUM_ROWS(
+        "cpu bias_wgrad", NP_OP_BIAS_WGRAD, prepare, bias_wgrad_run, round_sums, finish_sums),
     NP_KERNEL_ROWS("cpu position", NP_OP_POSITION, prepare, NULL, position_run, NULL),
     NP_KERNEL_ROWS("cpu class_token", NP_OP_CLASS_TOKEN, prepare, NULL, class_token_run, NULL),
-    NP_KERNEL_ROWS("cpu rows_sum", NP_OP_ROWS_SUM, prepare, NULL, rows_sum_run, finish_sums),
+    NP_SUM_ROWS("cpu rows_sum", NP_OP_ROWS_SUM, prepare, rows_sum_run, round_sums, finish_sums),
     NP_KERNEL_ROWS("cpu tokens", NP_OP_TOKENS, prepare, NULL, tokens_run, NULL),
     NP_KERNEL_ROWS("cpu tokens_dgrad", NP_OP_TOKENS_DGRAD, prepare, NULL, tokens_run, NULL),
     {NULL},

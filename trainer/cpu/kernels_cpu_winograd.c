@@ -39,6 +39,12 @@ static size_t weight_floats(const struct winograd *wg)
     return (size_t)NP_WG_POINTS * (size_t)wg->in.c * (size_t)wg->out.c;
 }
 
+/* Of a lane's gradients in the files' layout. */
+static size_t leaf_floats(const struct winograd *wg)
+{
+    return 9 * (size_t)wg->in.c * (size_t)wg->out.c + (wg->has_bias ? (size_t)wg->out.c : 0);
+}
+
 /* --- preparing ----------------------------------------------------------------------------- */
 
 static bool takes(const struct winograd *wg, const struct np_window *w)
@@ -120,6 +126,8 @@ static int winograd_prepare(const struct np_graph *graph, const struct np_op_nod
     if (is_wgrad(wg))
         ret_needs->partial_bytes =
             (weight_floats(wg) + (wg->has_bias ? (size_t)wg->out.c : 0)) * sizeof(float);
+    if (is_wgrad(wg))
+        ret_needs->leaf_bytes = leaf_floats(wg) * sizeof(float);
     else
         ret_needs->shared_bytes = weight_floats(wg) * sizeof(float);
     *ret_state = wg;
@@ -233,6 +241,18 @@ static void wgrad_run(void *state, const struct np_run *run)
         np_wg_sum(&dy, run->first_row, run->nr_rows, !run->first_in_lane, sum + weight_floats(wg));
 }
 
+/* Sums of transformed lanes would round otherwise than transformed sums: in lanes each is transformed
+ * back by itself. */
+static void wgrad_leaf(void *state, const void *partial, float *out)
+{
+    const struct winograd *wg = state;
+
+    np_wg_weight_gradient(partial, wg->out.c, wg->in.c, 0, wg->in.c, out);
+    if (wg->has_bias)
+        memcpy(out + 9 * (size_t)wg->in.c * (size_t)wg->out.c,
+            (const float *)partial + weight_floats(wg), (size_t)wg->out.c * sizeof(float));
+}
+
 /* Adds the lanes in order into the first one; each part has its own inputs. */
 static void add_lanes(const struct winograd *wg, const struct np_finish *finish, int first, int end)
 {
@@ -275,7 +295,7 @@ const struct np_kernel np_kernels_winograd[] = {
     NP_KERNEL_ROWS("cpu winograd", NP_OP_CONV, winograd_prepare, winograd_begin, data_run, NULL),
     NP_KERNEL_ROWS(
         "cpu winograd dgrad", NP_OP_CONV_DGRAD, winograd_prepare, winograd_begin, data_run, NULL),
-    NP_KERNEL_ROWS(
-        "cpu winograd wgrad", NP_OP_CONV_WGRAD, winograd_prepare, NULL, wgrad_run, wgrad_finish),
+    NP_SUM_ROWS("cpu winograd wgrad", NP_OP_CONV_WGRAD, winograd_prepare, wgrad_run, wgrad_leaf,
+        wgrad_finish),
     {NULL},
 };

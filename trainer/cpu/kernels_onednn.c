@@ -259,7 +259,7 @@ static void set_needs(struct conv *conv, int max_rows, struct np_needs *ret_need
     *ret_needs = (struct np_needs){.max_rows = max_rows};
     if (conv->op == NP_OP_CONV_WGRAD) {
         bytes += conv->weight_bytes + conv->bias_bytes;
-        ret_needs->partial_bytes = conv->weight_bytes + conv->bias_bytes;
+        ret_needs->partial_bytes = ret_needs->leaf_bytes = conv->weight_bytes + conv->bias_bytes;
     } else {
         ret_needs->shared_bytes = conv->weight_bytes;
     }
@@ -458,15 +458,16 @@ static void wgrad_finish(void *state, const struct np_finish *finish)
 }
 
 #define CONV(name_, dtype_, prepare_)                                                              \
-    {"onednn conv " name_, NP_OP_CONV, dtype_, prepare_, conv_begin, conv_run, NULL, conv_free},   \
+    {"onednn conv " name_, NP_OP_CONV, dtype_, prepare_, conv_begin, conv_run, NULL, conv_free,    \
+        NULL},                                                                                     \
     {                                                                                              \
         "onednn conv dgrad " name_, NP_OP_CONV_DGRAD, dtype_, prepare_, conv_begin, conv_run,      \
-            NULL, conv_free                                                                        \
+            NULL, conv_free, NULL                                                                  \
     }
 #define WGRAD(name_, dtype_, prepare_)                                                             \
     {                                                                                              \
         "onednn conv wgrad " name_, NP_OP_CONV_WGRAD, dtype_, prepare_, NULL, conv_run,            \
-            wgrad_finish, conv_free                                                                \
+            wgrad_finish, conv_free, NULL                                                          \
     }
 
 const struct np_kernel np_kernels_onednn[] = {

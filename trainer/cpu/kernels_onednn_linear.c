@@ -2,7 +2,8 @@
  * converted. The weight gradient is one product over the batch, made in finish(): one sum per lane
  * would cost as much memory as the weights, and AlexNet's are 150 MB. Where a row has many tokens
  * it is the other way round: each lane adds up its chunks' products, which are still in the
- * cache. */
+ * cache. In a run with train.lanes finish() makes a product per lane of each tile, and adds them in a
+ * binary tree. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
@@ -10,16 +11,21 @@
 
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels.h"
+#include "trainer/plan.h"
 
-#define BLOCK 64 /* outputs of a product in finish(): fixed, for equal rounding */
+/* Outputs of a product in finish(), and inputs of a tile of it: fixed, for equal rounding. */
+#define BLOCK 64
+#define TILE  512
 
 struct linear {
     enum np_op op;
-    bool half, relu;
+    bool half, relu, in_lanes;
     int nr_operands_in, max_rows;
     size_t in, out; /* features */
     size_t tokens;  /* of a row, each a row of the matrices */
 };
+
+enum { NR_LEVELS = 16 }; /* of a tree of lanes */
 
 /* Rows that a lane's run keeps for finish() when they are bf16. */
 struct lane_rows {
@@ -37,6 +43,7 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
     linear->op = node->op;
     linear->half = graph->tensors[node->ins[0]].dtype == NP_BF16;
     linear->relu = node->attrs.relu;
+    linear->in_lanes = node->attrs.lane_rows > 0;
     linear->nr_operands_in = node->nr_ins;
     linear->max_rows = max_rows;
     linear->out = (size_t)weight->dims[0];
@@ -45,7 +52,8 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
         (size_t)graph->tensors[node->ins[0]].dims[1] * (size_t)graph->tensors[node->ins[0]].dims[2];
     *ret_needs = (struct np_needs){.max_rows = max_rows};
     if (node->op == NP_OP_LINEAR_WGRAD && linear->tokens > 1)
-        ret_needs->partial_bytes = (linear->in + 1) * linear->out * sizeof(float);
+        ret_needs->partial_bytes = ret_needs->leaf_bytes =
+            (linear->in + 1) * linear->out * sizeof(float);
     if (linear->half) {
         size_t rows = (size_t)max_rows * linear->tokens;
         size_t bytes = (linear->in + linear->out) * rows * sizeof(float);
@@ -55,6 +63,8 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
         else
             ret_needs->scratch_bytes = bytes;
     }
+    if (node->op == NP_OP_LINEAR_WGRAD && linear->tokens == 1 && linear->in_lanes)
+        ret_needs->scratch_bytes = NR_LEVELS * TILE * BLOCK * sizeof(float);
     *ret_state = linear;
     return 0;
 }
@@ -174,11 +184,116 @@ static void add_lanes(const struct linear *linear, const struct np_finish *finis
     }
 }
 
+/* --- in lanes ------------------------------------------------------------------------------- */
+
+struct lane {
+    const float *x, *dy;
+    size_t rows;
+};
+
+static struct lane lane_of(const struct linear *linear, const struct np_finish *finish, int lane)
+{
+    if (linear->half) {
+        const struct lane_rows *kept = finish->partials[lane];
+
+        return (struct lane){kept->rows, kept->rows + kept->nr_rows * linear->in, kept->nr_rows};
+    }
+    const size_t first = (size_t)np_lane_start(finish->batch, finish->nr_lanes, lane);
+    return (struct lane){(const float *)finish->operands->ptr[0] + first * linear->in,
+        (const float *)finish->operands->ptr[1] + first * linear->out,
+        (size_t)np_lane_start(finish->batch, finish->nr_lanes, lane + 1) - first};
+}
+
+/* (rows, columns) at `at`, a row pitch apart. */
+struct tile {
+    float *at;
+    size_t rows, columns, pitch;
+};
+
+static void add_tile(const struct tile *to, const struct tile *from)
+{
+    for (size_t r = 0; r < to->rows; r++) {
+        float *sum = to->at + r * to->pitch;
+        const float *other = from->at + r * from->pitch;
+
+        for (size_t i = 0; i < to->columns; i++)
+            sum[i] += other[i];
+    }
+}
+
+/* The sum over the lanes of what `make` makes of each, in a binary tree: level k has the sum of 2^k
+ * lanes, the last lane ends in `out`. */
+static void sum_lanes(const struct linear *linear, const struct np_finish *finish, size_t first_out,
+    size_t first_in, const struct tile *out,
+    void (*make)(const struct linear *linear, const struct lane *lane, size_t first_out,
+        size_t first_in, const struct tile *to))
+{
+    for (int l = 0; l < finish->nr_lanes; l++) {
+        const struct lane lane = lane_of(linear, finish, l);
+        const int level = __builtin_ctz(~(unsigned)l);
+        struct tile own = *out, below = *out;
+
+        below.pitch = out->columns;
+        if (l + 1 < finish->nr_lanes) {
+            own.pitch = out->columns;
+            own.at = (float *)finish->scratch + (size_t)level * TILE * BLOCK;
+        }
+        make(linear, &lane, first_out, first_in, &own);
+        for (int k = 0; k < level; k++) {
+            below.at = (float *)finish->scratch + (size_t)k * TILE * BLOCK;
+            add_tile(&own, &below);
+        }
+    }
+}
+
+static void lane_weights(const struct linear *linear, const struct lane *lane, size_t first_out,
+    size_t first_in, const struct tile *to)
+{
+    np_sgemm('T', 'N', to->rows, to->columns, lane->rows, 1, lane->dy + first_out, linear->out,
+        lane->x + first_in, linear->in, 0, to->at, to->pitch);
+}
+
+static void lane_bias(const struct linear *linear, const struct lane *lane, size_t first_out,
+    size_t first_in, const struct tile *to)
+{
+    for (size_t o = 0; o < to->columns; o++) {
+        float sum = 0;
+
+        for (size_t r = 0; r < lane->rows; r++)
+            sum += lane->dy[r * linear->out + first_out + o];
+        to->at[o] = sum;
+    }
+}
+
+static void finish_in_lanes(const struct linear *linear, const struct np_finish *finish)
+{
+    float *dw = finish->operands->ptr[linear->nr_operands_in];
+    float *db = finish->operands->ptr[linear->nr_operands_in + 1];
+    const size_t step = (size_t)finish->nr_parts * BLOCK;
+
+    for (size_t o = (size_t)finish->part * BLOCK; o < linear->out; o += step) {
+        const size_t n = linear->out - o < BLOCK ? linear->out - o : BLOCK;
+
+        for (size_t i = 0; i < linear->in; i += TILE) {
+            const size_t columns = linear->in - i < TILE ? linear->in - i : TILE;
+            const struct tile out = {dw + o * linear->in + i, n, columns, linear->in};
+
+            sum_lanes(linear, finish, o, i, &out, lane_weights);
+        }
+        if (db)
+            sum_lanes(linear, finish, o, 0, &(struct tile){db + o, 1, n, n}, lane_bias);
+    }
+}
+
 static void wgrad_finish(void *state, const struct np_finish *finish)
 {
     struct linear *linear = state;
     size_t step = (size_t)finish->nr_parts * BLOCK;
 
+    if (linear->tokens == 1 && linear->in_lanes) {
+        finish_in_lanes(linear, finish);
+        return;
+    }
     if (linear->tokens > 1) {
         add_lanes(linear, finish);
         return;

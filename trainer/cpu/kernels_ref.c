@@ -1,6 +1,6 @@
 /* The reference kernels: every operation in plain C; the other kernels are tested against them.
- * f32 and bf16 (read and written as bf16, computed in f32). Formulas: batchnorm
- * arXiv:1502.03167, dropout JMLR 15 (2014). Any pool thread, each its own lane. */
+ * f32 and bf16 (read and written as bf16, computed in f32). Dropout: JMLR 15 (2014). Any pool
+ * thread, each its own lane. */
 #include "trainer/cpu/kernels_ref.h"
 
 #include <math.h>
@@ -13,14 +13,20 @@ static size_t channels(const struct np_ref *ref, int tensor)
     return (size_t)np_ref_shape(ref, tensor).c;
 }
 
+/* Batchnorm's sums. */
+static bool has_doubles(enum np_op op)
+{
+    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE;
+}
+
 static size_t partial_floats(const struct np_ref *ref)
 {
     const struct np_op_node *node = ref->node;
     size_t n = 0;
 
     switch (node->op) {
-    case NP_OP_BN_STATS: /* doubles */
-    case NP_OP_BN_REDUCE: return 2 * 2 * channels(ref, node->ins[0]);
+    case NP_OP_BN_STATS:
+    case NP_OP_BN_REDUCE: return 2 * np_ref_bn_doubles(ref); /* floats of a double */
     case NP_OP_CONV_WGRAD:
     case NP_OP_LINEAR_WGRAD:
     case NP_OP_NORM_WGRAD:
@@ -52,8 +58,11 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
 
         row = np_ref_row(s) + 2 * (size_t)s.h * (size_t)s.w; /* gradients; p, dp of a query */
     }
+    if (has_doubles(node->op) && row < 2 * np_ref_bn_groups(ref))
+        row = 2 * np_ref_bn_groups(ref);
     *ret_needs = (struct np_needs){.scratch_bytes = row * sizeof(float),
         .partial_bytes = partial_floats(ref) * sizeof(float),
+        .leaf_bytes = has_doubles(node->op) ? 0 : partial_floats(ref) * sizeof(float),
         .max_rows = max_rows};
     *ret_state = ref;
     return 0;
@@ -106,7 +115,8 @@ static float mixed_byte(
 {
     struct np_nhwc s = np_ref_shape(ref, ref->node->outs[0]);
     size_t row = np_ref_row(s), pixel = i % row / (size_t)s.c;
-    size_t other = (size_t)np_mix_partner((int)(i / row), s.n) * row + i % row;
+    const int partner = np_mix_partner_in((int)(i / row), s.n, ref->node->attrs.lane_rows);
+    size_t other = (size_t)partner * row + i % row;
     int y = (int)(pixel / (size_t)s.w), x = (int)(pixel % (size_t)s.w);
 
     if (!mixed->box)
@@ -204,15 +214,19 @@ static void ref_dropout(void *state, const struct np_run *run)
     uint64_t seed = ref->node->attrs.seed;
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     float scale = (float)(1 / (1 - ref->node->attrs.rate));
+    const size_t before =
+        (size_t)run->info->first_row * np_ref_row(np_ref_shape(ref, ref->node->ins[0]));
 
     for (size_t i = r.first; i < r.end; i++) {
-        const uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)((uint64_t)i / 4 >> 32),
+        const uint64_t place = i + before;
+        const uint32_t counter[4] = {(uint32_t)(place / 4), (uint32_t)(place / 4 >> 32),
             (uint32_t)run->info->step, (uint32_t)(run->info->step >> 32)};
         uint32_t words[4];
         float x = np_ref_in(ref, run, 0, i);
 
         np_philox(key, counter, words);
-        np_ref_out(ref, run, 0, i, words[i % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
+        np_ref_out(
+            ref, run, 0, i, words[place % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
     }
 }
 
@@ -263,158 +277,6 @@ static void ref_concat(void *state, const struct np_run *run)
     }
 }
 
-static void ref_bn_stats(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    struct range r = range_of(ref, ref->node->ins[0], run);
-    size_t c = channels(ref, ref->node->ins[0]);
-    double *sum = run->partial, *squares = sum + c;
-
-    if (run->info->step < ref->node->attrs.thaw)
-        return;
-    if (run->first_in_lane)
-        memset(sum, 0, 2 * c * sizeof(double));
-    for (size_t i = r.first; i < r.end; i++) {
-        double x = np_ref_in(ref, run, 0, i);
-
-        sum[i % c] += x;
-        squares[i % c] += x * x;
-    }
-}
-
-static void ref_bn_stats_finish(void *state, const struct np_finish *finish)
-{
-    struct np_ref *ref = state;
-    const struct np_attrs *attrs = &ref->node->attrs;
-    struct np_nhwc s = np_ref_shape(ref, ref->node->ins[0]);
-    double n = (double)finish->batch * s.h * s.w;
-    void *const *ptr = finish->operands->ptr;
-    float *running_mean = ptr[1], *running_var = ptr[2], *mean = ptr[3], *inv_std = ptr[4];
-
-    for (int c = s.c * finish->part / finish->nr_parts;
-         c < s.c * (finish->part + 1) / finish->nr_parts; c++) {
-        double sum = 0, squares = 0, m, var;
-
-        if (finish->info->step < attrs->thaw) {
-            mean[c] = running_mean[c];
-            inv_std[c] = (float)(1 / sqrt((double)running_var[c] + attrs->eps));
-            continue;
-        }
-        for (int lane = 0; lane < finish->nr_lanes; lane++) {
-            const double *partial = finish->partials[lane];
-
-            sum += partial[c];
-            squares += partial[s.c + c];
-        }
-        m = sum / n;
-        var = squares / n - m * m;
-        var = var > 0 ? var : 0;
-        mean[c] = (float)m;
-        inv_std[c] = (float)(1 / sqrt(var + attrs->eps));
-        running_mean[c] += (float)attrs->momentum * ((float)m - running_mean[c]);
-        var = n > 1 ? var * n / (n - 1) : var; /* unbiased, as in torch */
-        running_var[c] += (float)attrs->momentum * ((float)var - running_var[c]);
-    }
-}
-
-/* BN_APPLY has mean and inv_std, BN_EVAL the running mean and variance. */
-static void ref_bn_apply(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    const struct np_op_node *node = ref->node;
-    struct range r = range_of(ref, node->ins[0], run);
-    size_t c = channels(ref, node->ins[0]);
-    const float *mean = in(run, 1), *second = in(run, 2), *gamma = in(run, 3), *beta = in(run, 4);
-
-    for (size_t i = r.first; i < r.end; i++) {
-        float inv_std = node->op == NP_OP_BN_EVAL
-                            ? (float)(1 / sqrt((double)second[i % c] + node->attrs.eps))
-                            : second[i % c];
-        float x = np_ref_in(ref, run, 0, i);
-        float y = (x - mean[i % c]) * inv_std * gamma[i % c] + beta[i % c];
-
-        y += node->nr_ins > 5 ? np_ref_in(ref, run, 5, i) : 0;
-        np_ref_out(ref, run, 0, i, node->attrs.relu ? relu_of(y) : y);
-    }
-}
-
-/* dy after the fused relu's gradient: 0 where the output is not positive. y: the output's number
- * among the operands, if it is given. */
-static float masked_dy(
-    const struct np_ref *ref, const struct np_run *run, size_t i, float recomputed, int y)
-{
-    float dy = np_ref_in(ref, run, 0, i);
-
-    if (!ref->node->attrs.relu)
-        return dy;
-    return (ref->node->nr_ins > y ? np_ref_in(ref, run, y, i) : recomputed) > 0 ? dy : 0;
-}
-
-static void ref_bn_reduce(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    struct range r = range_of(ref, ref->node->ins[1], run);
-    size_t c = channels(ref, ref->node->ins[1]);
-    const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
-    double *dgamma = run->partial, *dbeta = dgamma + c;
-
-    if (run->first_in_lane)
-        memset(dgamma, 0, 2 * c * sizeof(double));
-    for (size_t i = r.first; i < r.end; i++) {
-        size_t k = i % c;
-        float x_hat = (np_ref_in(ref, run, 1, i) - mean[k]) * inv_std[k];
-        float dy = masked_dy(ref, run, i, x_hat * gamma[k] + beta[k], 6);
-
-        dgamma[k] += (double)dy * x_hat;
-        dbeta[k] += dy;
-    }
-}
-
-static void ref_bn_reduce_finish(void *state, const struct np_finish *finish)
-{
-    struct np_ref *ref = state;
-    int c = (int)channels(ref, ref->node->ins[1]);
-    float *dgamma = finish->operands->ptr[ref->node->nr_ins];
-    float *dbeta = finish->operands->ptr[ref->node->nr_ins + 1];
-
-    for (int k = c * finish->part / finish->nr_parts; k < c * (finish->part + 1) / finish->nr_parts;
-         k++) {
-        double sums[2] = {0, 0};
-
-        for (int lane = 0; lane < finish->nr_lanes; lane++) {
-            sums[0] += ((const double *)finish->partials[lane])[k];
-            sums[1] += ((const double *)finish->partials[lane])[c + k];
-        }
-        dgamma[k] = (float)sums[0] + (finish->accumulate ? dgamma[k] : 0);
-        dbeta[k] = (float)sums[1] + (finish->accumulate ? dbeta[k] : 0);
-    }
-}
-
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); means over batch and pixels. Running
- * statistics do not depend on x: dx = gamma inv_std dy. */
-static void ref_bn_dgrad(void *state, const struct np_run *run)
-{
-    struct np_ref *ref = state;
-    const struct np_op_node *node = ref->node;
-    struct range r = range_of(ref, node->ins[1], run);
-    struct np_nhwc s = np_ref_shape(ref, node->ins[1]);
-    float n = (float)((double)s.n * s.h * s.w);
-    const float *mean = in(run, 2), *inv_std = in(run, 3), *gamma = in(run, 4), *beta = in(run, 5);
-    const float *dgamma = in(run, 6), *dbeta = in(run, 7);
-    const bool frozen = run->info->step < node->attrs.thaw;
-
-    for (size_t i = r.first; i < r.end; i++) {
-        size_t k = i % (size_t)s.c;
-        float x_hat = (np_ref_in(ref, run, 1, i) - mean[k]) * inv_std[k];
-        float dy = masked_dy(ref, run, i, x_hat * gamma[k] + beta[k], 8);
-
-        np_ref_out(ref, run, 0, i,
-            gamma[k] * inv_std[k] * (frozen ? dy : dy - dbeta[k] / n - x_hat * dgamma[k] / n));
-        if (node->nr_outs > 1)
-            np_ref_out(ref, run, 1, i, dy);
-    }
-}
-
 #define ROWS(op_, run_, finish_)                                                                   \
     NP_KERNEL_ROWS("reference", NP_OP_##op_, np_ref_prepare, NULL, run_, finish_)
 const struct np_kernel np_kernels_ref[] = {
@@ -422,11 +284,11 @@ const struct np_kernel np_kernels_ref[] = {
     ROWS(CONV, np_ref_conv, NULL),
     ROWS(CONV_DGRAD, np_ref_conv, NULL),
     ROWS(CONV_WGRAD, np_ref_conv_wgrad, np_ref_wgrad_finish),
-    ROWS(BN_STATS, ref_bn_stats, ref_bn_stats_finish),
-    ROWS(BN_APPLY, ref_bn_apply, NULL),
-    ROWS(BN_EVAL, ref_bn_apply, NULL),
-    ROWS(BN_REDUCE, ref_bn_reduce, ref_bn_reduce_finish),
-    ROWS(BN_DGRAD, ref_bn_dgrad, NULL),
+    ROWS(BN_STATS, np_ref_bn_stats, np_ref_bn_stats_finish),
+    ROWS(BN_APPLY, np_ref_bn_apply, NULL),
+    ROWS(BN_EVAL, np_ref_bn_apply, NULL),
+    ROWS(BN_REDUCE, np_ref_bn_reduce, np_ref_bn_reduce_finish),
+    ROWS(BN_DGRAD, np_ref_bn_dgrad, NULL),
     ROWS(RELU, ref_relu, NULL),
     ROWS(RELU_DGRAD, ref_relu_dgrad, NULL),
     ROWS(ACT, np_ref_act, NULL),

@@ -77,6 +77,16 @@ int np_ref_prepare(const struct np_graph *graph, const struct np_op_node *node, 
 /* Sums lanes' partials (n floats each) in lane order into out. */
 void np_ref_sum(const struct np_finish *finish, size_t from, size_t n, float *out);
 
+/* batchnorm, also of groups of rows (attr over_rows): kernels_ref_bn.c */
+void np_ref_bn_stats(void *state, const struct np_run *run);
+void np_ref_bn_stats_finish(void *state, const struct np_finish *finish);
+void np_ref_bn_apply(void *state, const struct np_run *run);
+void np_ref_bn_reduce(void *state, const struct np_run *run);
+void np_ref_bn_reduce_finish(void *state, const struct np_finish *finish);
+void np_ref_bn_dgrad(void *state, const struct np_run *run);
+size_t np_ref_bn_groups(const struct np_ref *ref);  /* of the rows; 1: all together */
+size_t np_ref_bn_doubles(const struct np_ref *ref); /* of a partial */
+
 /* conv and linear, with their gradients: kernels_ref_conv.c */
 void np_ref_conv(void *state, const struct np_run *run);
 void np_ref_conv_wgrad(void *state, const struct np_run *run);

@@ -44,11 +44,12 @@ void np_ref_drop_rows(void *state, const struct np_run *run)
     const float scale = (float)(1 / (1 - ref->node->attrs.rate));
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
-        const uint32_t counter[4] = {(uint32_t)r / 4, 0, (uint32_t)step, (uint32_t)(step >> 32)};
+        const uint32_t place = (uint32_t)(r + run->info->first_row);
+        const uint32_t counter[4] = {place / 4, 0, (uint32_t)step, (uint32_t)(step >> 32)};
         uint32_t words[4];
 
         np_philox(key, counter, words);
-        const bool kept = words[r % 4] * 0x1p-32 >= ref->node->attrs.rate;
+        const bool kept = words[place % 4] * 0x1p-32 >= ref->node->attrs.rate;
         for (size_t i = (size_t)r * row; i < (size_t)(r + 1) * row; i++)
             np_ref_out(ref, run, 0, i, kept ? np_ref_in(ref, run, 0, i) * scale : 0);
     }

@@ -25,7 +25,7 @@ static float log_sum_exp(const struct np_ref *ref, const struct np_run *run, siz
 }
 
 /* Rows that count, over the sum of their labels' weights; 1 without weights. 0: all weigh 0. */
-static float weight_scale(const struct np_ref *ref, const int32_t *labels)
+static float weight_scale(const struct np_ref *ref, const struct np_run *run, const int32_t *labels)
 {
     const float *weights = ref->graph->class_weights;
     double sum = 0;
@@ -33,6 +33,8 @@ static float weight_scale(const struct np_ref *ref, const int32_t *labels)
 
     if (!weights)
         return 1;
+    if (run->info->class_scale > 0)
+        return run->info->class_scale;
     for (int r = 0; r < ref->graph->batch; r++)
         if (labels[r] >= 0) {
             sum += (double)weights[labels[r]];
@@ -52,7 +54,8 @@ struct target {
 static struct target target_of(const struct np_ref *ref, const struct np_run *run, int row)
 {
     const int32_t *labels = run->operands->ptr[1];
-    const int partner = np_mix_partner(row, ref->graph->batch), width = ref->graph->values;
+    const int width = ref->graph->values,
+              partner = np_mix_partner_in(row, ref->graph->batch, ref->node->attrs.lane_rows);
     const float *values = width ? np_batch_values(labels, ref->graph->batch) : NULL;
     struct target target = {1, {labels[row], 0}, {1, 0}, {NULL, NULL}};
     struct np_mixed mixed;
@@ -150,7 +153,7 @@ void np_ref_cross_entropy(void *state, const struct np_run *run)
     size_t classes = classes_of(ref);
     const int32_t *labels = run->operands->ptr[1];
     float *loss = run->operands->ptr[2], *correct = run->operands->ptr[3];
-    float *top5 = run->operands->ptr[4], scale = weight_scale(ref, labels);
+    float *top5 = run->operands->ptr[4], scale = weight_scale(ref, run, labels);
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
         loss[r] = correct[r] = top5[r] = 0;
@@ -199,7 +202,7 @@ void np_ref_cross_entropy_dgrad(void *state, const struct np_run *run)
     struct np_ref *ref = state;
     size_t classes = classes_of(ref);
     const int32_t *labels = run->operands->ptr[1];
-    float scale = weight_scale(ref, labels) * run->info->loss_scale;
+    float scale = weight_scale(ref, run, labels) * run->info->loss_scale;
 
     for (int r = run->first_row; r < run->first_row + run->nr_rows; r++) {
         if (labels[r] >= 0) {

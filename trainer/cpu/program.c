@@ -1,12 +1,19 @@
 /* Groups, chunks and lanes: the executor of the CPU device. A group is the longest sequence of
  * calls in which no call reads a sum over rows of an earlier call of the group; its calls run
- * chunk by chunk, so that a chunk's tensors stay in the core's cache from call to call. */
+ * chunk by chunk, so that a chunk's tensors stay in the core's cache from call to call. In a run with
+ * train.lanes a lane's sums for gradients go into a tree (tree.h) as soon as the lane is done. */
 #include "trainer/cpu/program.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/stat.h"
+#include "trainer/comm.h"
+#include "trainer/cpu/buckets.h"
+#include "trainer/cpu/lanes_cpu.h"
+#include "trainer/cpu/tree.h"
 
 #define CACHE_BYTES     (1u << 20)  /* share of a core's caches for a chunk's tensors */
 #define FINISH_IN_PLACE (64u << 10) /* bytes; smaller partials are not worth a second thread */
@@ -16,9 +23,10 @@ struct call {
     struct np_prepared made;
     struct np_operands operands;
     void *shared;
-    size_t partial_at; /* in its lane's sums */
-    void **partials;   /* (nr_lanes) */
-    bool whole_lane;   /* one run per lane, after the group's chunks */
+    size_t partial_at;    /* in its lane's sums; with leaf(), in its thread's */
+    void **partials;      /* (nr_lanes) */
+    struct np_tree *tree; /* the sums of the lanes; NULL: finish() has them apart */
+    bool whole_lane;      /* one run per lane, after the group's chunks */
 };
 
 struct group {
@@ -34,13 +42,22 @@ struct np_program {
     struct call *calls;
     struct group *groups;
     int nr_calls, nr_groups, nr_lanes;
-    void **scratch; /* one per pool thread */
-    char **sums;    /* one per lane: the partials of the current group */
+    bool in_lanes;         /* of the run, not of threads */
+    void **scratch;        /* one per pool thread */
+    char **sums;           /* one per lane: the partials of the current group */
+    char **thread_sums;    /* one per pool thread: partials with leaf() */
+    struct np_join join;   /* of batchnorm, with comm */
+    struct np_comm *comm;  /* of joins; NULL: batchnorm averages over this process's rows */
+    struct np_comm *peers; /* who sum the gradients; NULL: one process, or an evaluation */
+    struct np_buckets buckets;
+    struct np_block *block;
     char *arena;
     bool begun; /* the calls have begun with the present weights */
     /* of the current run */
     struct np_step_info info;
     const struct group *group;
+    struct np_err *err;
+    int code; /* of joins */
 };
 
 /* --- groups -------------------------------------------------------------------------------- */
@@ -194,29 +211,64 @@ static int prepare_call(struct np_program *program, struct call *call, int rows,
     return code < 0 ? np_err_context(err, "layer '%s'", call->node->name) : 0;
 }
 
-/* Lanes' sums live as long as their group: groups share one block of memory per lane. */
+/* Where a call's partials are: a lane's sums, a thread's, or the vectors of its tree. */
+enum place { OF_LANE, OF_THREAD, OF_TREE, NR_PLACES };
+
+static enum place place_of(const struct call *call)
+{
+    return !call->tree ? OF_LANE : call->made.kernel->leaf ? OF_THREAD : OF_TREE;
+}
+
+static int take_sums(char **sums, int n, size_t bytes, struct np_err *err)
+{
+    for (int i = 0; i < n; i++)
+        if (!(sums[i] = np_try_alloc(bytes, err)))
+            return np_err_context(err, "the sums of a lane");
+    return 0;
+}
+
+/* Sums live as long as their group: groups share one block of memory per lane, and per thread. */
 static int place_partials(struct np_program *program, struct np_err *err)
 {
-    size_t max = 1;
+    size_t max[NR_PLACES] = {1, 1, 1};
 
     for (int g = 0; g < program->nr_groups; g++) {
         const struct group *group = &program->groups[g];
-        size_t bytes = 0;
+        size_t bytes[NR_PLACES] = {0};
 
         for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
-            program->calls[c].partial_at = bytes;
-            bytes +=
+            size_t *at = &bytes[place_of(&program->calls[c])];
+
+            program->calls[c].partial_at = *at;
+            *at +=
                 (program->calls[c].made.needs.partial_bytes + NP_ALIGN - 1) / NP_ALIGN * NP_ALIGN;
         }
-        max = bytes > max ? bytes : max;
+        for (int i = 0; i < NR_PLACES; i++)
+            max[i] = bytes[i] > max[i] ? bytes[i] : max[i];
     }
-    for (int lane = 0; lane < program->nr_lanes; lane++) {
-        if (!(program->sums[lane] = np_try_alloc(max, err)))
-            return np_err_context(err, "the sums of a lane");
+    if (take_sums(program->sums, program->nr_lanes, max[OF_LANE], err) < 0 ||
+        take_sums(program->thread_sums, np_pool_threads(program->pool), max[OF_THREAD], err) < 0)
+        return -ENOMEM;
+    for (int lane = 0; lane < program->nr_lanes; lane++)
         for (int c = 0; c < program->nr_calls; c++)
             program->calls[c].partials[lane] = program->sums[lane] + program->calls[c].partial_at;
-    }
     return 0;
+}
+
+/* Makes the trees of the calls whose sums are gradients. */
+static int plant(struct np_program *program, struct np_err *err)
+{
+    int code = 0;
+
+    for (int c = 0; c < program->nr_calls && program->in_lanes && code == 0; c++) {
+        struct call *call = &program->calls[c];
+        const size_t bytes = call->made.needs.leaf_bytes;
+
+        if (bytes > 0)
+            code = np_tree_new(program->nr_lanes, bytes / sizeof(float),
+                np_pool_threads(program->pool), &call->tree, err);
+    }
+    return code;
 }
 
 static int prepare_calls(
@@ -247,6 +299,48 @@ static int prepare_calls(
     return 0;
 }
 
+/* Joins a batchnorm's sums with those of the other processes. Trainer thread. */
+static void join_all(
+    void *context, double *x, size_t n, void (*pair)(double *left, const double *right, size_t n))
+{
+    struct np_program *program = context;
+
+    if (program->code < 0)
+        return;
+    if (program->block)
+        np_stat_wait(program->block, NP_STATE_BLOCKED, "batchnorm", "the other processes", 0);
+    program->code = np_comm_join(program->comm, x, n, pair, program->err);
+    if (program->block)
+        np_stat_done(program->block);
+}
+
+static void take_options(struct np_program *program, const struct np_plan_options *options)
+{
+    program->in_lanes = np_lanes_on(options);
+    program->nr_lanes = program->in_lanes    ? np_lanes_own(options)
+                        : options->lanes > 0 ? options->lanes
+                                             : np_pool_threads(program->pool);
+    if (program->nr_lanes > program->graph->batch)
+        program->nr_lanes = program->graph->batch;
+    program->block = options->block;
+    if (program->in_lanes && options->batchnorm_over == NP_OVER_ALL)
+        program->comm = options->comm;
+    if (program->in_lanes && program->graph->nr_nodes > program->graph->nr_forward)
+        program->peers = options->comm;
+    program->join = (struct np_join){join_all, program, np_comm_rank(options->comm) == 0};
+}
+
+static void make_buckets(struct np_program *program)
+{
+    int *groups = np_alloc_array((size_t)program->nr_calls + 1, sizeof(*groups));
+
+    for (int g = 0; g < program->nr_groups; g++)
+        for (int c = 0; c < program->groups[g].nr_calls; c++)
+            groups[program->groups[g].first_call + c] = g;
+    np_buckets_make(program->graph, groups, program->nr_groups, &program->buckets);
+    np_free(groups);
+}
+
 int np_program_new(const struct np_graph *graph, const struct np_plan_options *options,
     struct np_pool *pool, const struct np_arrays *arrays, struct np_checked *checked,
     struct np_program **ret_program, struct np_err *err)
@@ -258,19 +352,22 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
     program->graph = graph;
     program->pool = pool;
     program->arrays = *arrays;
-    program->nr_lanes = options->lanes > 0 ? options->lanes : np_pool_threads(pool);
-    if (program->nr_lanes > graph->batch)
-        program->nr_lanes = graph->batch;
+    take_options(program, options);
     program->calls = np_alloc_array(n, sizeof(*program->calls));
     program->groups = np_alloc_array(n + 1, sizeof(*program->groups));
     program->scratch = np_alloc_array((size_t)np_pool_threads(pool), sizeof(void *));
     program->sums = np_alloc_array((size_t)program->nr_lanes, sizeof(char *));
+    program->thread_sums = np_alloc_array((size_t)np_pool_threads(pool), sizeof(char *));
     program->nr_calls = graph->nr_nodes;
     for (size_t c = 0; c < n; c++)
         program->calls[c].node = &graph->nodes[c];
     make_groups(program, when);
+    if (program->peers)
+        make_buckets(program);
     np_memory_plan(graph, when, &program->memory);
     code = prepare_calls(program, options->reference, checked, err);
+    if (code == 0)
+        code = plant(program, err);
     if (code == 0)
         code = place_partials(program, err);
     if (code == 0)
@@ -290,17 +387,22 @@ void np_program_free(struct np_program *program)
 
         if (call->made.kernel)
             call->made.kernel->free(call->made.state);
+        np_tree_free(call->tree);
         np_free(call->partials);
         np_free(call->shared);
     }
     for (int t = 0; program->scratch && t < np_pool_threads(program->pool); t++)
         np_free(program->scratch[t]);
+    for (int t = 0; program->thread_sums && t < np_pool_threads(program->pool); t++)
+        np_free(program->thread_sums[t]);
     for (int lane = 0; program->sums && lane < program->nr_lanes; lane++)
         np_free(program->sums[lane]);
     np_free(program->sums);
+    np_free(program->thread_sums);
     np_free(program->scratch);
     np_free(program->groups);
     np_free(program->calls);
+    np_buckets_fini(&program->buckets);
     np_memory_fini(&program->memory);
     np_free(program);
 }
@@ -402,12 +504,42 @@ static bool may_skip(const struct np_program *program, int first_row, int nr_row
     return labels != NULL;
 }
 
+/* Gives a call the place for a lane's sums. */
+static void begin_sums(struct np_program *program, struct call *call, int lane, int thread)
+{
+    const enum place place = place_of(call);
+
+    if (place == OF_TREE)
+        call->partials[lane] = np_tree_take(call->tree);
+    else if (place == OF_THREAD)
+        call->partials[lane] = program->thread_sums[thread] + call->partial_at;
+}
+
+/* The lane's sums are complete. */
+static void end_sums(struct call *call, int lane)
+{
+    float *sums = call->partials[lane];
+
+    if (!call->tree)
+        return;
+    if (call->made.kernel->leaf) {
+        float *leaf = np_tree_take(call->tree);
+
+        call->made.kernel->leaf(call->made.state, sums, leaf);
+        sums = leaf;
+    }
+    np_tree_put(call->tree, lane, sums);
+}
+
 static void run_chunks(
     struct np_program *program, int lane, int thread, int first_call, int end_call)
 {
     int first = lane_start(program, lane), end = lane_start(program, lane + 1);
     int chunk = program->group->chunk_rows;
 
+    for (int c = first_call; c < end_call; c++)
+        if (!program->calls[c].whole_lane)
+            begin_sums(program, &program->calls[c], lane, thread);
     for (int row = first; row < end; row += chunk) {
         const int nr_rows = end - row < chunk ? end - row : chunk;
 
@@ -415,14 +547,19 @@ static void run_chunks(
             if (!program->calls[c].whole_lane)
                 run_rows(program, &program->calls[c], lane, thread, row, nr_rows, row == first);
     }
+    for (int c = first_call; c < end_call; c++)
+        if (!program->calls[c].whole_lane)
+            end_sums(&program->calls[c], lane);
 }
 
 static void run_whole(struct np_program *program, int lane, int thread, int call)
 {
     const int first = lane_start(program, lane), nr_rows = lane_start(program, lane + 1) - first;
 
+    begin_sums(program, &program->calls[call], lane, thread);
     if (!may_skip(program, first, nr_rows))
         run_rows(program, &program->calls[call], lane, thread, first, nr_rows, true);
+    end_sums(&program->calls[call], lane);
 }
 
 /* Runs all rows of a lane through the current group. A call over the whole lane separates the
@@ -449,6 +586,7 @@ struct finish_job {
     struct np_program *program;
     struct call *call;
     int nr_parts;
+    float *root; /* of the call's tree; NULL: it has none */
 };
 
 static void finish_part(void *context, int part, int thread)
@@ -456,11 +594,13 @@ static void finish_part(void *context, int part, int thread)
     struct finish_job *job = context;
     struct np_finish finish = {.operands = &job->call->operands,
         .info = &job->program->info,
-        .partials = job->call->partials,
-        .nr_lanes = job->program->nr_lanes,
+        .partials = job->root ? (void *const *)&job->root : job->call->partials,
+        .nr_lanes = job->root ? 1 : job->program->nr_lanes,
         .batch = job->program->graph->batch,
         .part = part,
-        .nr_parts = job->nr_parts};
+        .nr_parts = job->nr_parts,
+        .join = job->program->comm ? &job->program->join : NULL,
+        .scratch = job->program->scratch[thread]};
 
     job->call->made.kernel->finish(job->call->made.state, &finish);
 }
@@ -475,31 +615,89 @@ static uint64_t finish_bytes(const struct np_program *program, const struct call
     return bytes;
 }
 
-static void finish_group(struct np_program *program, const struct group *group)
+/* A root in the form of leaves has the outputs, one after the other. */
+static void take_outputs(
+    const struct np_program *program, const struct call *call, const float *root)
 {
-    for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
-        struct finish_job job = {program, &program->calls[c], 1};
+    const struct np_op_node *node = call->node;
 
-        if (!job.call->made.kernel->finish)
-            continue;
-        if (finish_bytes(program, job.call) > FINISH_IN_PLACE)
-            job.nr_parts = np_pool_threads(program->pool);
-        np_pool_run(program->pool, job.nr_parts, finish_part, &job);
+    for (int o = 0; o < node->nr_outs; o++) {
+        const uint64_t n =
+            node->outs[o] < 0 ? 0 : np_tensor_elements(&program->graph->tensors[node->outs[o]]);
+
+        if (n > 0)
+            memcpy(call->operands.ptr[node->nr_ins + o], root, n * sizeof(float));
+        root += n;
     }
 }
 
-void np_program_run(struct np_program *program, const void *images, const void *labels,
-    const struct np_step_info *info)
+static void finish_call(struct np_program *program, struct call *call)
+{
+    const bool joins = program->in_lanes &&
+                       (call->node->op == NP_OP_BN_STATS || call->node->op == NP_OP_BN_REDUCE);
+    struct finish_job job = {program, call, 1, NULL};
+
+    if (!call->made.kernel->finish)
+        return;
+    if (call->tree)
+        job.root = np_tree_root(call->tree);
+    if (finish_bytes(program, call) > FINISH_IN_PLACE && !joins) /* which is this thread's */
+        job.nr_parts = np_pool_threads(program->pool);
+    if (call->made.kernel->leaf && call->tree)
+        take_outputs(program, call, job.root);
+    else
+        np_pool_run(program->pool, job.nr_parts, finish_part, &job);
+    if (call->tree)
+        np_tree_give(call->tree, job.root);
+}
+
+static void finish_group(struct np_program *program, const struct group *group)
+{
+    for (int c = group->first_call; c < group->first_call + group->nr_calls && program->code == 0;
+         c++)
+        finish_call(program, &program->calls[c]);
+}
+
+/* Hands the gradients that are complete after a group to the other processes, from bucket `next` on.
+ * Returns the next one. */
+static int hand_over(struct np_program *program, int group, int next)
+{
+    const struct np_buckets *buckets = &program->buckets;
+
+    for (; next < buckets->nr && buckets->buckets[next].group <= group; next++)
+        np_comm_sum_begin(program->peers, program->arrays.grads + buckets->buckets[next].first,
+            buckets->buckets[next].n);
+    return next;
+}
+
+/* An error leaves trees with sums that nobody takes. */
+static void clear_trees(struct np_program *program, const struct group *group)
+{
+    for (int c = group->first_call; c < group->first_call + group->nr_calls; c++)
+        np_tree_clear(program->calls[c].tree);
+}
+
+int np_program_run(struct np_program *program, const void *images, const void *labels,
+    const struct np_step_info *info, struct np_err *err)
 {
     assert(program->arena || program->memory.arena_bytes == 0);
     program->info = *info;
+    program->err = err;
+    program->code = 0;
     set_inputs(program, images, labels);
     if (!program->begun)
         np_pool_run(program->pool, program->nr_calls, begin_call, program);
     program->begun = true;
-    for (int g = 0; g < program->nr_groups; g++) {
+    for (int g = 0, bucket = 0; g < program->nr_groups && program->code == 0; g++) {
         program->group = &program->groups[g];
         np_pool_run(program->pool, program->nr_lanes, run_lane, program);
         finish_group(program, program->group);
+        if (program->code < 0)
+            clear_trees(program, program->group);
+        else
+            bucket = hand_over(program, g, bucket);
     }
+    if (program->code < 0 && program->peers)
+        np_comm_sum_end(program->peers, NULL); /* so that none is written to any more */
+    return program->code;
 }

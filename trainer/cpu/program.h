@@ -23,8 +23,11 @@ int np_program_new(const struct np_graph *graph, const struct np_plan_options *o
 void np_program_free(struct np_program *program);
 uint64_t np_program_arena_bytes(const struct np_program *program);
 void np_program_set_arena(struct np_program *program, void *arena);
-void np_program_run(struct np_program *program, const void *images, const void *labels,
-    const struct np_step_info *info);
+/* In lanes of several processes the sums of the gradients over all of them are under way afterwards: the
+ * caller ends them with np_comm_sum_end(). Fails only where batchnorm joins its sums with other
+ * processes: the errors of np_comm_join(). */
+int np_program_run(struct np_program *program, const void *images, const void *labels,
+    const struct np_step_info *info, struct np_err *err);
 /* Call after each change of the parameters: kernels keep weights in layouts of their own from run to
  * run. NULL: nothing. */
 void np_program_weights_changed(struct np_program *program);

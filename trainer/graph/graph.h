@@ -137,6 +137,10 @@ struct np_attrs {
     /* batchnorm: in steps before this one it uses the running statistics and leaves them as they
      * are; NP_NEVER: in all */
     uint64_t thaw;
+    int lane_rows; /* of a batch in lanes: rows of a lane; 0: the batch is whole */
+    /* batchnorm in lanes: rows of this process that it averages over, and all of them, with those of
+     * other processes */
+    int over_rows, over_all_rows;
 };
 
 enum np_role {

@@ -32,6 +32,14 @@ static inline int np_mix_partner(int row, int batch)
     return row > 0 ? row - 1 : batch - 1;
 }
 
+/* In a batch in lanes (lane_rows above 0) the partner is of the same lane. */
+static inline int np_mix_partner_in(int row, int batch, int lane_rows)
+{
+    const int first = lane_rows > 0 ? row - row % lane_rows : 0;
+
+    return first + np_mix_partner(row - first, lane_rows > 0 ? lane_rows : batch);
+}
+
 /* The draw of a step: a function of mix and step only. */
 void np_mix_draw(const struct np_mix *mix, uint64_t step, struct np_mixed *ret_mixed);
 /* A box around (x, y) of about 1 - keep of the image, cut at its edges; keep becomes exact. */

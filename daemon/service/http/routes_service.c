@@ -31,7 +31,36 @@ static int count_runs(const struct np_service *service, enum np_entry_state stat
 
 static bool is_on_device(const struct np_entry *entry, const struct np_slotted *device)
 {
-    return np_entry_has_worker(entry) && strcmp(entry->assigned, device->name) == 0;
+    return np_entry_has_worker(entry) && np_entry_slots_on(entry, device->name) > 0;
+}
+
+static int nr_busy_of(const struct np_service *service, const struct np_slotted *device)
+{
+    int n = 0;
+
+    for (int i = 0; i < service->nr_runs; i++)
+        if (np_entry_has_worker(service->entries[i]))
+            n += np_entry_slots_on(service->entries[i], device->name);
+    return n;
+}
+
+/* The run of several processes for which slots of the device are kept free; NULL: none. */
+static const struct np_service_run *reserver_of(
+    const struct np_service *service, const struct np_slotted *device)
+{
+    const int index = (int)(device - service->options.devices);
+
+    for (int i = 0; i < service->nr_runs; i++)
+        if (service->runs[i]->reserved >> index & 1)
+            return service->runs[i];
+    return NULL;
+}
+
+static int nr_reserved_of(const struct np_service *service, const struct np_slotted *device)
+{
+    const struct np_service_run *run = reserver_of(service, device);
+
+    return !run ? 0 : strcmp(np_dispatch_kind(device->name), "gpu") == 0 ? 1 : run->nr_reserved;
 }
 
 static const char *state_of(const struct np_slotted *device)
@@ -53,6 +82,7 @@ void np_route_devices(struct np_call *call)
     for (int d = 0; d < options->nr_devices; d++) {
         const struct np_slotted *device = &options->devices[d];
         const char *why = np_device_is_suspect(&device->health) ? device->health.why : "";
+        const struct np_service_run *reserver = reserver_of(service, device);
 
         np_json_open(json, NULL, '{');
         np_json_text(json, "name", device->name);
@@ -64,6 +94,9 @@ void np_route_devices(struct np_call *call)
             if (is_on_device(service->entries[i], device))
                 np_json_int(json, NULL, service->entries[i]->id);
         np_json_close(json, ']');
+        np_json_int(json, "busy", nr_busy_of(service, device));
+        np_json_int(json, "reserved", nr_reserved_of(service, device));
+        np_json_real(json, "reserved_for", reserver ? (double)reserver->entry.id : NAN);
         np_json_close(json, '}');
     }
     np_json_close(json, ']');
@@ -333,6 +366,10 @@ static void write_devices(FILE *out, const struct np_service *service)
     } rows[] = {
         {"nnpipe_device_slots", "Runs at a time on the device.", nr_slots_of},
         {"nnpipe_device_runs", "Runs on the device.", nr_runs_of},
+        {"nnpipe_device_busy_slots", "Slots that the processes of these runs take.", nr_busy_of},
+        {"nnpipe_device_reserved_slots",
+            "Slots kept free, or about to become free, for a waiting run of several processes.",
+            nr_reserved_of},
         {"nnpipe_device_suspect",
             "1 if several starts in a row died: no run is started there for a while.", suspect_of},
     };

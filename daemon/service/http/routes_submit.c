@@ -190,6 +190,9 @@ static const char *take_body(
         return "\"max_retries\": a whole number, 0 to 1000";
     if (!np_body_whole(body, "memory", MIN_MEMORY, INT64_MAX, &entry->memory_bytes))
         return "\"memory\": bytes, at least 64 MiB";
+    if (!np_body_whole(body, "processes", 1, NP_MAX_GANG, &entry->processes))
+        return "\"processes\": a whole number, 1 to 64";
+    check->processes = np_entry_processes(entry);
     if (!take_cpus(np_node_get(body, "cpus"), &entry->cpus))
         return "\"cpus\": a number, 0.1 to 10000";
     if (!np_body_seconds(body, "time_limit", &entry->time_limit_s))
@@ -456,7 +459,7 @@ static bool is_within_limits(
     if (np_answer_too_large(call, "the config", check->config) ||
         np_answer_high_priority(call, entry->priority, INT64_MIN))
         return false;
-    const int code = check->only ? 0 : np_service_may_queue(service, entry->uid, &err);
+    const int code = check->only ? 0 : np_service_may_queue(service, entry, &err);
     return !np_answer_failed(call, code, &err);
 }
 
@@ -464,7 +467,7 @@ void np_route_submit(struct np_call *call)
 {
     static const char *const keys[] = {"config", "path", "overrides", "key", "name", "priority",
         "after", "device", "max_retries", "time_limit", "memory", "cpus", "environment", "umask",
-        "on_end", "sweep", "check", NULL};
+        "on_end", "sweep", "check", "processes", NULL};
     const struct np_caller *caller = &call->request->caller;
     struct np_node *body = np_body_of(call, keys);
     /* In a user's own service every run belongs to that user, even if root submits it. */

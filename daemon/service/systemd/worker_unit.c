@@ -114,13 +114,18 @@ static int write_dropin(struct unit *unit, struct np_err *err)
     const struct np_entry *entry = unit->start->entry;
     char *folder = dropin_dir(unit), *path = np_format("%s/run.conf", folder), *text = NULL;
     char memory[64] = "", cpus[64] = "";
+    /* Processes of a run meet on the loopback of its own network. NCCL lists its addresses. */
+    const char *meets = np_entry_processes(entry) > 1
+                            ? "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK\n"
+                              "IPAddressAllow=localhost\n"
+                            : "";
 
     if (entry->memory_bytes > 0)
         snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)entry->memory_bytes);
     if (entry->cpus > 0)
         snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", entry->cpus * 100);
     int code = np_dropin_text(entry->dir, unit->units->cache, unit->start->config, &text, err);
-    char *whole = code == 0 ? np_try_format(err, "%s%s%s", text, memory, cpus) : NULL;
+    char *whole = code == 0 ? np_try_format(err, "%s%s%s%s", text, memory, cpus, meets) : NULL;
     if (code == 0 && !whole)
         code = -ENOMEM;
     if (code == 0 && !is_text(path, whole))

@@ -143,6 +143,18 @@ function newRow(run) {
   return row;
 }
 
+// "cpu", "cpu x4", "cuda:0-3", "cuda:0,2-3": ranges of GPUs.
+function deviceWords(run) {
+  if (run.devices.length < 2) return (run.assigned || run.device) + (run.processes > 1 ? ` x${run.processes}` : "");
+  const ranges = [];
+  for (const number of run.devices.map(name => Number(name.slice(5)))) {
+    const range = ranges.at(-1);
+    if (range && number === range[1] + 1) range[1] = number;
+    else ranges.push([number, number]);
+  }
+  return "cuda:" + ranges.map(([first, last]) => first === last ? first : `${first}-${last}`).join(",");
+}
+
 function progressWords(run, p, goes) {
   if (run.reason && !goes) return run.reason;
   if (!known(p.step) || !p.total_steps) return goes ? p.doing || "starting" : run.state === "queued" ? "waits for a device" : "";
@@ -157,7 +169,7 @@ function putRow(row, run) {
   row.pick.checked = picked.has(run.id);
   put(row.state, run.state, "state " + run.state);
   put(row.owner, run.owner);
-  put(row.device, run.assigned || run.device);
+  put(row.device, deviceWords(run));
   const measured = known(p.step) && p.total_steps > 0;
   row.bar.hidden = !measured;
   if (measured) {
@@ -212,9 +224,10 @@ function deviceOf(device) {
   const going = on.filter(run => run.state === "running" && run.progress && known(run.progress.images_per_second));
   const use = element("meter");
   use.max = device.slots;
-  use.value = on.length;
+  use.value = device.busy;
   use.setAttribute("aria-label", "use");
-  made.append(element("b", device.name), use, element("span", on.length ? `${on.length} of ${device.slots}` : "idle"));
+  made.append(element("b", device.name), use, element("span", device.busy ? `${device.busy} of ${device.slots}` : "idle"));
+  if (device.reserved) made.append(element("span", `${device.reserved} kept free for ${device.reserved_for}`));
   if (going.length) {
     const rate = going.reduce((sum, run) => sum + run.progress.images_per_second, 0);
     const stall = Math.min(...going.map(run => run.progress.stall_ratio || 0));

@@ -34,7 +34,7 @@ function showFacts(run) {
     ["doing", run.state === "running" ? p.doing : null],
     ["to go", run.state === "running" && known(p.eta_seconds) ? duration(p.eta_seconds) : null],
     ["owner", run.owner],
-    ["device", run.assigned ? run.assigned : run.device],
+    ["device", deviceWords(run)],
     ["priority", run.priority],
     ["after", run.after.length ? run.after.join(", ") : null],
     ["tries again", `${run.retries} of ${run.max_retries}`],

@@ -1,0 +1,207 @@
+"""Runs of several processes in the service: all of their devices or none; killed, paused, stopped and hung as one run,
+with the weights of an undisturbed one, while small runs are queued and pass where they may."""
+import json
+import os
+import signal
+import time
+import urllib.request
+
+from api import equal, expect, run_stories, settles, story
+from cli import Service, alive
+
+MODEL = "[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
+STEPS = 600
+daemon = Service("retry: {first: 0.1, cap: 0.5}\nruns_per_device: 4\nhang_minutes: 0.1\n", "cpu, sim", tcp=True)
+GANG = ("--processes", "4", "-o", "train.lanes=8")
+WIDE = daemon.net("wide", STEPS, every=10, model=MODEL, data="{source: synth, samples: 640, size: 12}")
+LONG = daemon.net("long", model=MODEL, data="{source: synth, samples: 640, size: 12}")
+SHORT = daemon.net("short", 20)
+counted = []
+
+
+def ranks(run):
+    """The processes of a run by their rank; -1: their parent."""
+    found, name = {}, os.path.basename(daemon.folder(run))
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
+            environment = open("/proc/%s/environ" % pid, "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if words[1:3] == [b"worker", name.encode()]:
+            rank = [int(word[12:]) for word in environment if word.startswith(b"NNPIPE_RANK=")]
+            found[rank[0] if rank else -1] = int(pid)
+    return found
+
+
+def all_ranks(run):
+    return settles(lambda: len(ranks(run)) == 5 and ranks(run), lambda: "no five processes: " + daemon.about(run))
+
+
+def device(name):
+    with urllib.request.urlopen("http://127.0.0.1:%d/v1/devices" % daemon.port) as answer:
+        return next(one for one in json.load(answer)["devices"] if one["name"] == name)
+
+
+def wide(*words):
+    run = daemon.submit(WIDE, *GANG, *words)
+    counted.append(run)
+    daemon.trained(run)
+    return run
+
+
+def goes_on(run, pids):
+    """The old processes are gone, and the run is done."""
+    settles(lambda: not any(map(alive, pids.values())), "processes are left: %s" % pids)
+    daemon.becomes(run, "done")
+
+
+@story("more processes than the machine has room for, than the batch has lanes, or three, are refused with the reason")
+def refused():
+    daemon.says("for 'cpu' this service has 4", "submit", LONG, "--processes", "8", "-o", "train.lanes=8", code=2)
+    daemon.says("needs 4 or more", "submit", LONG, "--processes", "4", "-o", "train.lanes=2", code=2)
+    daemon.says("1, 2, 4, 8", "submit", LONG, "--processes", "3", "-o", "train.lanes=4", code=2)
+    daemon.says("no device 'cuda'", "submit", LONG, "--gpus", "2", "-o", "train.lanes=8", code=2)
+    daemon.says("is no GPU", "submit", LONG, "--gpus", "2", "--device", "cpu", code=2)
+    daemon.says("give one of them", "submit", LONG, "--gpus", "2", "--processes", "2", code=2)
+    daemon.says("expected", "submit", LONG, "--processes", "many", code=2)
+    daemon.says("1 to 64", "submit", LONG, "--processes", "65", code=1)
+
+
+@story("four processes are one run with one log, and take four slots; a small run waits for one")
+def one_entry():
+    run = daemon.submit(LONG, *GANG)
+    daemon.trained(run)
+    pids = all_ranks(run)
+    equal(sorted(pids), [-1, 0, 1, 2, 3], "ranks")
+    of = daemon.status(run)
+    equal((of["device"], of["processes"], of["devices"]), ("cpu", 4, ["cpu"]), "what the run has")
+    daemon.says("cpu x4", "ls")
+    daemon.says("4 of 4 slots in use", "status")
+    equal((device("cpu")["busy"], device("cpu")["runs"]), (4, [run]), "the device")
+    metrics = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % daemon.port).read().decode()
+    expect('nnpipe_device_busy_slots{device="cpu"} 4' in metrics, "the metrics know no slots:\n" + metrics)
+    equal(daemon.command("logs", run).count("training "), 1, "headers in the log")
+    small = daemon.submit(SHORT)
+    passing = daemon.submit(SHORT, "--device", "sim", "--wait")
+    equal(daemon.status(passing)["state"], "done", "the run on another device")
+    equal(daemon.status(small)["state"], "queued", "the run for a taken device")
+    daemon.command("pause", run)
+    daemon.becomes(run, "paused")
+    expect(not any(map(alive, pids.values())), "a paused run has processes")
+    daemon.becomes(small, "done")
+    daemon.command("resume", run)
+    daemon.becomes(run, "running")
+    daemon.ends(run)
+    expect(not ranks(run), "a stopped run has processes")
+
+
+@story("a waiting run keeps slots as they free, small runs after it wait, and one on another device passes")
+def keeps():
+    holder, other = daemon.submit(LONG), daemon.submit(LONG)
+    daemon.becomes(holder, "running")
+    daemon.becomes(other, "running")
+    first = daemon.submit(LONG, *GANG)
+    daemon.says_why(first, "it waits for 4 slots, and 2 are kept free for it: cpu")
+    later = daemon.submit(SHORT)
+    daemon.command("submit", SHORT, "--device", "sim", "--wait")
+    equal(daemon.status(later)["state"], "queued", "a small run after it")
+    daemon.ends(holder)
+    daemon.says_why(first, "3 are kept")
+    daemon.says("3 kept free for run %d" % first, "status")
+    equal(device("cpu")["reserved_for"], first, "the run that waits")
+    daemon.kill()  # the reservation is in the queue's file
+    daemon.start()
+    daemon.says_why(first, "3 are kept")
+    equal(daemon.status(later)["state"], "queued", "a small run after a restart")
+    high = daemon.submit(SHORT, "--priority", "5", "--wait")
+    equal(daemon.status(high)["state"], "done", "a run of higher priority")
+    daemon.ends(other)
+    daemon.becomes(first, "running")
+    equal((daemon.status(later)["state"], daemon.status(first)["reserved"]), ("queued", 0), "the small run")
+    preempting = daemon.submit(SHORT, "--priority", "9", "--wait")
+    equal(daemon.status(preempting)["state"], "done", "a run that lets four processes yield")
+    daemon.becomes(first, "running")
+    daemon.becomes(later, "done", "queued")
+    daemon.ends(first)
+    daemon.becomes(later, "done")
+
+
+def killed(rank, reason):
+    run = wide()
+    pids = all_ranks(run)
+    os.kill(pids[rank], signal.SIGKILL)
+    if reason:
+        daemon.says_why(run, reason)
+    goes_on(run, pids)
+    expect(daemon.status(run)["attempts"] >= 2, "it was not started again")
+
+
+@story("kill -9 of a rank: all end, the reason names it, and the run resumes")
+def killed_rank():
+    killed(2, "rank 2, on cpu, was killed by SIGKILL")
+
+
+@story("kill -9 of rank 0")
+def killed_first():
+    killed(0, "rank 0, on cpu, was killed by SIGKILL")
+
+
+@story("kill -9 of their parent ends the ranks, too")
+def killed_parent():
+    killed(-1, "")
+
+
+@story("a killed daemon finds the run again, and a pause by the next one ends all of its processes")
+def killed_daemon():
+    run = wide()
+    pids = all_ranks(run)
+    daemon.kill()
+    daemon.start()
+    daemon.command("pause", run)
+    daemon.becomes(run, "paused")
+    expect(not any(map(alive, pids.values())), "a paused run has processes")
+    daemon.command("resume", run)
+    daemon.becomes(run, "done")
+
+
+@story("a stopped daemon stops all of them, and continues the run when it is started again")
+def stopped_daemon():
+    run = wide()
+    pids = all_ranks(run)
+    equal(daemon.stop(signal.SIGTERM), 0, "the daemon's exit code")
+    expect(not any(map(alive, pids.values())), "processes are left")
+    daemon.start()
+    daemon.becomes(run, "done")
+
+
+@story("a rank that hangs is noticed: all are killed, and the run goes on")
+def hung():
+    run = wide()
+    pids = all_ranks(run)
+    os.kill(pids[3], signal.SIGSTOP)
+    daemon.says_why(run, "it made no progress and was killed")
+    goes_on(run, pids)
+
+
+@story("a run of four that reaches its time limit is stopped as one, and goes on after a retry")
+def limited():
+    run = daemon.submit(WIDE, *GANG, "--time-limit", "1s", "-o", "train.steps=%d" % (STEPS * 20))
+    daemon.becomes(run, "timeout")
+    expect(not ranks(run) and daemon.saved(run), "it has processes, or no checkpoint")
+    daemon.command("retry", run, "--time-limit", "1h")
+    daemon.becomes(run, "running")
+    daemon.ends(run)
+
+
+@story("all of them have the weights of an undisturbed run in one process")
+def same():
+    daemon.command("train", WIDE, "-o", "train.lanes=8", "-o", "runs=%s/alone" % daemon.dir)
+    path = next(os.path.join(at, name) for at, _, names in os.walk(daemon.dir + "/alone")
+                for name in names if at.endswith("%d" % STEPS) and name == "weights.safetensors")
+    want = open(path, "rb").read()
+    for run in counted:
+        expect(daemon.weights(run, STEPS) == [want], "run %d has other weights" % run)
+
+
+run_stories(daemon)

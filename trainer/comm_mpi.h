@@ -1,0 +1,22 @@
+/* Open MPI as the way of large sums, for networks that it knows better than TCP (InfiniBand): loaded when it
+ * is asked for, by NNPIPE_COMM_DATA=mpi under mpirun or srun. Meeting, agreement, and the news of ends stay
+ * with comm.c's connections. Private to comm.c; its calls come from the thread that opened it. */
+#ifndef NP_COMM_MPI_H
+#define NP_COMM_MPI_H
+
+#include "trainer/comm.h"
+
+struct np_mpi;
+
+/* -ENOENT: no libmpi.so.40 of Open MPI; -EINVAL: its ranks are not the launcher's. */
+int np_mpi_open(const struct np_launch *launch, struct np_mpi **ret_mpi, struct np_err *err);
+/* whole: all processes are there and close it, too; else the library is left as it is. NULL works. */
+void np_mpi_close(struct np_mpi *mpi, bool whole);
+const char *np_mpi_version(const struct np_mpi *mpi); /* "Open MPI v4.1.4" */
+/* Begins to send to this rank, and to receive as much from it. -EIO: err has the library's words. */
+int np_mpi_exchange(
+    struct np_mpi *mpi, int rank, const void *send, void *recv, size_t bytes, struct np_err *err);
+/* Returns 1 when both are complete, else 0; does not wait. -EIO as above. */
+int np_mpi_done(struct np_mpi *mpi, struct np_err *err);
+
+#endif

@@ -1,0 +1,78 @@
+/* Both directions at once, so that two processes that send to each other never wait for each other. Any
+ * thread, one for a connection. */
+#include "trainer/comm_wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+/* What is left of a message: its head, then its body. */
+struct piece {
+    struct np_head head;
+    char *body;
+    size_t done, bytes; /* of head and body */
+};
+
+/* Moves what can be moved without waiting. Returns 0, or a negative errno. */
+static int move(int fd, struct piece *piece, bool sends)
+{
+    while (piece->done < piece->bytes) {
+        const bool in_head = piece->done < sizeof(piece->head);
+        char *at = in_head ? (char *)&piece->head + piece->done
+                           : piece->body + (piece->done - sizeof(piece->head));
+        const size_t n = (in_head ? sizeof(piece->head) : piece->bytes) - piece->done;
+        const ssize_t moved =
+            sends ? send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE * in_head)
+                  : recv(fd, at, n, MSG_DONTWAIT);
+
+        if (moved < 0 && (errno == EAGAIN || errno == EINTR))
+            return 0;
+        if (moved < 0)
+            return -errno;
+        if (moved == 0)
+            return -ECONNRESET;
+        piece->done += (size_t)moved;
+        if (in_head && piece->done == sizeof(piece->head) && !sends)
+            return 0; /* the caller looks at it */
+    }
+    return 0;
+}
+
+/* Has the head come whole, and is another one than was due? */
+static bool is_other(const struct piece *in, const struct np_head *due)
+{
+    return in->done == sizeof(in->head) &&
+           (in->head.kind != due->kind || in->head.call != due->call ||
+               in->head.bytes != in->bytes - sizeof(in->head));
+}
+
+int np_wire_exchange(int fd, const struct np_head *head, const void *send_, void *recv_,
+    size_t nr_recv, struct np_head *ret_other)
+{
+    struct piece out = {*head, (char *)send_, 0, sizeof(*head) + head->bytes};
+    struct piece in = {{0}, recv_, 0, sizeof(*head) + nr_recv};
+
+    while (out.done < out.bytes || in.done < in.bytes) {
+        const bool head_was_in = in.done >= sizeof(in.head);
+        int code = move(fd, &out, true);
+
+        if (code == -ECONNRESET || code == -EPIPE)
+            out.done = out.bytes; /* the last words may still be there to read */
+        else if (code < 0)
+            return -ECONNRESET;
+        if (in.done < in.bytes && move(fd, &in, false) < 0)
+            return -ECONNRESET;
+        if (!head_was_in && is_other(&in, head)) {
+            *ret_other = in.head;
+            return 1;
+        }
+        if (!head_was_in && in.done == sizeof(in.head))
+            continue;
+        struct pollfd wait = {fd,
+            (short)((out.done < out.bytes ? POLLOUT : 0) | (in.done < in.bytes ? POLLIN : 0)), 0};
+        if (wait.events)
+            poll(&wait, 1, -1);
+    }
+    return 0;
+}

@@ -1,0 +1,142 @@
+#include "trainer/cpu/tree.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+
+#include "loader/base/mem.h"
+#include "trainer/cpu/simd.h"
+
+struct np_tree {
+    /* set once */
+    int nr_leaves, nr_vectors;
+    size_t n;
+    float **vectors;
+    /* under lock */
+    pthread_mutex_t lock;
+    int nr_free;
+    float **free;
+    /* (2 * nr_leaves) sums that wait for their neighbour: 1 is the root, 2i and 2i + 1 are below i,
+     * nr_leaves + lane is a leaf. NULL: not there, or taken */
+    float **waiting;
+};
+
+/* Every lane that is being computed may have a complete neighbour at each level of its path up; the
+ * uppermost levels of the paths are shared. */
+int np_tree_vectors(int nr_leaves, int nr_threads)
+{
+    int levels = 0, shared = 0;
+
+    while (1 << levels < nr_leaves)
+        levels++;
+    while (2 << shared <= nr_threads)
+        shared++;
+    if (nr_threads >= nr_leaves)
+        return nr_leaves;
+    const int most = nr_threads * (1 + levels - shared);
+    return most < nr_leaves ? most : nr_leaves;
+}
+
+int np_tree_new(
+    int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err)
+{
+    struct np_tree *tree = np_alloc(sizeof(*tree));
+
+    pthread_mutex_init(&tree->lock, NULL);
+    tree->nr_leaves = nr_leaves;
+    tree->n = n;
+    tree->nr_vectors = np_tree_vectors(nr_leaves, nr_threads);
+    tree->vectors = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->vectors));
+    tree->free = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->free));
+    tree->waiting = np_alloc_array(2 * (size_t)nr_leaves, sizeof(*tree->waiting));
+    for (int i = 0; i < tree->nr_vectors; i++) {
+        if (!(tree->vectors[i] = np_try_array(n, sizeof(float), err))) {
+            np_tree_free(tree);
+            return np_err_context(err, "the sums of the lanes");
+        }
+        tree->free[tree->nr_free++] = tree->vectors[i];
+    }
+    *ret_tree = tree;
+    return 0;
+}
+
+void np_tree_free(struct np_tree *tree)
+{
+    if (!tree)
+        return;
+    for (int i = 0; i < tree->nr_vectors; i++)
+        np_free(tree->vectors[i]);
+    np_free(tree->vectors);
+    np_free(tree->free);
+    np_free(tree->waiting);
+    pthread_mutex_destroy(&tree->lock);
+    np_free(tree);
+}
+
+float *np_tree_take(struct np_tree *tree)
+{
+    pthread_mutex_lock(&tree->lock);
+    assert(tree->nr_free > 0);
+    float *vector = tree->free[--tree->nr_free];
+    pthread_mutex_unlock(&tree->lock);
+    return vector;
+}
+
+void np_tree_give(struct np_tree *tree, float *vector)
+{
+    pthread_mutex_lock(&tree->lock);
+    tree->free[tree->nr_free++] = vector;
+    pthread_mutex_unlock(&tree->lock);
+}
+
+NP_LOOP(add, (float *to, const float *from, size_t n), (to, from, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store(to + i, np_load(to + i) + np_load(from + i));
+    for (; i < n; i++)
+        to[i] += from[i];
+}
+
+/* Leaves the sum at the node, unless its neighbour is there: then the neighbour's is taken. */
+static float *take_neighbour(struct np_tree *tree, int node, float *sum)
+{
+    pthread_mutex_lock(&tree->lock);
+    float **other = &tree->waiting[node ^ 1], *taken = node > 1 ? *other : NULL;
+
+    if (taken)
+        *other = NULL;
+    else
+        tree->waiting[node] = sum;
+    pthread_mutex_unlock(&tree->lock);
+    return taken;
+}
+
+void np_tree_put(struct np_tree *tree, int lane, float *vector)
+{
+    int node = tree->nr_leaves + lane;
+
+    for (float *other; (other = take_neighbour(tree, node, vector)); node /= 2) {
+        add(vector, other, tree->n); /* a + b and b + a have the same bits */
+        np_tree_give(tree, other);
+    }
+}
+
+void np_tree_clear(struct np_tree *tree)
+{
+    for (int node = 1; tree && node < 2 * tree->nr_leaves; node++)
+        if (tree->waiting[node]) {
+            tree->free[tree->nr_free++] = tree->waiting[node];
+            tree->waiting[node] = NULL;
+        }
+}
+
+float *np_tree_root(struct np_tree *tree)
+{
+    float *root = tree->waiting[1];
+
+    assert(root);
+    tree->waiting[1] = NULL;
+    return root;
+}

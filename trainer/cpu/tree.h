@@ -1,0 +1,30 @@
+/* A sum over lanes in a fixed binary tree: lanes 0 and 1, lanes 2 and 3, then these two sums, and so
+ * on, whichever thread computes which lane when. Vectors are added as soon as both are there, while
+ * they are in the cache. Any pool thread. */
+#ifndef NP_TREE_H
+#define NP_TREE_H
+
+#include <stddef.h>
+
+#include "loader/base/err.h"
+
+struct np_tree;
+
+/* nr_leaves: a power of two; n: floats of a vector. Threads take lanes in order, each one at a time,
+ * so that some vectors are enough for many lanes. -ENOMEM. */
+int np_tree_new(
+    int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err);
+void np_tree_free(struct np_tree *tree);
+/* Vectors of a tree, the most that a sum needs at one time. */
+int np_tree_vectors(int nr_leaves, int nr_threads);
+/* Returns a vector for a lane, with any values. */
+float *np_tree_take(struct np_tree *tree);
+/* The lane's vector is complete: adds it. */
+void np_tree_put(struct np_tree *tree, int lane, float *vector);
+/* After all lanes: returns the sum, which the caller gives back. */
+float *np_tree_root(struct np_tree *tree);
+/* Takes back what a sum that is not wanted has left. NULL: nothing. */
+void np_tree_clear(struct np_tree *tree);
+void np_tree_give(struct np_tree *tree, float *vector);
+
+#endif
