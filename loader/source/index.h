@@ -113,6 +113,11 @@ int np_index_save(const struct np_index *index, struct np_io *io, const char *pa
     struct np_err *err);
 int np_index_open(const char *path, const char *key, uid_t owner, struct np_index **ret_index,
     struct np_err *err);
+/* Reads the index at `url` beside the archives `urls`, which np_remote_table.look() knows. key: with
+ * what its own begins. -ENOENT: it cannot be read; -EBADMSG: damaged; -ESTALE: it is of other settings,
+ * names or sizes; -ENOMEM. index_beside.c */
+int np_index_fetch(
+    const char *url, const char *key, char *const *urls, int nr_urls, struct np_index **ret_index);
 void np_index_free(struct np_index *index);
 
 /* Sets the key under which the set was listed. The index is never saved under a later key: a shard

@@ -302,6 +302,48 @@ static int open_saved(const struct places *places, struct np_index **ret_index)
     return code;
 }
 
+/* "s3://b/train-{000..999}.tar": "s3://b/train-_.tar.npidx", as `data pack` names it. np_free. */
+static char *name_on_server(const char *pattern, struct np_err *err)
+{
+    char *name = np_try_format(err, "%s.npidx", pattern), *to = name;
+
+    for (const char *at = name; at && *at; at++) {
+        const char *end = *at == '{' ? strchr(at, '}') : NULL;
+
+        *to++ = end ? '_' : *at;
+        at = end ? end : at;
+    }
+    if (to)
+        *to = '\0';
+    return name;
+}
+
+/* From beside the archives on a server, if the set is listed in the plain way. */
+static int open_on_server(const struct np_source_options *options,
+    const struct np_source_progress *progress, struct np_index **ret_index)
+{
+    char *url, key[64];
+    struct np_paths paths;
+    int code;
+
+    if (!np_is_url(options->path) || is_set(options->match) || is_set(options->labels) ||
+        is_set(options->columns) || options->label_type != NP_LABEL_CLASS ||
+        strchr(options->path, '?'))
+        return -ENOENT;
+    if (np_paths_find(options->path, &paths, NULL))
+        return -ENOENT;
+    snprintf(key, sizeof(key), "nnpipe index %d\nsource=%s\n", SCAN_VERSION, options->source);
+    url = name_on_server(options->path, NULL);
+    code = url ? np_index_fetch(url, key, paths.paths, paths.nr_paths, ret_index) : -ENOMEM;
+    if (!code)
+        np_source_note(progress, "the samples are those of the index %s", url);
+    else if (code != -ENOENT)
+        np_source_note(progress, "the index %s is damaged, or not of these archives", url);
+    np_free(url);
+    np_paths_fini(&paths);
+    return code;
+}
+
 static void remove_index(int folder_fd, const char *folder, const char *name)
 {
     char *path = np_try_format(NULL, "%s/%s", folder, name);
@@ -471,7 +513,8 @@ static int open_stored(const struct np_source_options *options,
     if (code)
         return code;
     if (open_saved(&places, &index) != 0) {
-        code = scan(options, progress, &index, err);
+        if (open_on_server(options, progress, &index))
+            code = scan(options, progress, &index, err);
         if (!code && save(&places, index, false, &unsaved))
             np_source_note(progress, "the index is not saved: %s", unsaved.text);
     }

@@ -11,7 +11,7 @@ mkdir -p "$HOME" served
 "$NNPIPE" data pack 'made/train-*.tar.zst' --out served --shard-size 100K >/dev/null || exit 1
 "$NNPIPE" data pack 'made/train-*.tar.zst' --out served/z --zstd 1 --shard-size 30K >/dev/null || exit 1
 "$NNPIPE" data pack 'made/test-*.tar.zst' --out served --split test >/dev/null || exit 1
-rm -f served/*.npidx served/z/*.npidx
+mkdir served/i && cp served/train-* served/i && rm -f served/*.npidx served/z/*.npidx
 gzip -k served/test-00000.tar
 last=$(ls served/train-*.tar | tail -n 1 | sed 's/.*-0*\([0-9][0-9]*\).tar/\1/')
 last_z=$(ls served/z/train-*.tar.zst | tail -n 1 | sed 's/.*-0*\([0-9][0-9]*\).tar.zst/\1/')
@@ -73,6 +73,12 @@ t "frames of zstd are read in place" eval 'same_z() {
     b=$(digest "$BASE" -o "data.train.path=$BASE/z/train-{00000..$(printf %05d $last_z)}.tar.zst") && [ -n "$a" ] && [ "$a" = "$b" ]; }; same_z'
 t "a .tar.gz is unpacked into the cache folder" \
     says "48 samples" "$NNPIPE" data ls "$BASE/test-00000.tar.gz"
+# lists_as_it_is COUNT: the samples of served/i, with so many requests
+lists_with() { : >log; rm -rf cache; says "240 samples" "$NNPIPE" data ls "$S3/i/$shards" && [ "$(wc -l <log)" -eq "$1" ] || { cat log; return 1; }; }
+t "an index beside the archives saves the listing" lists_with $((last + 3))
+t "and gives the same batches" same_digest "$BASE/i"
+t "one that is not of these archives is named, and not used" eval 'cp -r served/i kept-i && tar -C made -rf served/i/train-00001.tar . &&
+    rm -rf cache && says "not of these archives" "$NNPIPE" data ls "$BASE/i/$shards" && rm -r served/i'
 t "data verify reads a remote set" says "0 bad" "$NNPIPE" data verify "$S3/$shards"
 t "bench io reads a remote set" eval 'SET=$BASE says "http, depth" "$NNPIPE" bench io net.yaml --epochs 1'
 t "profile knows a remote set" eval 'SET=$BASE "$NNPIPE" profile net.yaml --seconds 1'
@@ -88,6 +94,30 @@ rm faults
 t "the cache on disk gives the same batches, and the second run asks for no byte" eval 'same_digest $S3 -o loader.disk_cache=auto &&
     same_digest $S3 -o loader.disk_cache=64M && [ "$(field disk_hits bench.json)" -gt 0 ] &&
     [ "$(field requests bench.json)" -eq $((last + 2)) ]'
+# two processes fill one cache at once, one of them is killed; the third takes what is there
+share() {
+    rm -rf cache/nnpipe/objects
+    for i in 1 2; do
+        SET=$S3 "$NNPIPE" bench loader net.yaml --epochs 2 --json -o loader.disk_cache=64M >"share.$i" 2>&1 &
+        eval "share_$i=$!"
+    done
+    SET=$S3 "$NNPIPE" bench loader net.yaml --epochs 2000 -o loader.disk_cache=64M >/dev/null 2>&1 &
+    share_3=$!
+    sleep 0.2
+    kill -9 $share_3
+    wait $share_1 && wait $share_2 || { cat share.1 share.2; return 1; }
+    wait $share_3 2>/dev/null
+    [ "$(field digest share.1)" = "$local_digest" ] && [ "$(field digest share.2)" = "$local_digest" ] &&
+        same_digest "$S3" -o loader.disk_cache=64M && [ "$(field requests bench.json)" -eq $((last + 2)) ]
+}
+t "two processes share it, while a third is killed" share
+damage() {
+    for file in $(find cache/nnpipe/objects -type f -size +60k); do
+        dd if=/dev/urandom of="$file" bs=1k seek=30 count=4 conv=notrunc 2>/dev/null
+    done
+    same_digest "$S3" -o loader.disk_cache=64M && [ "$(field requests bench.json)" -gt $((last + 2)) ]
+}
+t "damaged bytes in it are fetched again" damage
 t "with cache: decoded the weights are the same" same_run "$BASE" decoded -o loader.cache=decoded
 t "several processes of one run read one set" eval 'run "$LOCAL" two_local --processes 2 -o train.lanes=2 -o loader.readers=1 &&
     run "$S3" two --processes 2 -o train.lanes=2 -o loader.readers=1 -o loader.disk_cache=64M && same_weights two_local two'

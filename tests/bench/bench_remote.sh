@@ -1,0 +1,81 @@
+#!/bin/sh
+# The loader on photographs behind nginx, 5 ms away (tests/bench/delay_proxy.c), beside the same archive on local
+# disk, in turns; batches of 64, 8 of them ahead. Server and proxy take time of the same cores: it is counted, and taken
+# out of the remote run's seconds (their share of the cores). Then the stall of a device that needs FEED images a
+# second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
+#   NNPIPE_DATA  the folder of imagenet-sample-500.tar;  ROUNDS (5), EPOCHS (4), FEED (120), DEPTH (auto)
+set -eu
+: "${NNPIPE_DATA:?}"
+cd "$(dirname "$0")/../.."
+. tests/bench/field.sh
+command -v nginx >/dev/null || PATH=$PATH:/usr/sbin
+out=$(mktemp -d)
+trap 'kill $(cat "$out/pids") 2>/dev/null; rm -rf "$out"' EXIT
+export XDG_CACHE_HOME="$out/cache" NNPIPE_PHOTOS="$NNPIPE_DATA/imagenet-sample-500.tar" no_proxy=127.0.0.1
+: >"$out/pids"
+cc -O2 -o "$out/delay_proxy" tests/bench/delay_proxy.c
+chmod 755 "$out"
+cat >"$out/nginx.conf" <<C
+daemon off; worker_processes 1; pid $out/nginx.pid; error_log $out/nginx.log; user root;
+events { worker_connections 2048; }
+http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; client_body_temp_path $out/b; proxy_temp_path $out/p;
+  fastcgi_temp_path $out/f; uwsgi_temp_path $out/u; scgi_temp_path $out/s;
+  server { listen 127.0.0.1:0; listen unix:$out/unused; root $NNPIPE_DATA; } }
+C
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+sed -i "s/127.0.0.1:0/127.0.0.1:$port/" "$out/nginx.conf"
+nginx -c "$out/nginx.conf" 2>"$out/nginx.err" &
+echo $! >>"$out/pids"
+# proxy NAME ERRORS RESETS TAILS: its port
+proxy() {
+    name=$1
+    shift
+    "$out/delay_proxy" "$out/$name.port" "$port" 5 "$@" &
+    echo $! >>"$out/pids"
+    until [ -s "$out/$name.port" ]; do sleep 0.05; done
+}
+proxy good 0 0 0
+proxy bad 0.01 0.01 0.01
+cores=$(nproc)
+# server_seconds: CPU time of nginx, its workers and the proxies so far
+server_seconds() {
+    for pid in $(cat "$out/pids") $(pgrep -P "$(head -n 1 "$out/pids")"); do cat "/proc/$pid/stat"; done |
+        awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); s += $12 + $13 } END { print s / hz }'
+}
+bench() { # FILE PATH FLAGS...
+    file=$1 path=$2
+    shift 2
+    before=$(server_seconds)
+    ./nnpipe bench loader tests/bench/photos.yaml --epochs "${EPOCHS:-4}" --json -o data.train.source=tar \
+        -o "data.train.path=$path" -o loader.cache=none -o loader.prefetch=8 -o "loader.depth=${DEPTH:-auto}" "$@" \
+        >"$out/json"
+    after=$(server_seconds)
+    seconds=$(field seconds <"$out/json") images=$(field images <"$out/json")
+    awk -v i="$images" -v s="$seconds" -v b="$before" -v a="$after" -v c="$cores" -v cpu="$(field cpu_seconds <"$out/json")" \
+        'BEGIN { print i / s, i / (s - (a - b) / c), i / cpu }' >>"$out/$file"
+}
+far=http://127.0.0.1:$(cat "$out/good.port")/imagenet-sample-500.tar
+bench warm "$NNPIPE_PHOTOS"
+bench warm "$far" -o loader.disk_cache=none
+for _ in $(seq "${ROUNDS:-5}"); do
+    bench local "$NNPIPE_PHOTOS"
+    bench remote "$far" -o loader.disk_cache=none
+    bench disk "$far" -o loader.disk_cache=8G
+done
+column() { cut -d ' ' -f "$2" "$out/$1" | median; }
+ratio() { paste -d ' ' "$out/$1" "$out/local" | awk -v n="$2" -v of="$3" '{ print $n / $of }' | median; }
+echo "| photographs, batch 64, 8 ahead | img/s | with the servers' CPU time taken out | of local | img per CPU second of nnpipe | of local |"
+echo "|---|---|---|---|---|---|"
+row() { printf '| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n' "$1" "$(column "$2" 1)" "$(column "$2" 2)" "$(ratio "$2" 2 4)" "$(column "$2" 3)" "$(ratio "$2" 3 6)"; }
+row "local disk" local
+row "5 ms away" remote
+row "5 ms away, \`disk_cache\`" disk
+
+ms=$(awk -v f="${FEED:-120}" 'BEGIN { print 64000 / f }')
+for where in "$NNPIPE_PHOTOS" "$far" "http://127.0.0.1:$(cat "$out/bad.port")/imagenet-sample-500.tar"; do
+    ./nnpipe train tests/bench/photos.yaml --json -o "runs=$out/runs" -o "device={sim: {step_ms: $ms}}" -o data.train.source=tar \
+        -o "data.train.path=$where" -o loader.cache=none -o loader.disk_cache=none -o loader.prefetch=8 -o train.epochs=10 \
+        >"$out/json" 2>"$out/err" || tail -n 3 "$out/err"
+    printf 'stall at %s img/s, %s: %.2f %%\n' "${FEED:-120}" "${where##*[0-9]/}" \
+        "$(awk -v s="$(field stall_ratio <"$out/json")" 'BEGIN { print 100 * s }')"
+done
