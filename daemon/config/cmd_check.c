@@ -254,7 +254,8 @@ static void print_config(const struct np_config *config, const char *runs,
     np_free(text);
 }
 
-/* Can that many processes train it? */
+/* Can that many processes train it? On GPUs a part of a batch is what a process has of it, unless the
+ * config says more. */
 static void check_processes(
     const struct np_config *config, int64_t processes, struct np_report *report)
 {
