@@ -138,5 +138,27 @@ template <typename T> T __ldg(const T *from)
 {
     return *from;
 }
+/* Hints for caches, which are not here. */
+template <typename T> T __ldcs(const T *from)
+{
+    return *from;
+}
+template <typename T> T __ldcg(const T *from)
+{
+    return *from;
+}
+template <typename T> void __stcs(T *to, T value)
+{
+    *to = value;
+}
+/* Blocks run one after another. */
+static inline unsigned atomicAdd(unsigned *at, unsigned by)
+{
+    unsigned before = *at;
+
+    *at += by;
+    return before;
+}
+#define __threadfence() ((void)0)
 
 #endif

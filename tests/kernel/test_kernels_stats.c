@@ -183,4 +183,12 @@ Test(kernels_stats, sums_are_right_for_any_number_of_channels)
                 check_sums(NP_CUDA_F32, rows[k], channels[i], skip);
             }
 }
+
+/* More stretches than a team has, and more channels than a launch takes. */
+Test(kernels_stats, sums_are_right_for_many_rows_and_for_many_channels)
+{
+    check_sums(NP_CUDA_BF16, 2500, 264, 0);
+    check_sums(NP_CUDA_F32, 2500, 33, 1);
+    check_sums(NP_CUDA_F32, 3, 65601, 0);
+}
 #endif

@@ -84,6 +84,7 @@ static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *
         .rows = np_cuda_rows(p, node->ins[0]),
         .c = np_cuda_channels(p, node->ins[0]),
         .relu = node->attrs.relu,
+        .mask = node->nr_outs > 1 ? q[node->nr_ins + 1] : NULL,
     };
 
     np_cuda_bn_apply(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, &bn);
@@ -93,11 +94,9 @@ static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_c
 {
     const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int fixed = node->op == NP_OP_BN_REDUCE ? 6 : 8; /* operands before y */
-    const struct np_cuda_bn_back back = {
+    struct np_cuda_bn_back back = {
         .dy = q[0],
         .x = q[1],
-        .y = node->nr_ins > fixed ? q[fixed] : NULL,
         .mean = q[2],
         .inv_std = q[3],
         .gamma = q[4],
@@ -109,12 +108,19 @@ static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_c
         .thaw = node->attrs.thaw,
     };
 
-    if (node->op == NP_OP_BN_REDUCE)
-        np_cuda_bn_reduce(
-            stream, p->dtype, &back, q[node->nr_ins], q[node->nr_ins + 1], p->workspace);
-    else
-        np_cuda_bn_dgrad(stream, p->dtype, &back, q[6], q[7], q[node->nr_ins],
-            node->nr_outs > 1 ? q[node->nr_ins + 1] : NULL);
+    if (node->op == NP_OP_BN_DGRAD) {
+        np_cuda_bn_dgrad(stream, p->dtype, &back, q[6], q[7], q[node->nr_ins]);
+        return;
+    }
+    if (node->nr_ins - node->attrs.joins > 6) {
+        if (tensor(p, node->ins[6])->dtype == NP_U8)
+            back.mask = q[6];
+        else
+            back.y = q[6];
+    }
+    back.dy2 = node->attrs.joins ? q[node->nr_ins - 1] : NULL;
+    back.g = node->nr_outs > 2 ? q[node->nr_ins + 2] : NULL;
+    np_cuda_bn_reduce(stream, p->dtype, &back, q[node->nr_ins], q[node->nr_ins + 1], p->workspace);
 }
 
 static void run_pointwise(struct np_cuda_program *p, const struct np_cuda_call *c)

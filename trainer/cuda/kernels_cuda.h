@@ -142,24 +142,30 @@ struct np_cuda_bn {
     uint64_t rows;
     int c;
     bool relu;
+    uint8_t *mask; /* NULL, or (rows, c / 8) receives a bit for each element: y > 0 */
 };
 void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn *bn);
-/* Operands of both halves of batchnorm's gradient. relu: dy is masked first, by y > 0 if y is
- * given (with an add in between), else by the sign recomputed from x. */
+/* Operands of both halves of batchnorm's gradient. relu: dy is masked first, by the sign recomputed
+ * from x, or, with an add in between, by y > 0 or np_cuda_bn's mask. */
 struct np_cuda_bn_back {
-    const void *dy, *x, *y; /* (rows, c); y may be NULL */
+    const void *dy, *x; /* (rows, c) */
     const float *mean, *inv_std, *gamma, *beta;
     uint64_t rows;
     int c;
     bool relu;
+    /* np_cuda_bn_reduce: */
+    const void *dy2, *y; /* (rows, c); dy2 is added to dy first. Each may be NULL */
+    const uint8_t *mask; /* (rows, c / 8) in place of y; or NULL */
+    void *g; /* receives dy + dy2, masked; may be dy or dy2. NULL without dy2, y and mask */
+    /* np_cuda_bn_dgrad: */
     const struct np_cuda_step *step;
-    uint64_t thaw; /* np_cuda_bn_dgrad: in steps before it, x has no part in mean and inv_std */
+    uint64_t thaw; /* in steps before it, x has no part in mean and inv_std */
 };
 void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     float *dgamma, float *dbeta, void *scratch);
-/* dadd: NULL, or receives the masked dy. dx may be dy. */
+/* dx may be dy. */
 void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
-    const float *dgamma, const float *dbeta, void *dx, void *dadd);
+    const float *dgamma, const float *dbeta, void *dx);
 
 /* --- rows alone ------------------------------------------------------------------------------ */
 

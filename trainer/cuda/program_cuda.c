@@ -10,8 +10,12 @@
 #define SUM_PLANS 3   /* with sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
 
-static const struct np_fusions fusions = {
-    .bn_relu = true, .bn_add_relu = true, .conv_relu = true, .linear_relu = true, .add_relu = true};
+static const struct np_fusions fusions = {.bn_relu = true,
+    .bn_add_relu = true,
+    .conv_relu = true,
+    .linear_relu = true,
+    .add_relu = true,
+    .bn_gradient = true};
 
 static bool is_conv(enum np_op op)
 {
