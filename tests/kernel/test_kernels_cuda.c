@@ -695,4 +695,46 @@ Test(kernels_cuda, the_loss_is_the_reference)
         losses_are_right(NP_OP_REGRESSION, NP_OP_REGRESSION_DGRAD, kind, 2);
     }
 }
+
+/* In one launch: the same bits as in two, and the batch's numbers, of the last block in any order. */
+Test(kernels_cuda, a_loss_comes_with_its_gradient_and_numbers)
+{
+    enum { ROWS = 70, CLASSES = 33, N = ROWS * CLASSES };
+    static float logits[N], apart[N], both[N], rows[6][ROWS], losses[2][NP_CUDA_SLOTS][ROWS];
+    static int32_t labels[ROWS];
+    struct np_cuda_numbers numbers[2][NP_CUDA_SLOTS] = {0};
+    const struct np_cuda_step step = {.labels = labels, .slot = 21, .loss_scale = 0.25f};
+    const struct np_cuda_scaler scaler = {.scale = 8};
+    double sum = 0;
+
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)((uint32_t)i * 2654435761u >> 20) / 1024 - 2;
+    for (int i = 0; i < ROWS; i++)
+        labels[i] = i % 9 == 4 ? -1 : i % CLASSES;
+    for (uint64_t seed = 1; seed < 4; seed++) {
+        struct np_cuda_entropy e = {
+            .logits = logits, .n = ROWS, .classes = CLASSES, .smoothing = 0.1f, .dlogits = apart};
+
+        np_emu_seed(seed);
+        np_cuda_cross_entropy(NULL, NP_CUDA_F32, &step, &scaler, &e);
+        for (int both_too = 0; both_too < 2; both_too++) {
+            e.loss = rows[3 * both_too];
+            e.correct = rows[3 * both_too + 1];
+            e.top5 = rows[3 * both_too + 2];
+            e.numbers = numbers[both_too];
+            e.losses = losses[both_too][0];
+            e.dlogits = both_too ? both : NULL;
+            np_cuda_cross_entropy(NULL, NP_CUDA_F32, &step, &scaler, &e);
+        }
+        cr_assert_eq(memcmp(apart, both, sizeof(both)), 0);
+        cr_assert_eq(memcmp(rows[0], rows[3], 3 * sizeof(rows[0])), 0);
+        cr_assert_eq(memcmp(numbers[0], numbers[1], sizeof(numbers[0])), 0);
+        cr_assert_eq(memcmp(losses[1][21 % NP_CUDA_SLOTS], rows[0], sizeof(rows[0])), 0);
+    }
+    np_emu_seed(1);
+    for (int i = 0; i < ROWS; i++)
+        sum += (double)rows[0][i];
+    cr_assert_float_eq(numbers[0][21 % NP_CUDA_SLOTS].loss_sum, sum, 1e-9 * sum);
+    cr_assert_eq(numbers[0][21 % NP_CUDA_SLOTS].rows, ROWS - 8);
+}
 #endif

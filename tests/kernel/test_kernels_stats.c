@@ -79,6 +79,8 @@ static void check(int rows, int c, float mean, double slip, double tolerance)
         &(struct np_cuda_stats){x, (uint64_t)rows, c, EPS, MOMENTUM, running_mean, running_var,
             means, inv_std, NULL, 0},
         sums, sums + c);
+    for (int i = 0; i < 2 * c; i++)
+        cr_assert(sums[i] == 0);
     for (int ch = 0; ch < c; ch++) {
         double m = columns[ch].mean, v = columns[ch].var,
                unbiased = rows > 1 ? v * rows / (rows - 1) : v;

@@ -279,31 +279,45 @@ static void run_values(struct np_cuda_program *p, const struct np_cuda_call *c)
         stream, p->arrays.step, q[2], q[3], q[4], loss.n, p->arrays.numbers, p->arrays.losses);
 }
 
+/* One launch for the loss, its numbers and, where the backward pass follows, its gradient. */
+static void run_entropy(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    void *const *q = c->p;
+    const bool back = c->node->op == NP_OP_CROSS_ENTROPY_DGRAD;
+    const struct np_cuda_entropy entropy = {
+        .logits = q[0],
+        .n = p->graph->batch,
+        .classes = np_cuda_channels(p, c->node->ins[0]),
+        .smoothing = (float)c->node->attrs.label_smoothing,
+        .loss = back ? NULL : q[2],
+        .correct = back ? NULL : q[3],
+        .top5 = back ? NULL : q[4],
+        .numbers = p->arrays.numbers,
+        .losses = p->arrays.losses,
+        .dlogits = back        ? q[2]
+                   : c->reader ? c->reader->p[2]
+                               : NULL,
+    };
+
+    if (!c->source)
+        np_cuda_cross_entropy(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step,
+            p->arrays.scaler, &entropy);
+}
+
 static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
-    const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int n = p->graph->batch, classes = np_cuda_channels(p, node->ins[0]);
-    double smoothing = node->attrs.label_smoothing;
     struct np_cuda_loss loss;
-    const bool general = weighted(p, node, &loss);
 
-    if (node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
-        if (general)
-            np_cuda_loss_dgrad(
-                stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
-        else
-            np_cuda_cross_entropy_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], n,
-                classes, smoothing, q[2]);
-        return;
-    }
-    if (general)
+    if (!weighted(p, c->node, &loss)) {
+        run_entropy(p, c);
+    } else if (c->node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
+        np_cuda_loss_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
+    } else {
         np_cuda_loss(stream, p->dtype, p->arrays.step, q[0], &loss, q[2], q[3], q[4]);
-    else
-        np_cuda_cross_entropy(
-            stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
-    np_cuda_numbers(
-        stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers, p->arrays.losses);
+        np_cuda_numbers(
+            stream, p->arrays.step, q[2], q[3], q[4], loss.n, p->arrays.numbers, p->arrays.losses);
+    }
 }
 
 /* Also queues the operations that cuDNN's pattern lacks. */
@@ -314,8 +328,6 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
     int out = node->nr_outs ? node->outs[0] : -1, code;
     bool bias = node->nr_ins > 2;
 
-    if (c->sums) /* its kernel adds to the output */
-        np_cuda_zero(stream, c->sum, 2 * np_cuda_pitch(np_cuda_channels(p, out)));
     code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)
         return code;

@@ -542,7 +542,7 @@ static __device__ inline void sum_column(
 
 template <typename T>
 static __global__ void __launch_bounds__(WARP *WARPS)
-    finish_sums_given(const float *sums, const float *squares, np_cuda_stats to)
+    finish_sums_given(float *sums, float *squares, np_cuda_stats to)
 {
     int channel = blockIdx.x;
     double n = (double)to.rows, mean = sums[channel] / n;
@@ -555,12 +555,15 @@ static __global__ void __launch_bounds__(WARP *WARPS)
         mean = (double)(float)mean + a / n;
         var = b / n - a / n * (a / n);
     }
-    if (threadIdx.x == 0)
-        put_stats(to, channel, mean, var);
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    sums[channel] = squares[channel] = 0; /* all have read them */
+    put_stats(to, channel, mean, var);
 }
 
-extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_stats *stats, const float *sums, const float *squares)
+extern "C" void np_cuda_bn_stats_of_sums(
+    void *stream, enum np_cuda_dtype dtype, const np_cuda_stats *stats, float *sums, float *squares)
 {
     NP_FOR_DTYPE(dtype, T, {
         NP_LAUNCH((finish_sums_given<T>), stats->c, WARP * WARPS, 0, stream, sums, squares, *stats);

@@ -130,9 +130,10 @@ struct np_cuda_stats {
 void np_cuda_bn_stats(
     void *stream, enum np_cuda_dtype dtype, const struct np_cuda_stats *stats, void *scratch);
 /* The same from the sums of the convolution that made x: sums (c) of x, squares (c) of x * x.
- * Reads x again only for channels whose variance they cannot give precisely. */
+ * Reads x again only for channels whose variance they cannot give precisely. The sums are 0
+ * afterwards, for the next convolution to add to. */
 void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
-    const struct np_cuda_stats *stats, const float *sums, const float *squares);
+    const struct np_cuda_stats *stats, float *sums, float *squares);
 /* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. */
 struct np_cuda_bn {
     const void *x, *add;                       /* (rows, c); add may be NULL */
@@ -252,15 +253,20 @@ void np_cuda_copy_channels(void *stream, enum np_cuda_dtype dtype, const void *x
 
 /* --- loss ------------------------------------------------------------------------------------ */
 
-/* loss, correct, top5: (n) f32, 0 in rows whose label is -1. Labels: step->labels. */
+/* The plain softmax cross-entropy of step->labels, in one launch: the loss and what np_cuda_numbers()
+ * makes of it, the gradient, or both. */
+struct np_cuda_entropy {
+    const void *logits; /* (n, classes) */
+    int n, classes;
+    float smoothing;
+    float *loss, *correct, *top5; /* (n) each, 0 in rows whose label is -1; all NULL: none */
+    struct np_cuda_numbers *numbers;
+    float *losses; /* of np_cuda_numbers(); or NULL */
+    void *dlogits; /* NULL, or d(loss) / d(logits) * step->loss_scale * scaler->scale */
+};
 void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
-    const void *logits, int n, int classes, double label_smoothing, float *loss, float *correct,
-    float *top5);
-/* dlogits = d(loss) / d(logits) * step->loss_scale * scaler->scale. */
-void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
-    int classes, double label_smoothing, void *dlogits);
-/* The same with a focal loss's gamma (0: none), weights of classes (NULL: all 1), and two labels for
+    const struct np_cuda_scaler *scaler, const struct np_cuda_entropy *entropy);
+/* With a focal loss's gamma (0: none), weights of classes (NULL: all 1), and two labels for
  * each row of a mixed batch (step->mixed). */
 struct np_cuda_loss {
     int n, classes;

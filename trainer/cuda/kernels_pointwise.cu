@@ -1,4 +1,5 @@
-/* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time. */
+/* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time, and loads several times
+ * before it calculates. */
 #include "trainer/cuda/kernels_draws.cuh"
 #include "trainer/cuda/kernels_half.cuh"
 
@@ -179,23 +180,45 @@ struct relu_sum {
     }
 };
 
-/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b:
- * each thread reads before it writes. */
+#define AT_ONCE 4 /* loads of each operand */
+
+/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b: each
+ * thread reads its elements before it writes them. */
 template <typename T, typename F, int N>
-static __global__ void pointwise(const T *a, const T *b, T *y, uint64_t n)
+static __global__ void __launch_bounds__(NP_THREADS, 2)
+    pointwise(const T *a, const T *b, T *y, uint64_t n)
 {
     typedef np_pack<T, N> pack;
-    uint64_t nr_packs = n / N;
+    const uint64_t nr_packs = n / N, stride = np_stride();
 
-    for (uint64_t i = np_thread(); i < nr_packs; i += np_stride()) {
-        pack in = ((const pack *)a)[i], second = b ? ((const pack *)b)[i] : in;
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        pack in[AT_ONCE], second[AT_ONCE];
 
-        for (int k = 0; k < N; k++)
-            np_put(&in.v[k], F::of(np_get(in.v[k]), np_get(second.v[k])));
-        ((pack *)y)[i] = in;
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++)
+            if (i + u * stride < nr_packs) {
+                in[u] = np_load_once((const pack *)a + i + u * stride);
+                if (b)
+                    second[u] = np_load_once((const pack *)b + i + u * stride);
+            }
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (i + u * stride >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                np_put(&in[u].v[k], F::of(np_get(in[u].v[k]), b ? np_get(second[u].v[k]) : 0.0f));
+            ((pack *)y)[i + u * stride] = in[u];
+        }
     }
-    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += np_stride())
+    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
         np_put(&y[i], F::of(np_get(a[i]), b ? np_get(b[i]) : 0.0f));
+}
+
+/* Packs of a thread, at least, where there are many. */
+static int few_blocks(uint64_t packs)
+{
+    return np_blocks((packs + AT_ONCE - 1) / AT_ONCE);
 }
 
 template <typename F>
@@ -208,10 +231,10 @@ static void run_pointwise(
         const int wide_n = np_width<T>::n;
 
         if (wide)
-            NP_LAUNCH((pointwise<T, F, wide_n>), np_blocks(n / wide_n), NP_THREADS, 0, stream,
+            NP_LAUNCH((pointwise<T, F, wide_n>), few_blocks(n / wide_n), NP_THREADS, 0, stream,
                 (const T *)a, (const T *)b, (T *)y, n);
         else
-            NP_LAUNCH((pointwise<T, F, 1>), np_blocks(n), NP_THREADS, 0, stream, (const T *)a,
+            NP_LAUNCH((pointwise<T, F, 1>), few_blocks(n), NP_THREADS, 0, stream, (const T *)a,
                 (const T *)b, (T *)y, n);
     });
 }
@@ -239,19 +262,51 @@ extern "C" void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *
 
 /* --- casts, sums ----------------------------------------------------------------------------- */
 
-template <typename From, typename To> static __global__ void cast(const From *x, To *y, uint64_t n)
+/* N elements per thread at a time; the remainder one by one. */
+template <typename From, typename To, int N>
+static __global__ void __launch_bounds__(NP_THREADS) cast(const From *x, To *y, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
+    const uint64_t nr_packs = n / N, stride = np_stride();
+
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        np_pack<From, N> in[AT_ONCE];
+
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++)
+            if (i + u * stride < nr_packs)
+                in[u] = np_load_once((const np_pack<From, N> *)x + i + u * stride);
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            np_pack<To, N> out;
+
+            if (i + u * stride >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                np_put(&out.v[k], np_get(in[u].v[k]));
+            ((np_pack<To, N> *)y)[i + u * stride] = out;
+        }
+    }
+    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
         np_put(&y[i], np_get(x[i]));
 }
 
 extern "C" void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x,
     enum np_cuda_dtype to, void *y, uint64_t n)
 {
+    const bool wide = np_aligned(x) && np_aligned(y);
+
     NP_FOR_DTYPE(from, From, {
-        NP_FOR_DTYPE(to, To,
-            NP_LAUNCH((cast<From, To>), np_blocks(n), NP_THREADS, 0, stream, (const From *)x,
-                (To *)y, n));
+        NP_FOR_DTYPE(to, To, {
+            const From *in = (const From *)x;
+
+            if (wide)
+                NP_LAUNCH(
+                    (cast<From, To, 4>), few_blocks(n / 4), NP_THREADS, 0, stream, in, (To *)y, n);
+            else
+                NP_LAUNCH(
+                    (cast<From, To, 1>), few_blocks(n), NP_THREADS, 0, stream, in, (To *)y, n);
+        });
     });
 }
 
@@ -284,15 +339,30 @@ extern "C" void np_cuda_fill(
         dtype, T, NP_LAUNCH((fill<T>), np_blocks(n), NP_THREADS, 0, stream, (T *)x, n, scale));
 }
 
-static __global__ void accumulate(const float *x, float *sum, bool first, uint64_t n)
+template <int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    accumulate(const float *x, float *sum, bool first, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
-        sum[i] = first ? x[i] : sum[i] + x[i];
+    typedef np_pack<float, N> pack;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        pack in = np_load_once((const pack *)x + i), so_far = in;
+
+        if (!first)
+            so_far = ((const pack *)sum)[i];
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            in.v[k] = first ? in.v[k] : so_far.v[k] + in.v[k];
+        ((pack *)sum)[i] = in;
+    }
 }
 
 extern "C" void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n)
 {
-    NP_LAUNCH(accumulate, np_blocks(n), NP_THREADS, 0, stream, x, sum, first, n);
+    if (n % 4 == 0 && np_aligned(x) && np_aligned(sum))
+        NP_LAUNCH(accumulate<4>, np_blocks(n / 4), NP_THREADS, 0, stream, x, sum, first, n);
+    else
+        NP_LAUNCH(accumulate<1>, np_blocks(n), NP_THREADS, 0, stream, x, sum, first, n);
 }
 
 /* --- bias ------------------------------------------------------------------------------------ */
@@ -301,7 +371,7 @@ template <typename T>
 static __global__ void add_bias(const float *bias, bool relu, T *y, uint64_t n, int c)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = np_get(y[i]) + bias[i % c];
+        float value = np_get(y[i]) + bias[i - np_quotient(i, c) * c];
 
         np_put(&y[i], relu ? np_relu(value) : value);
     }
