@@ -220,6 +220,61 @@ Test(kernels_cuda, views_are_mirrored_and_shifted)
     }
 }
 
+/* Bits of one element, of any type. */
+static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
+{
+    uint32_t word = 0;
+    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
+
+    memcpy(&word, (const char *)x + i * bytes, bytes);
+    return word;
+}
+
+/* A padded pixel leaves in one store: the same bits as without padding, and zeros. */
+static void pixels_are_padded(enum np_cuda_dtype dtype, int padded, struct np_cuda_input input)
+{
+    enum { PIXELS = 3 * 5 * 4 };
+    static _Alignas(16) float wide[PIXELS * 8], narrow[PIXELS * 3];
+    static const float zero[1] = {0};
+    uint8_t images[PIXELS * 3];
+    struct np_cuda_step step = {.images = images,
+        .mixed = {.keep = 0.7f, .box = false, .left = 1, .top = 1, .right = 3, .bottom = 4},
+        .view = 3};
+
+    for (int i = 0; i < PIXELS * 3; i++)
+        images[i] = (uint8_t)(i * 37);
+    for (int box = 0; box < 2; box++) {
+        step.mixed.box = box;
+        memset(wide, 0x5a, sizeof(wide));
+        input.padded = padded;
+        np_cuda_input(NULL, dtype, &step, &input, wide);
+        input.padded = 3;
+        np_cuda_input(NULL, dtype, &step, &input, narrow);
+        for (int i = 0; i < PIXELS * padded; i++) {
+            const int c = i % padded;
+
+            cr_assert_eq(bits_of(wide, dtype, (size_t)i),
+                c < 3 ? bits_of(narrow, dtype, (size_t)(i / padded * 3 + c))
+                      : bits_of(zero, NP_CUDA_F32, 0));
+        }
+    }
+}
+
+Test(kernels_cuda, mixed_pixels_and_views_are_padded)
+{
+    struct np_cuda_input input = {
+        3, 5, 4, 3, 0, {0.4f, 0.5f, 0.6f}, {0.2f, 0.3f, 0.4f}, true, false};
+
+    for (int views = 0; views < 2; views++) {
+        input.mixes = !views;
+        input.views = views;
+        pixels_are_padded(NP_CUDA_F32, 4, input);
+        pixels_are_padded(NP_CUDA_F32, 8, input);
+        pixels_are_padded(NP_CUDA_BF16, 8, input);
+        pixels_are_padded(NP_CUDA_F16, 8, input);
+    }
+}
+
 Test(kernels_cuda, views_are_added_with_their_weights)
 {
     const float logits[6][3] = {
@@ -235,16 +290,6 @@ Test(kernels_cuda, views_are_added_with_their_weights)
         }
     for (int i = 0; i < 3; i++)
         cr_assert(mean[i] == wanted[i] && sum[i] == wanted[i], "%d: %g", i, (double)mean[i]);
-}
-
-/* Bits of one element, of any type. */
-static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
-{
-    uint32_t word = 0;
-    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
-
-    memcpy(&word, (const char *)x + i * bytes, bytes);
-    return word;
 }
 
 /* Each of 256 values in each of 3 channels, by the formula's own bits; nothing behind the last pixel. */

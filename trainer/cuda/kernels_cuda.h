@@ -337,10 +337,15 @@ struct np_cuda_optimizer {
     void *half;      /* NULL, or the copy of params that kernels of `dtype` read */
     enum np_cuda_dtype dtype;
     uint64_t n;
+    /* NULL, or where the update's launch puts the norm, without a call of np_cuda_norm() before: not
+     * where the norm decides anything (clip_norm, dynamic), and not with lamb or muon. partial:
+     * np_cuda_norm_scratch(n) bytes. */
+    struct np_cuda_numbers *numbers;
+    double *partial;
 };
 /* Twin: np_optim_update(). lamb: step->update.kind is NP_LAMB, which the host has to know. */
-void np_cuda_update(void *stream, const struct np_cuda_step *step,
-    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
+void np_cuda_update(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const struct np_cuda_optimizer *update, bool lamb);
 
 /* muon's matrices, which np_cuda_update() leaves alone; twin: np_optim_update(). Matrix: elements at to
  * at + n - 1 of update's arrays. np_cuda_muon_begin() moves the mean of gradients, and x (n) = the mean

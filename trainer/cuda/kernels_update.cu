@@ -65,7 +65,8 @@ static __device__ inline const np_scalars *scalars_at(
     return rule ? &rules.scalars[rule] : &step->update;
 }
 
-static __device__ unsigned arrived[1]; /* of the blocks of gradient_norm(); 0 between launches */
+static __device__ unsigned
+    arrived[1]; /* of the blocks of a launch with finish_norm(); 0 between launches */
 
 /* What the norm decides. Clipping: np_clip_scale() of optim.c. */
 static __device__ inline void judge(const np_cuda_step *step, np_cuda_scaler *scaler, double sum,
@@ -131,13 +132,10 @@ static __device__ inline double sum_squares(const np_cuda_step *step, const np_c
 }
 
 /* The last block adds up what all have left in partial, in their order, and judges it. */
-template <int N>
-static __global__ void __launch_bounds__(NP_THREADS) gradient_norm(const np_cuda_step *step,
-    np_cuda_scaler *scaler, np_cuda_rules rules, const float *params, const float *grads,
-    uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
+static __device__ inline void finish_norm(const np_cuda_step *step, np_cuda_scaler *scaler,
+    double sum, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
 {
-    double sum = sum_block(sum_squares<N>(step, rules, params, grads, n));
-
+    sum = sum_block(sum);
     if (threadIdx.x == 0)
         partial[blockIdx.x] = sum;
     if (!np_last_of(&arrived[0], gridDim.x))
@@ -148,6 +146,15 @@ static __global__ void __launch_bounds__(NP_THREADS) gradient_norm(const np_cuda
     sum = sum_block(sum);
     if (threadIdx.x == 0)
         judge(step, scaler, sum, dynamic, numbers);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(NP_THREADS) gradient_norm(const np_cuda_step *step,
+    np_cuda_scaler *scaler, np_cuda_rules rules, const float *params, const float *grads,
+    uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
+{
+    finish_norm(
+        step, scaler, sum_squares<N>(step, rules, params, grads, n), dynamic, numbers, partial);
 }
 
 /* params: NULL, or as of sum_squares(). */
@@ -249,15 +256,16 @@ static __device__ inline float moved(
 }
 
 /* N adjacent elements, which have one rule. The rule is copied: a store might change it, for all
- * that the compiler knows. */
-template <typename T, int N>
+ * that the compiler knows. NORM: it is calculated on the way. */
+template <typename T, int N, bool NORM>
 static __global__ void __launch_bounds__(NP_THREADS)
-    update(const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
+    update(const np_cuda_step *step, np_cuda_scaler *scaler, np_cuda_optimizer to)
 {
     typedef np_pack<float, N> pack;
-    const float scale = scaler->grad_scale;
+    const float scale = NORM ? 1 / scaler->scale : scaler->grad_scale;
+    double sum = 0;
 
-    if (scaler->skip)
+    if (!NORM && scaler->skip)
         return;
     for (uint64_t i = np_thread(); i < to.n / N; i += np_stride()) {
         const np_scalars s = *scalars_at(step, to.rules, i * N);
@@ -274,6 +282,8 @@ static __global__ void __launch_bounds__(NP_THREADS)
             v = ((const pack *)to.v)[i];
         NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
+            if (NORM)
+                sum += (double)grad.v[k] * grad.v[k];
             param.v[k] = moved(&s, param.v[k], &m.v[k], &v.v[k], grad.v[k] * scale);
             np_put(&half.v[k], param.v[k]);
         }
@@ -284,6 +294,20 @@ static __global__ void __launch_bounds__(NP_THREADS)
         if (to.half)
             ((np_pack<T, N> *)to.half)[i] = half;
     }
+    if (NORM)
+        finish_norm(step, scaler, sum, false, to.numbers, to.partial);
+}
+
+template <typename T, int N>
+static void run_update(
+    void *stream, const np_cuda_step *step, np_cuda_scaler *scaler, const np_cuda_optimizer *to)
+{
+    if (to->numbers)
+        NP_LAUNCH(
+            (update<T, N, true>), norm_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to);
+    else
+        NP_LAUNCH(
+            (update<T, N, false>), np_blocks(to->n / N), NP_THREADS, 0, stream, step, scaler, *to);
 }
 
 /* --- lamb: means and squares of each chunk, a ratio for each tensor, the step ----------------- */
@@ -369,7 +393,7 @@ static __global__ void lamb_apply(
 }
 
 extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
-    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to, bool lamb)
+    struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to, bool lamb)
 {
     uint64_t chunks = to->n / NP_CUDA_CHUNK;
 
@@ -381,11 +405,9 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
 
         NP_FOR_DTYPE(to->dtype, T, {
             if (wide)
-                NP_LAUNCH(
-                    (update<T, 4>), np_blocks(to->n / 4), NP_THREADS, 0, stream, step, scaler, *to);
+                run_update<T, 4>(stream, step, scaler, to);
             else
-                NP_LAUNCH(
-                    (update<T, 1>), np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to);
+                run_update<T, 1>(stream, step, scaler, to);
         });
         return;
     }

@@ -256,9 +256,12 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
     const struct np_cuda_rules rules = rules_of(plan);
+    const bool together = plan->clip_norm == 0 && !plan->f16 && plan->kind != NP_LAMB &&
+                          plan->kind != NP_MUON; /* the norm is reported, and decides nothing */
 
-    np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16, a->numbers,
-        plan->norm_scratch);
+    if (!together)
+        np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16,
+            a->numbers, plan->norm_scratch);
     const struct np_cuda_optimizer update = {
         .params = a->params,
         .m = plan->state[0],
@@ -272,6 +275,8 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
         .half = a->half,
         .dtype = plan->train->dtype,
         .n = n,
+        .numbers = together ? a->numbers : NULL,
+        .partial = plan->norm_scratch,
     };
     np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, &update, plan->kind == NP_LAMB);
     const int code = plan->kind == NP_MUON ? np_cuda_muon_queue(plan->muon, np_cuda_stream(plan), a,
