@@ -6,6 +6,7 @@
 
 #include "tests/emu/cudart.h"
 #include "tests/emu/fake_numbers.h"
+#include "tests/emu/traffic.h"
 
 #define WORKSPACE_BYTES 2048 /* the one algorithm writes over this much of it */
 
@@ -225,10 +226,29 @@ static float *gathered(
     return all;
 }
 
+static uint64_t bytes_of(const struct layout *m)
+{
+    return (uint64_t)(m->rows * m->columns) * (m->type == CUDA_R_32F ? 4 : 2);
+}
+
+static void count(const struct job *job)
+{
+    const struct layout *d = &job->d;
+
+    np_emu_traffic_add("cublaslt", bytes_of(&job->a) + bytes_of(&job->b), bytes_of(d));
+    reach(job->to, d);
+    np_emu_traffic_fill(job->to, d->rows * d->columns, d->type == CUDA_R_32F ? 4 : 2, 1e-2f);
+}
+
 static void run(void *context)
 {
     const struct job *job = context;
     const struct product *p = &job->product;
+
+    if (np_emu_traffic()) {
+        count(job);
+        return;
+    }
     int64_t inner = columns_of(&job->a, p->a);
     float *a = gathered(job->from_a, &job->a, p->a, false);
     float *b = gathered(job->from_b, &job->b, p->b, true);

@@ -338,12 +338,14 @@ void run_job(void *context)
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;
     shuffle(order.data(), order.size());
+    np_emu_traffic_begin(j->arguments.what.c_str());
     for (unsigned block : order) {
         blockIdx.x = block % gridDim.x;
         blockIdx.y = block / gridDim.x % gridDim.y;
         blockIdx.z = block / gridDim.x / gridDim.y;
         run_block();
     }
+    np_emu_traffic_end();
 }
 
 void drop_job(void *context)
