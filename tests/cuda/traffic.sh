@@ -40,7 +40,7 @@ agrees() {
     awk -F '; ' '
         function off(a, b) { d = a - b; if (d < 0) d = -d; return d > 0.03 * b + 4096 }
         FNR == NR { split($2, m, " "); launches[$1] = m[1]; read[$1] = m[2]; written[$1] = m[3]; n++; next }
-        $1 == "launches" { next }
+        $1 == "launches" || $1 == "banks" { next }
         {
             split($2, c, " ")
             seen++
@@ -54,7 +54,7 @@ agrees() {
 }
 # An element that a kernel reads twice is counted twice: an addition reads both of its operands once.
 reads_once() {
-    awk -F '; ' '/F = sum_of/ { n = split($NF, c, " "); if (n == 5 && c[2] == c[3] && c[2] == 2 * c[4]) ok = 1 }
+    awk -F '; ' '/F = sum_of/ { n = split($NF, c, " "); if (n == 7 && c[2] == c[3] && c[2] == 2 * c[4]) ok = 1 }
         /= bn_sums/ { split($NF, c, " "); if (c[2] > 1.5 * c[3]) again = 1 } # constants of channels
         END { exit !(ok && again) }' "$TMP/traffic"
 }
@@ -74,6 +74,9 @@ row() { printf '# |'; printf ' %s |' "$@"; printf '\n'; }
 mb() { awk -F '; ' -v part="$1" -v batch="$3" '$1 == part { split($2, m, " "); sum += m[2] + m[3] }
     part == "all" && NF > 1 { split($2, m, " "); sum += m[2] + m[3] } END { printf "%.2f\n", sum / batch * 1e-6 }' "$TMP/own-$2"; }
 tables() {
+    echo "# shared memory, all networks: passes of a launch's first block beside those without conflicts"
+    awk '$2 == "banks;" { passes[$3] += $4; least[$3] += $5 }
+        END { for (k in passes) printf "# | %s | %.1f |\n", k, passes[k] / least[k] }' "$TMP/all" | sort
     names=$(nets | cut -d ' ' -f 1)
     while read -r name size channels classes batch small; do
         "$MODEL" bf16 "configs/$name.yaml" "$size" "$channels" "$classes" "$batch" >"$TMP/own-$name"

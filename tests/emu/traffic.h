@@ -7,7 +7,11 @@
  * Environment: NNPIPE_EMU_TRAFFIC (a file, written when the process ends). Counting begins at the first set_step(),
  * which begins a batch. Emulated libraries then write numbers of a real size instead of results.
  *     steps N; graph NODES      batches, and nodes of graphs that ran
- *     KERNEL in LAUNCHER; LAUNCHES READ READ_ONCE WRITTEN WRITTEN_ONCE     a line for each kernel, of all batches */
+ *     KERNEL in LAUNCHER; LAUNCHES READ READ_ONCE WRITTEN WRITTEN_ONCE PASSES LEAST     a line for each kernel, of all
+ *                               batches
+ * PASSES: of shared memory, by the accesses of a launch's first block. A warp's access takes as many passes as it
+ * wants different words of one of the 32 banks, 8 bytes at a time by half a warp, 16 by a quarter; LEAST: without
+ * conflicts. Accesses are as wide as this compiler makes them: nvcc may join some. */
 #ifndef NP_EMU_TRAFFIC_H
 #define NP_EMU_TRAFFIC_H
 
@@ -25,6 +29,10 @@ void np_emu_traffic_region(const void *region, size_t bytes);
 /* Accesses between the two are those of a launch of this name. */
 void np_emu_traffic_begin(const char *name);
 void np_emu_traffic_end(void);
+/* Shared memory of the block that runs; thread: the one that goes on in it. */
+void np_emu_traffic_share(const void *memory, size_t bytes);
+void np_emu_traffic_thread(unsigned thread);
+void np_emu_traffic_block_end(void);
 /* A library's call, a copy or a fill. */
 void np_emu_traffic_add(const char *name, uint64_t read, uint64_t written);
 void np_emu_traffic_node(void); /* of a graph */
