@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "trainer/trainer.h"
@@ -15,6 +16,9 @@ struct np_plan {
     double loss, grad_norm;
     float last_lr, last_scale;
     uint64_t last_update;
+    int max_later;            /* of the calls of metrics() */
+    uint64_t takes_ns;        /* each of them */
+    uint64_t nr_read, nan_at; /* calls; the one that gives NaN, 0: none */
 };
 
 static void note(struct np_plan *plan, const char *call)
@@ -49,12 +53,17 @@ static int fake_eval(
 }
 
 static int fake_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    (void)but_last;
     (void)err;
-    *ret_metrics = (struct np_metrics){
-        .loss_sum = 2 * plan->loss, .rows = 2, .correct = 1, .grad_norm = plan->grad_norm};
+    plan->max_later = later > plan->max_later ? later : plan->max_later;
+    if (plan->takes_ns > 0)
+        np_sleep_until_ns(np_now_ns() + plan->takes_ns);
+    const bool nan = ++plan->nr_read == plan->nan_at;
+    *ret_metrics = (struct np_metrics){.loss_sum = nan ? NAN : 2 * plan->loss,
+        .rows = 2,
+        .correct = 1,
+        .grad_norm = plan->grad_norm};
     return 0;
 }
 
@@ -155,8 +164,10 @@ static void add_batch(
     np_ring_commit(bench->ring, batch, NULL);
 }
 
-/* All batches of nr_steps, two a evaluation after every eval_every of them. */
-static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, int accumulate)
+/* All batches of nr_steps, two a evaluation after every eval_every of them. device: NULL for one that only notes
+ * what it is asked for. */
+static void setup_on(struct bench *bench, struct np_device *device, uint64_t nr_steps,
+    uint64_t eval_every, int accumulate)
 {
     const struct np_batch_shape shape = {2, 1, 1, 1, {0}, 0, 0, 0, NULL, 0};
     struct np_report report;
@@ -172,14 +183,14 @@ static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, i
         .ops = &np_device_cpu, .plan_ops = &fake_ops, .pinned = np_page_allocator};
     np_ring_new(&shape, 64, &np_page_allocator, &bench->ring, NULL);
     np_ring_start(bench->ring, 0);
-    np_feed_new(&bench->device, bench->ring, &shape, NULL, &bench->feed, NULL);
+    np_feed_new(device ? device : &bench->device, bench->ring, &shape, NULL, &bench->feed, NULL);
     for (uint64_t step = 0; step < nr_steps; step++) {
         add_batch(bench, NP_BATCH_TRAIN, step, 0, 1);
         for (uint32_t part = 0; part < 2 && follows(bench, step + 1); part++)
             add_batch(bench, NP_BATCH_EVAL, step + 1, part, 2);
     }
     bench->config = (struct np_trainer_config){
-        .device = &bench->device,
+        .device = device ? device : &bench->device,
         .plan = &bench->plan,
         .feed = bench->feed,
         .optim = &bench->optim,
@@ -196,6 +207,11 @@ static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, i
             .boundary = on_boundary,
             .context = bench},
     };
+}
+
+static void setup(struct bench *bench, uint64_t nr_steps, uint64_t eval_every, int accumulate)
+{
+    setup_on(bench, NULL, nr_steps, eval_every, accumulate);
 }
 
 static void teardown(struct bench *bench)
@@ -291,6 +307,131 @@ Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 20
     cr_assert_str_eq(bench.plan.calls, "bsubsu.bsu..|"); /* the last step's boundary always is */
     cr_assert_eq(bench.last_step.step, 3);
     teardown(&bench);
+}
+
+static uint64_t nr_of(const struct bench *bench, char call)
+{
+    uint64_t n = 0;
+
+    for (const char *at = bench->plan.calls; *at; at++)
+        n += *at == call;
+    return n;
+}
+
+Test(trainer, short_steps_are_queued_further_ahead_than_long_ones, .timeout = 20)
+{
+    struct bench bench;
+
+    for (int longer = 0; longer < 2; longer++) {
+        setup(&bench, 20, 0, 1);
+        bench.plan.takes_ns = longer ? 4000000 : 0;
+        bench.config.hooks.boundary_follows = no_boundary;
+        cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+        cr_expect_eq(bench.plan.max_later, longer ? 1 : NP_MAX_LATER);
+        cr_expect_eq(nr_of(&bench, '.'), 20);
+        teardown(&bench);
+    }
+}
+
+static int late_step(void *context, const struct np_step_report *report)
+{
+    (void)context;
+    if (report->step % 4 == 0)
+        np_sleep_until_ns(np_now_ns() + 1200000);
+    return 0;
+}
+
+/* On the sim device: the share of the time in which it has no step of 0.5 ms to compute, although all batches are
+ * there, if the host is late by 1.2 ms at every fourth one. One step ahead it is 25 %. */
+static bool hides_a_late_host(void)
+{
+    const struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0.5};
+    struct np_graph graph = {.batch = 2, .classes = 2};
+    struct np_device *sim = NULL;
+    struct np_plan *plan = NULL;
+    struct np_sim_times times;
+    struct bench bench;
+
+    cr_assert_eq(np_device_open("sim", &options, &sim, NULL), 0);
+    cr_assert_eq(sim->plan_ops->prepare(sim, &graph, &graph, NULL, &plan, NULL), 0);
+    setup_on(&bench, sim, 60, 0, 1);
+    bench.config.plan = plan;
+    bench.config.hooks.boundary_follows = no_boundary;
+    bench.config.hooks.step = late_step;
+    cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+    np_sim_read(sim, &times);
+    teardown(&bench);
+    sim->plan_ops->free(plan);
+    np_device_close(sim);
+    const double idle = (double)times.idle_ns / (double)(times.idle_ns + times.busy_ns);
+    printf("# %d steps, idle %.1f %% of the time\n", (int)times.nr_steps, 100 * idle);
+    return times.nr_steps == 60 && idle < 0.12;
+}
+
+Test(trainer, a_late_host_does_not_stop_a_device_with_short_steps, .timeout = 60)
+{
+    bool hides = false;
+
+    for (int i = 0; i < 8 && !hides; i++)
+        hides = hides_a_late_host();
+    cr_assert(hides);
+}
+
+/* A boundary before the end: every step is read before it, so that nothing is saved. */
+static bool boundary_at_eight(void *context, uint64_t step)
+{
+    (void)context;
+    return step == 8;
+}
+
+Test(trainer, a_nan_is_seen_late_but_before_a_boundary, .timeout = 20)
+{
+    for (uint64_t nan_at = 2; nan_at <= 8; nan_at++) {
+        struct np_err err = {0};
+        struct bench bench;
+        char want[16];
+
+        setup(&bench, 12, 0, 1);
+        bench.plan.nan_at = nan_at;
+        bench.config.hooks.boundary_follows = boundary_at_eight;
+        cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
+        snprintf(want, sizeof(want), "step %d:", (int)nan_at);
+        cr_expect(strncmp(err.text, want, strlen(want)) == 0, "%s", err.text);
+        cr_expect_eq(nr_of(&bench, '.'), nan_at - 1);
+        cr_expect_eq(nr_of(&bench, '|'), 0);
+        cr_expect(nr_of(&bench, 's') <= nan_at + NP_MAX_LATER && nr_of(&bench, 's') <= 8);
+        teardown(&bench);
+    }
+}
+
+/* Behind the sixth batch no file can be read. */
+static int last_batch(void *context, const struct np_batch *batch)
+{
+    struct bench *bench = context;
+    struct np_err why = {0};
+
+    if (batch->step == 5)
+        np_ring_stop(bench->ring, (np_err_set(&why, -EIO, "photo.jpg: read failed"), &why));
+    return 0;
+}
+
+Test(trainer, a_rescue_reads_all_steps_first, .timeout = 20)
+{
+    for (uint64_t nan_at = 5; nan_at <= 7; nan_at++) {
+        struct np_err err = {0};
+        struct bench bench;
+
+        setup(&bench, 6, 0, 1);
+        bench.config.nr_steps = 12;
+        bench.plan.nan_at = nan_at;
+        bench.config.hooks.rescue = on_rescue;
+        bench.config.hooks.boundary_follows = no_boundary;
+        bench.config.hooks.batch = last_batch;
+        cr_assert_eq(np_trainer_run(&bench.config, &err), -EIO);
+        cr_expect_eq(bench.rescued, nan_at <= 6 ? 0 : 6);
+        cr_expect_eq(nr_of(&bench, '.'), nan_at <= 6 ? nan_at - 1 : 6);
+        teardown(&bench);
+    }
 }
 
 Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)

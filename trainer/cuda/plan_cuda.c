@@ -1,7 +1,6 @@
 /* A network on the GPU: weights and optimizer state as flat arrays, a training and an evaluation
  * program over one arena, and their CUDA graphs. The host queues a step with one launch and reads
- * its numbers one step later from memory that the device writes; it never waits for the step
- * itself. Trainer thread.
+ * its numbers later from memory that the device writes, while later steps run. Trainer thread.
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
  *
@@ -173,10 +172,10 @@ static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
 }
 
 static int plan_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    uint64_t end = plan->nr_batches - (but_last && plan->nr_batches > plan->nr_folded);
-    int code = fold(plan, end, err);
+    const uint64_t left = plan->nr_batches - plan->nr_folded, out = (uint64_t)later;
+    int code = fold(plan, plan->nr_batches - (out < left ? out : left), err);
 
     if (code < 0)
         return code;
