@@ -189,6 +189,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         return CUBLAS_STATUS_INTERNAL_ERROR;
     if (most < 1 || !fits(product_of(desc), layout_of(a), layout_of(b), layout_of(d)))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    /* The algorithm depends on the bias's alignment: the pointer is wanted before. */
+    if (product_of(desc)->epilogue & CUBLASLT_EPILOGUE_BIAS &&
+        (!product_of(desc)->bias || (uintptr_t)product_of(desc)->bias % 16 != 0))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     memset(ret_results, 0, sizeof(*ret_results));
     ret_results->workspaceSize = WORKSPACE_BYTES;
     *ret_n = 1;
