@@ -507,10 +507,9 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
     if (!feed->has_memory)
         return next_slot(feed, ret_input, err);
     const bool empty = feed->nr_handed == feed->nr_filled;
+    collect(feed, false, false);
     if (empty && feed->failed == 0)
         wait_for_room(feed);
-    else
-        collect(feed, false, false);
     int result = fill(feed, empty, err);
     if (result < 0)
         return result;
@@ -544,8 +543,7 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     feed->last_compute = buffer->consumed;
     feed->has_computed = true;
     buffer->state = DRAINING;
-    collect(feed, false, false);
-    fill(feed, false, NULL);
+    fill(feed, false, NULL); /* np_feed_next() has just asked for what has passed */
 }
 
 size_t np_feed_row_bytes(const struct np_feed *feed, const struct np_input *input)
