@@ -77,6 +77,9 @@ tables() {
     echo "# shared memory, all networks: passes of a launch's first block beside those without conflicts"
     awk '$2 == "banks;" { passes[$3] += $4; least[$3] += $5 }
         END { for (k in passes) printf "# | %s | %.1f |\n", k, passes[k] / least[k] }' "$TMP/all" | sort
+    echo "# bytes that the threads of own kernels access, beside the sectors of 32 bytes, of each part: the caches' load"
+    awk '$2 ~ /^(bn_|add|pool|loss|update|rest)/ { sub(/;/, "", $2); read[$2] += $4 + $5; issued[$2] += $6 }
+        END { for (p in read) printf "# | %s | %.2f |\n", p, issued[p] / read[p] }' "$TMP/all" | sort
     names=$(nets | cut -d ' ' -f 1)
     while read -r name size channels classes batch small; do
         "$MODEL" bf16 "configs/$name.yaml" "$size" "$channels" "$classes" "$batch" >"$TMP/own-$name"
