@@ -105,10 +105,22 @@ static uint64_t sum_of(
     return bytes;
 }
 
-/* Two doubles of a channel and a stretch of rows, written by one launch and read by the next. */
+/* Sums over rows pass through memory, in one launch: two floats for each stretch of rows, two pairs of floats for a team
+ * of 32 of them, of groups of up to 32 packs of channels. */
 static uint64_t scratch_of(const struct np_cuda_program *program, int t)
 {
-    return np_cuda_channel_scratch(np_cuda_rows(program, t), np_cuda_channels(program, t));
+    const uint64_t rows = np_cuda_rows(program, t), c = (uint64_t)np_cuda_channels(program, t);
+    const uint64_t wide = program->dtype == NP_CUDA_F32 ? 4 : 8, width = c % wide == 0 ? wide : 1;
+    uint64_t lanes = 1;
+
+    while (lanes < c / width && lanes < 32)
+        lanes *= 2;
+    const uint64_t groups = (c / width + lanes - 1) / lanes, unit = 8 * 256 / lanes;
+    const uint64_t most = groups < 1024 ? 1024 / groups : 1;
+    const uint64_t per = ((rows + most - 1) / most + unit - 1) / unit * unit;
+    const uint64_t nr = (rows + per - 1) / per;
+
+    return groups * lanes * width * 2 * (nr * 4 + (nr + 31) / 32 * 8);
 }
 
 /* The bias's gradient, which the node's own product leaves out. */
@@ -117,7 +129,7 @@ static void count_bias(const struct np_cuda_program *program, const struct np_op
     const uint64_t scratch = scratch_of(program, node->ins[1]);
     const uint64_t dy = bytes_of(program, node, node->ins[1]);
 
-    add(REST, 2, dy + scratch, scratch + bytes_of(program, node, node->outs[1]));
+    add(REST, 1, dy + scratch, scratch + bytes_of(program, node, node->outs[1]));
 }
 
 static void count(const struct np_cuda_program *program, const struct np_cuda_call *call)
@@ -136,21 +148,19 @@ static void count(const struct np_cuda_program *program, const struct np_cuda_ca
     if (node->op == NP_OP_BN_STATS) { /* running means and variances move */
         const uint64_t scratch = scratch_of(program, node->ins[0]);
 
-        launches = 2;
         read += scratch;
         written += scratch + sum_of(program, node, node->ins + 1, 2);
     }
     if (node->op == NP_OP_BN_REDUCE) {
         const uint64_t scratch = scratch_of(program, node->ins[1]);
 
-        launches = 2;
         read += scratch;
         written += scratch;
     }
-    if (node->op == NP_OP_CROSS_ENTROPY) { /* then its sums, into memory of the host */
-        launches = 2;
+    if (node->op == NP_OP_CROSS_ENTROPY) /* and its sums, into memory of the host */
         read += written;
-    }
+    if (node->op == NP_OP_CROSS_ENTROPY_DGRAD) /* which the same launch writes */
+        launches = 0, read = 0;
     add(part, launches, read, written);
 }
 
@@ -162,7 +172,7 @@ static void count_update(const struct np_cuda_program *program)
 
     if (halves)
         add(UPDATE, 1, 2 * convs, 4 * convs);
-    add(UPDATE, 2, 4 * n, 0);
+    add(UPDATE, 1, 4 * n, 0);
     add(UPDATE, 1, 12 * n + n / NP_CUDA_CHUNK, 8 * n + (halves ? 2 * n : 0));
     add(REST, 1, 0, sizeof(struct np_cuda_step)); /* set_step() */
 }

@@ -148,11 +148,18 @@ template <typename T> T __ldg(const T *from)
 /* Hints for caches, which are not here. */
 template <typename T> T __ldcs(const T *from)
 {
-    return *from;
+    unsigned __int128 whole; /* one access, also if T is a structure */
+    T value;
+
+    if constexpr (sizeof(T) != sizeof(whole))
+        return *from;
+    memcpy(&whole, from, sizeof(whole));
+    memcpy(&value, &whole, sizeof(whole));
+    return value;
 }
 template <typename T> T __ldcg(const T *from)
 {
-    return *from;
+    return __ldcs(from);
 }
 template <typename T> void __stcs(T *to, T value)
 {
