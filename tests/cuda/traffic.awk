@@ -15,7 +15,7 @@ function part(name) {
     if (name ~ /F = sum_of|F = relu_sum/) return "add"
     if (name ~ /pool/) return "pool"
     if (name ~ /cross_entropy|numbers_of/) return "loss"
-    if (name ~ /np_cuda_cast|run_norm|np_cuda_update/) return "update"
+    if (name ~ /np_cuda_cast|run_norm|np_cuda_update|run_update/) return "update"
     return "rest"
 }
 NR == 1 { split($1, words, " "); steps = words[2]; split($2, words, " "); nodes = words[2]; next }
