@@ -24,8 +24,8 @@ struct step_bench {
     uint8_t *batch;     /* images, then labels */
     void *device_batch; /* of np_compute_copy() */
     size_t labels_at;
-    struct np_event passed[2]; /* of the newest step and the previous one */
-    uint64_t last_ns;          /* end of the newest finished step */
+    struct np_event passed[NP_MAX_LATER + 1]; /* of the newest steps, by number */
+    uint64_t last_ns;                         /* end of the newest finished step */
     double *ms;
     size_t nr_steps;
     double seconds;
@@ -155,14 +155,14 @@ static int queue_step(
             code = plan_ops->update(step->plan, &hyper, err);
     }
     if (code == 0)
-        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % 2]);
+        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % (NP_MAX_LATER + 1)]);
     return code;
 }
 
 /* Waits for step i. Its time is from the end of the previous step to its own end. */
 static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 {
-    struct np_event *passed = &step->passed[i % 2];
+    struct np_event *passed = &step->passed[i % (NP_MAX_LATER + 1)];
     uint64_t end;
 
     if (step->device->ops->done(step->device, passed, true) < 0)
@@ -177,10 +177,11 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
     return 0;
 }
 
-/* Queues the next step before it waits for the current one, as the trainer does. */
+/* Queues later steps before it waits for the current one, as the trainer does if they are short. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps > 0 ? (uint64_t)bench->steps + WARMUP_STEPS : UINT64_MAX;
+    const uint64_t later = step->device->plan_ops->synchronous ? 1 : NP_MAX_LATER;
     uint64_t nr_queued = 0, nr_done = 0;
     bool enough = false;
     int code = 0;
@@ -190,7 +191,7 @@ static int run(const struct np_bench *bench, struct step_bench *step, struct np_
                  (bench->steps == 0 && step->seconds >= bench->seconds);
         if (!enough)
             code = queue_step(bench, step, nr_queued++, err);
-        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > 1))
+        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > later))
             code = finish_step(step, nr_done++, err);
     }
     return code;
