@@ -85,9 +85,9 @@ static bool plant(const struct made_pipeline *p, enum np_stage stage, double sev
     struct made_pipeline *ret_planted)
 {
     const double clean = made_pipeline_run(p, BATCHES, NULL, NULL, NULL);
-    double low = 1, high = 1000, rate = 0;
+    double low = 1, high = 1000, rate = 1e-9;
 
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 30 && fabs(clean / rate / severity - 1) > 0.001; i++) {
         const double middle = sqrt(low * high);
 
         *ret_planted = made_pipeline_with(p, stage, 1 / middle);
