@@ -147,7 +147,7 @@ EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c)
 EMU_RT  := $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
 CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
+EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR) libnccl.so.2) \
            $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
 PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans $(B)/tests/cuda/traffic)
 CXXFLAGS = -std=c++17 $(TEST_OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
@@ -192,6 +192,9 @@ $(B)/tests/emu/libcudnn.so.9: $(EMU_DNN) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK)
 $(B)/tests/emu/libcublasLt.so.$(CUDA_MAJOR): $(B)/emu/fake_cublaslt.o $(B)/tests/emu/libcudart-emu.so
+	@mkdir -p $(@D)
+	$(EMU_LINK)
+$(B)/tests/emu/libnccl.so.2: $(B)/emu/fake_nccl.o $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK)
 $(B)/tests/emu/nnpipe: $(NNPIPE)
@@ -322,4 +325,4 @@ deb: all
 clean:
 	rm -rf build build-* dist nnpipe libnnpipe.so libnnpipe.so.1 libnnpipe-cuda.so libnnpipe-cuda-rows.so
 
--include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/buffers_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)
+-include $(RENDER).d $(CYCLES).d $(ROWS_O:.o=.d) $(B)/tests/bench/plants/wraps.d $(EMU_O:.o=.d) $(EMU_C:.o=.d) $(EMU_ROWS:.o=.d) build/cuda/rows/rows_cuda.d build/cuda/rows/buffers_cuda.d build/cuda/rows/kernels_format.cu.d $(FMA_CU:.o=.d) $(EMU_RT:.o=.d) $(EMU_DNN:.o=.d) $(B)/emu/fake_cublaslt.d $(B)/emu/fake_nccl.d $(CUDA_OBJS:.o=.d) $(OBJS:.o=.d) $(T:.o=.d) $(FUZZ_O:.o=.d)

@@ -60,6 +60,7 @@ static const struct np_command commands[] = {
             OVERRIDE
         "  --processes N    train with N processes on this machine (1, 2, 4, 8 ...): train.lanes\n"
         "                   gives each its part of a batch, and the weights are the same\n"
+        "  --gpus LIST      train with a process on each of these GPUs: 0-3, or 0,2, or all\n"
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"
         "Ctrl-C (or SIGTERM) finishes the step, writes a checkpoint and exits with 75; a second\n"

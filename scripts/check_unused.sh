@@ -38,6 +38,7 @@ np_recompute: a test cuts random graphs into any number of segments
 np_recompute_best: a test reads the numbers
 np_entries_nr: the decoder uses it next
 np_range_flush: tests wait until what they put is stored
+np_comm_sum: tests and a benchmark sum at once
 '
 objects=$(find daemon loader trainer -name '*.c' ! -path 'trainer/cuda/*' ! -path 'loader/python/*' |
     sed "s|^|$build/|; s|c\$|o|")

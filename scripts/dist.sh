@@ -50,7 +50,7 @@ x86-64 Linux with glibc 2.36 or newer (Debian 12, Ubuntu 24.04) and needs /proc.
   cc -Iinclude docs/example.c -Llib -lnnpipe -Wl,-rpath,$PWD/lib    the loader in a program: docs/LIBRARY.md
 
 A GPU needs NVIDIA's driver 580 or newer, and cuDNN 9 and cuBLAS 13 from the toolkit, the system, or
-`pip install nvidia-cudnn-cu13 nvidia-cublas`.
+`pip install nvidia-cudnn-cu13 nvidia-cublas`; several GPUs need NCCL 2, `nvidia-nccl-cu13`.
 TEXT
 cp docs/*.md docs/*.png docs/nnpipe.1 docs/example.c "$out/docs/"
 mkdir -p "$out/include"

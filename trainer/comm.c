@@ -34,7 +34,7 @@ struct np_comm {
     struct np_line *line;
     struct np_sums *sums;
     uint64_t waited_ns; /* in exchanges, and for sums */
-    double *other; /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
+    double *other;      /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
 
 /* Opens the way of sums: the same one in all processes. */

@@ -26,12 +26,14 @@ struct np_launch {
     char by[16];                 /* "mpirun", "srun", "torchrun", "nnpipe"; "": nothing did */
     /* Where rank 0 waits: "unix:NAME" (of a Linux abstract socket, one machine) or "tcp:HOST:PORT". */
     char address[300];
+    int gpu; /* N of cuda:N that this process was given (NNPIPE_GPU); -1: none was */
 };
 /* Reads the environment that mpirun (Open MPI), srun, torchrun and `nnpipe train --processes` give
  * to a process: in the order NNPIPE_WORLD, torchrun, Open MPI, Slurm. NNPIPE_COMM, an address as
  * above, replaces the address. -EINVAL: variables that contradict each other, or no address. */
 int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
 
+int np_comm_timeout_s(void); /* NNPIPE_COMM_TIMEOUT, or 60 */
 /* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
  * -EINVAL: the number is no power of two, or another process has other numbers. -ETIMEDOUT names the
  * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -ENOENT: it is

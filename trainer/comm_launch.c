@@ -92,15 +92,36 @@ static const struct launcher launchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, slurm_address},
 };
 
-/* Slurm's "2(x3),1": tasks of each node. All nodes of a step of one node have all of its tasks. */
+/* The tasks of this node, from Slurm's list of all nodes, as "2(x3),1"; 1: it is not known. */
 static int slurm_local_world(int world)
 {
-    return strcmp(text_of("SLURM_STEP_NUM_NODES"), "1") == 0 ? world : 1;
+    const char *list = text_of("SLURM_STEP_TASKS_PER_NODE");
+    int64_t node = 0, tasks, nodes;
+
+    if (strcmp(text_of("SLURM_STEP_NUM_NODES"), "1") == 0)
+        return world;
+    if (!np_text_int(text_of("SLURM_NODEID"), 0, NP_MAX_WORLD, &node))
+        return 1;
+    while ((list = np_text_int_end(list, &tasks))) {
+        nodes = 1;
+        if (strncmp(list, "(x", 2) == 0) {
+            if (!(list = np_text_int_end(list + 2, &nodes)) || *list++ != ')')
+                return 1;
+        }
+        if (nodes < 1)
+            return 1;
+        if (node < nodes)
+            return tasks >= 1 && tasks <= world ? (int)tasks : 1;
+        node -= nodes;
+        if (*list++ != ',')
+            return 1;
+    }
+    return 1;
 }
 
 static int take(const struct launcher *launcher, struct np_launch *ret_launch, struct np_err *err)
 {
-    int64_t rank, world, local_rank = 0, local_world = 1;
+    int64_t rank, world, local_rank = 0, local_world = 1, gpu = -1;
     const char *own = text_of("NNPIPE_COMM");
 
     if (!np_text_int(text_of(launcher->world), 1, NP_MAX_WORLD, &world))
@@ -114,7 +135,12 @@ static int take(const struct launcher *launcher, struct np_launch *ret_launch, s
         local_world = slurm_local_world((int)world);
     else
         np_text_int(text_of(launcher->local_world), 1, world, &local_world);
-    struct np_launch launch = {(int)rank, (int)world, (int)local_rank, (int)local_world, "", ""};
+    np_text_int(text_of("NNPIPE_GPU"), 0, 999, &gpu);
+    struct np_launch launch = {.rank = (int)rank,
+        .world = (int)world,
+        .local_rank = (int)local_rank,
+        .local_world = (int)local_world,
+        .gpu = (int)gpu};
     snprintf(launch.by, sizeof(launch.by), "%s", launcher->by);
     if (*own)
         snprintf(launch.address, sizeof(launch.address), "%s", own);
@@ -132,6 +158,6 @@ int np_launch_find(struct np_launch *ret_launch, struct np_err *err)
     for (size_t i = 0; i < sizeof(launchers) / sizeof(*launchers); i++)
         if (*text_of(launchers[i].rank) && *text_of(launchers[i].world))
             return take(&launchers[i], ret_launch, err);
-    *ret_launch = (struct np_launch){0, 1, 0, 1, "", ""};
+    *ret_launch = (struct np_launch){.world = 1, .local_world = 1, .gpu = -1};
     return 0;
 }

@@ -56,10 +56,10 @@ static void hear(struct np_line *line, const struct message *message)
     pthread_mutex_lock(&line->lock);
     const bool is_new = line->said < message->news;
     const np_comm_news_fn news = is_new ? line->news : NULL;
-    if (is_new) {
+    if (line->heard.news < message->news) /* also if this process has said so itself */
         line->heard = *message;
+    if (is_new)
         say(line, message);
-    }
     pthread_mutex_unlock(&line->lock);
     /* Without the lock: who is told may be about to say something itself, and hold a lock of its own. */
     if (news)

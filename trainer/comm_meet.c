@@ -524,19 +524,25 @@ static int check_launch(const struct np_launch *launch, struct np_err *err)
     return 0;
 }
 
+int np_comm_timeout_s(void)
+{
+    const char *timeout = getenv("NNPIPE_COMM_TIMEOUT");
+    int64_t seconds = 60;
+
+    if (timeout)
+        np_text_int(timeout, 1, 86400, &seconds);
+    return (int)seconds;
+}
+
 int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err *err)
 {
     struct meeting m = {.launch = launch, .listener = -1};
-    const char *timeout = getenv("NNPIPE_COMM_TIMEOUT");
-    int64_t seconds = 60;
     int code = check_launch(launch, err);
 
     if (code < 0)
         return code;
-    if (timeout)
-        np_text_int(timeout, 1, 86400, &seconds);
-    m.seconds = (int)seconds;
-    m.deadline_ns = np_now_ns() + (uint64_t)seconds * 1000000000ull;
+    m.seconds = np_comm_timeout_s();
+    m.deadline_ns = np_now_ns() + (uint64_t)m.seconds * 1000000000ull;
     m.places = np_alloc((size_t)launch->world * sizeof(*m.places));
     for (int k = 0; k < NP_MAX_LINKS; k++)
         links[k].fd = links[k].line = links[k].sums = -1;

@@ -83,6 +83,15 @@ struct np_metrics {
     double grad_norm;
 };
 
+/* This process's stripe of a batch in lanes (trainer/lanes.h), on the device. */
+struct np_lane_batch {
+    const void *images, *labels; /* of its first lane; the others' follow */
+    size_t row_bytes;            /* of images */
+    int rows;                    /* of a lane */
+    uint64_t step;               /* of the run */
+    float loss_scale;
+};
+
 /* Training and evaluation of one network. Trainer thread. Images and labels are device pointers
  * of one batch. */
 struct np_plan_ops {
@@ -106,11 +115,6 @@ struct np_plan_ops {
      * gradients. */
     int (*step)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, bool accumulate, struct np_err *err);
-    /* Optional: NULL means that parts (np_plan_options.parts) are not summed from steps. After the
-     * steps of this process's parts: *ret_sums, (*ret_n) in host memory, has their sum in a fixed
-     * binary tree, gradients, then buffers. The caller adds those of other processes; update() takes
-     * the gradients from it, and the buffers' mean over the parts. Valid until the next step(). */
-    void (*sums)(struct np_plan *plan, float **ret_sums, uint64_t *ret_n);
     /* Updates the weights from the gradients; optim.c has the formulas. */
     int (*update)(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
     /* Optional: NULL means step(), then update(). Queues both as one, for a batch without
@@ -118,6 +122,18 @@ struct np_plan_ops {
      * buffers are those of the first pass, gradients and logits those of the second one. */
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
+    /* Optional, all three or none: NULL means that the device does not queue batches in lanes
+     * (np_plan_options.parts, with the rows of a lane in the graphs). Queues this process's lanes of a
+     * batch, forward and backward, the sum of gradients over all lanes and processes
+     * (np_plan_options.comm), and the update. */
+    int (*step_lanes)(struct np_plan *plan, const struct np_lane_batch *batch,
+        const struct np_hyper *hyper, struct np_err *err);
+    /* The numbers of the oldest n lanes, or evaluated batches, that were not read yet; waits for them.
+     * The last lane of a step has the norm of its update. */
+    int (*lane_numbers)(
+        struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err);
+    /* No batch in lanes follows: leaves the other processes, which do the same, or have ended. */
+    void (*part)(struct np_plan *plan);
     /* Optional, both or neither: NULL means that the device computes no weights. Blends weights and
      * buffers into their averages (np_average_blend()); back: both become their averages. */
     int (*average)(struct np_plan *plan, float weight, bool back, struct np_err *err);
@@ -173,8 +189,10 @@ struct np_device {
     void *note_context;
 };
 
+/* GPUs that the driver reports, usable or not. */
+int np_device_count_gpus(void);
 /* name: "auto" (a usable GPU, else the CPU: see passed_over), or any that np_device_find()
- * takes. options may be NULL; the name's ordinal wins. An error names the missing library or
+ * takes. options may be NULL; the name's ordinal wins, if it has one. An error names the missing library or
  * device, and what to install. */
 int np_device_open(const char *name, const struct np_device_options *options,
     struct np_device **ret_device, struct np_err *err);

@@ -303,8 +303,28 @@ static int open_cuda(
     return open_with(&row, options, library, ret_device, err);
 }
 
-/* Opens the first GPU, or else the CPU with the reason in passed_over if there seems to be a
- * GPU. */
+static void note_usable(void *context, const struct np_device_info *info)
+{
+    int *n = context;
+
+    *n += *info->gpu != '\0';
+}
+
+int np_device_count_gpus(void)
+{
+    const struct np_plugin *plugin;
+    void *library;
+    int n = 0;
+
+    if (find_plugin(&library, &plugin, NULL) < 0)
+        return 0;
+    plugin->list(note_usable, &n);
+    dlclose(library);
+    return n;
+}
+
+/* Opens the GPU of options->ordinal, or else the CPU with the reason in passed_over if there seems to be
+ * a GPU. A GPU that only the others of several processes have is an error. */
 static int open_auto(
     const struct np_device_options *options, struct np_device **ret_device, struct np_err *err)
 {
@@ -312,9 +332,10 @@ static int open_auto(
     struct np_err why = {0};
     char sign[64];
 
-    mine.ordinal = 0;
     if (open_cuda(&mine, ret_device, &why) == 0)
         return 0;
+    if (mine.ordinal > 0 && np_device_count_gpus() > 0)
+        return np_err_set(err, why.code, "%s", why.text);
     int code = open_with(find_builtin("cpu"), &mine, NULL, ret_device, err);
     if (code == 0 && gpu_sign(sign, sizeof(sign)))
         snprintf((*ret_device)->passed_over, sizeof((*ret_device)->passed_over),
@@ -333,7 +354,8 @@ int np_device_open(const char *name, const struct np_device_options *options,
     if (strcasecmp(name, "auto") == 0)
         return open_auto(&mine, ret_device, err);
     if (cuda_ordinal(name) >= 0) {
-        mine.ordinal = cuda_ordinal(name);
+        if (isdigit((unsigned char)name[strlen(name) - 1]))
+            mine.ordinal = cuda_ordinal(name);
         return open_cuda(&mine, ret_device, err);
     }
     row = find_builtin(name);

@@ -11,7 +11,8 @@
 #include "loader/base/box.h"
 #include "loader/base/clock.h"
 #include "loader/pixels/resize.h"
-#include "trainer/device.h"
+#include "trainer/comm.h"
+#include "trainer/plan.h"
 
 #define SIM_FRONT  4096
 #define MAX_COPIES 64 /* at once; a feed queues a few */
@@ -208,6 +209,10 @@ struct np_plan {
     int batch, classes, views;          /* views: of a batch in an evaluation */
     uint64_t nr_batches, nr_summed;     /* queued so far; of these, summed by metrics() */
     uint64_t ends_ns[NP_MAX_LATER + 1]; /* of the newest batches, by number */
+    int own_lanes;                      /* of this process; 0: batches are computed whole */
+    uint64_t *lane_ends;                /* (nr_ends) of lanes whose numbers were not read yet */
+    int nr_ends;
+    size_t room_ends;
 };
 
 static void plan_free(struct np_plan *plan)
@@ -216,6 +221,7 @@ static void plan_free(struct np_plan *plan)
         return;
     for (int i = 0; i <= NP_ARRAY_GRADS; i++)
         np_free(plan->arrays[i]);
+    np_free(plan->lane_ends);
     np_free(plan);
 }
 
@@ -229,6 +235,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     plan->batch = train->batch;
     plan->classes = train->classes;
     plan->views = eval ? np_graph_nr_views(eval) : 1;
+    if (options && options->parts > 1)
+        plan->own_lanes = options->parts / np_comm_world(options->comm);
     for (int i = 0; i <= NP_ARRAY_GRADS; i++) {
         plan->elements[i] = np_array_of_buffers(i) ? train->nr_buffers : train->nr_params;
         plan->arrays[i] = np_try_array(plan->elements[i], sizeof(float), err);
@@ -257,11 +265,45 @@ static void queue(struct np_plan *plan, uint64_t took_ns)
     sim->end_ns[NP_STREAM_COMPUTE] = start + took_ns;
 }
 
+/* Of the newest batch. */
+static void note_end(struct np_plan *plan)
+{
+    np_grow(
+        &plan->lane_ends, &plan->room_ends, (size_t)plan->nr_ends + 1, sizeof(*plan->lane_ends));
+    plan->lane_ends[plan->nr_ends++] = plan->sim->end_ns[NP_STREAM_COMPUTE];
+}
+
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
     queue(plan, plan->sim->step_ns);
     return 0;
+}
+
+/* The lanes of this process take the time of a step together. */
+static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    queue(plan, plan->sim->step_ns);
+    for (int i = 0; i < plan->own_lanes; i++)
+        note_end(plan);
+    return 0;
+}
+
+static int plan_lane_numbers(
+    struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err)
+{
+    assert(n <= plan->nr_ends);
+    np_sleep_until_ns(plan->lane_ends[n - 1]);
+    plan->nr_ends -= n;
+    memmove(plan->lane_ends, plan->lane_ends + n, (size_t)plan->nr_ends * sizeof(*plan->lane_ends));
+    for (int i = 0; i < n; i++)
+        ret_numbers[i] = (struct np_metrics){.rows = (uint64_t)plan->batch};
+    return 0;
+}
+
+static void plan_part(struct np_plan *plan)
+{
 }
 
 /* step() includes its time. */
@@ -274,6 +316,8 @@ static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
     queue(plan, plan->sim->step_ns / 3 * (uint64_t)plan->views); /* the forward third of a step */
+    if (plan->own_lanes > 0)
+        note_end(plan);
     return 0;
 }
 
@@ -338,6 +382,9 @@ const struct np_plan_ops np_plan_sim = {
     .free = plan_free,
     .step = plan_step,
     .update = plan_update,
+    .step_lanes = plan_step_lanes,
+    .lane_numbers = plan_lane_numbers,
+    .part = plan_part,
     .eval = plan_eval,
     .metrics = plan_metrics,
     .read = plan_read,

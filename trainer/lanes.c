@@ -50,7 +50,6 @@ static struct np_metrics *own_numbers(const struct np_lanes *lanes)
     return lanes->numbers + np_comm_rank(lanes->comm) * own(lanes);
 }
 
-/* A device that sums over all lanes and processes itself. */
 static int step_at_once(const struct np_lanes *lanes, const struct np_plan_ops *ops,
     struct np_plan *plan, const struct np_stripe *stripe, uint64_t step,
     const struct np_hyper *hyper, struct np_err *err)
@@ -62,34 +61,6 @@ static int step_at_once(const struct np_lanes *lanes, const struct np_plan_ops *
     ops->numbers(plan, own_numbers(lanes));
     if (code == 0 && hyper && hyper->sam_rho > 0)
         return ops->climb(plan, stripe->images, stripe->labels, step, scale, hyper, err);
-    return code;
-}
-
-/* A device that computes a lane as a batch: the sums of processes are added here. */
-static int step_by_lanes(const struct np_lanes *lanes, const struct np_plan_ops *ops,
-    struct np_plan *plan, const struct np_stripe *stripe, uint64_t step,
-    const struct np_hyper *hyper, struct np_err *err)
-{
-    const int first = np_comm_rank(lanes->comm) * own(lanes);
-    const float scale = 1.0f / (float)(lanes->rows * lanes->nr);
-    float *gradients = NULL;
-    uint64_t n = 0;
-    int code = 0;
-
-    for (int i = 0; code == 0 && i < own(lanes); i++) {
-        const uint64_t lane = step * (uint64_t)lanes->nr + (uint64_t)(first + i);
-
-        code = ops->step(plan, images_of(lanes, stripe, i), labels_of(lanes, stripe, i), lane,
-            scale, false, err);
-        if (code == 0)
-            code = ops->metrics(plan, false, &lanes->numbers[first + i], err);
-    }
-    if (code == 0) {
-        ops->sums(plan, &gradients, &n);
-        wait_for(lanes, "gradients");
-        code = np_comm_sum(lanes->comm, gradients, n, err);
-        waited(lanes);
-    }
     return code;
 }
 
@@ -117,8 +88,7 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
 {
     const struct np_plan_ops *ops = device->plan_ops;
     struct np_metrics sums = {0}, of_update;
-    int code =
-        (ops->at_once ? step_at_once : step_by_lanes)(lanes, ops, plan, stripe, step, hyper, err);
+    int code = step_at_once(lanes, ops, plan, stripe, step, hyper, err);
 
     /* What may fail comes before the update: until then the weights can be saved. */
     if (code == 0)
@@ -136,17 +106,46 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
     return code;
 }
 
-static int eval_by_lanes(const struct np_lanes *lanes, const struct np_plan_ops *ops,
+/* --- queued ---------------------------------------------------------------------------------- */
+
+int np_lanes_queue(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper, struct np_err *err)
+{
+    const struct np_lane_batch batch = {
+        .images = stripe->images,
+        .labels = stripe->labels,
+        .row_bytes = stripe->row_bytes,
+        .rows = lanes->rows,
+        .step = step,
+        .loss_scale = 1.0f / (float)(lanes->rows * lanes->nr),
+    };
+
+    return device->plan_ops->step_lanes(plan, &batch, hyper, err);
+}
+
+int np_lanes_read(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    struct np_metrics *ret_metrics, struct np_err *err)
+{
+    struct np_metrics sums = {0};
+    int code = device->plan_ops->lane_numbers(plan, own(lanes), own_numbers(lanes), err);
+
+    if (code == 0)
+        code = add_numbers(lanes, &sums, err);
+    if (code == 0) {
+        sums.grad_norm = own_numbers(lanes)[own(lanes) - 1].grad_norm;
+        *ret_metrics = sums;
+    }
+    return code;
+}
+
+static int eval_queued(const struct np_lanes *lanes, const struct np_plan_ops *ops,
     struct np_plan *plan, const struct np_stripe *stripe, struct np_err *err)
 {
     int code = 0;
 
-    for (int i = 0; code == 0 && i < own(lanes); i++) {
+    for (int i = 0; code == 0 && i < own(lanes); i++)
         code = ops->eval(plan, images_of(lanes, stripe, i), labels_of(lanes, stripe, i), err);
-        if (code == 0)
-            code = ops->metrics(plan, false, &own_numbers(lanes)[i], err);
-    }
-    return code;
+    return code == 0 ? ops->lane_numbers(plan, own(lanes), own_numbers(lanes), err) : code;
 }
 
 int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
@@ -154,7 +153,7 @@ int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct
 {
     const struct np_plan_ops *ops = device->plan_ops;
     const int code = ops->at_once ? ops->eval(plan, stripe->images, stripe->labels, err)
-                                  : eval_by_lanes(lanes, ops, plan, stripe, err);
+                                  : eval_queued(lanes, ops, plan, stripe, err);
 
     if (code == 0 && ops->at_once)
         ops->numbers(plan, own_numbers(lanes));

@@ -26,11 +26,18 @@ struct np_stripe {
     size_t row_bytes;
 };
 
-/* Forward and backward of all lanes, and the update, unless hyper is NULL: then the batch is not the
+/* For a device that computes all lanes at_once: forward and backward of all lanes, and the update, unless hyper is NULL: then the batch is not the
  * last one of an accumulation. Returns when it is computed. step: of the run. Errors: those of the plan
- * and of np_comm_sum(). */
+ * and of the sums over processes. */
 int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
+    struct np_metrics *ret_metrics, struct np_err *err);
+/* For a device with plan_ops->step_lanes(): queues the same. The step's numbers come later, in the order
+ * of the steps; hyper is not NULL. */
+int np_lanes_queue(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
+    struct np_err *err);
+int np_lanes_read(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     struct np_metrics *ret_metrics, struct np_err *err);
 /* Evaluates a batch, and adds all processes' numbers to *sums, lane by lane. */
 int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,

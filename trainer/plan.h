@@ -34,9 +34,11 @@ struct np_plan_options {
      * computes them at_once has a plan for all rows of this process; others for those of one part. */
     int parts;
     int batchnorm_over;     /* at_once: NP_OVER_ALL ... */
-    struct np_comm *comm;   /* at_once: the other processes; NULL: none. Borrowed */
+    struct np_comm *comm;   /* the other processes; NULL: none. Borrowed */
     struct np_block *block; /* and where waits for them are named; NULL: nowhere. Borrowed */
     bool reference;         /* kernels_ref only */
+    bool sum_fast;          /* a GPU: sums in the order of NCCL's, which depends on the processes */
+    bool comm_halves;       /* with sum_fast: gradients travel in bf16 */
     bool deterministic;
     bool tf32;      /* a GPU's f32 products may round their factors to 10 bits */
     bool recompute; /* np_recompute_best() */

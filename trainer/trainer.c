@@ -73,6 +73,12 @@ static bool in_lanes(const struct np_trainer_config *config)
     return config->lanes.nr > 1;
 }
 
+/* The device queues lanes; otherwise they are computed when compute_lanes() returns. */
+static bool queues_lanes(const struct np_trainer_config *config)
+{
+    return in_lanes(config) && config->device->plan_ops->step_lanes;
+}
+
 static int read_metrics(struct loop *loop, struct np_metrics *ret_metrics, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
@@ -81,13 +87,15 @@ static int read_metrics(struct loop *loop, struct np_metrics *ret_metrics, struc
         *ret_metrics = (struct np_metrics){.rows = (uint64_t)config->batch};
         return 0;
     }
-    if (in_lanes(config)) {
+    if (in_lanes(config) && !queues_lanes(config)) {
         *ret_metrics = queued(loop, loop->reported)->of_lanes;
         return 0;
     }
     np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, step", loop->reported);
     const int later = (int)(loop->step - loop->reported - 1);
-    int code = config->device->plan_ops->metrics(config->plan, later, ret_metrics, err);
+    int code = queues_lanes(config)
+                   ? np_lanes_read(&config->lanes, config->device, config->plan, ret_metrics, err)
+                   : config->device->plan_ops->metrics(config->plan, later, ret_metrics, err);
     np_stat_done(config->block);
     return code;
 }
@@ -160,7 +168,7 @@ static int average(const struct loop *loop, struct np_err *err)
 
 /* --- several processes ---------------------------------------------------------------------- */
 
-enum { ASKS = 1, STOPS = 2 };
+enum { ASKS = 1, STOPS = 2, HAS_NO_BATCH = 4 };
 
 /* What one process wants, all do. */
 static int agree(const struct np_trainer_config *config, uint32_t *bits, struct np_err *err)
@@ -214,8 +222,12 @@ static int compute_lanes(
 
     if (updates)
         next_hyper(loop, &hyper);
-    const int code = np_lanes_step(&config->lanes, config->device, config->plan, &stripe,
-        loop->step, updates ? &hyper : NULL, &queued(loop, loop->step)->of_lanes, err);
+    const int code =
+        queues_lanes(config)
+            ? np_lanes_queue(&config->lanes, config->device, config->plan, &stripe, loop->step,
+                  updates ? &hyper : NULL, err)
+            : np_lanes_step(&config->lanes, config->device, config->plan, &stripe, loop->step,
+                  updates ? &hyper : NULL, &queued(loop, loop->step)->of_lanes, err);
     return code == 0 && updates ? average(loop, err) : code;
 }
 
@@ -272,7 +284,29 @@ static uint64_t nr_later(const struct loop *loop)
 {
     if (loop->config->device->plan_ops->synchronous)
         return 0;
+    if (queues_lanes(loop->config) && loop->config->lanes.comm)
+        return 1; /* the same in all processes, which report together: not by the time it took */
     return loop->took_ns > 0 && loop->took_ns < SHORT_NS ? NP_MAX_LATER : 1;
+}
+
+/* Before lanes are queued: a process that has no batch says so while all still take part, so that the
+ * numbers of the steps before, which come from all, are known, and these steps can be saved. code: of
+ * this process. Returns it, or the code of the one that has none. */
+static int all_have_batch(struct loop *loop, int code, struct np_err *err)
+{
+    struct np_comm *comm = loop->config->lanes.comm;
+    struct np_err why = {0};
+    uint32_t bits = code < 0 ? HAS_NO_BATCH : 0;
+    int told = comm ? np_comm_any(comm, &bits, &why) : 0;
+
+    if (told == 0 && bits & HAS_NO_BATCH) {
+        told = catch_up(loop, &why);
+        if (told == 0 && code == 0 && (told = np_comm_any(comm, &bits, &why)) == 0)
+            told = np_err_set(&why, -EIO, "another process has no batch");
+    }
+    if (code == 0 && told < 0)
+        code = np_err_set(err, told, "%s", why.text);
+    return code;
 }
 
 static int train_step(struct loop *loop, struct np_err *err)
@@ -282,8 +316,13 @@ static int train_step(struct loop *loop, struct np_err *err)
     int code = next_batch(config, &input, err);
 
     loop->no_batch = code < 0;
-    if (code < 0)
+    if (queues_lanes(config))
+        code = all_have_batch(loop, code, err);
+    if (code < 0) {
+        if (!loop->no_batch)
+            np_feed_release(config->feed, &input);
         return code;
+    }
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
     queued(loop, loop->step)->seq = input.about.seq;
     code = seen(config, &input);
@@ -417,8 +456,10 @@ static void rescue(struct loop *loop, bool eval_due, int why, const struct np_er
     const struct np_trainer_hooks *hooks = &loop->config->hooks;
     const bool may = why == -EIO || why == -ESTALE || why == -EBADMSG || why == -EINTR;
 
+    /* While the others take part: numbers of lanes come from all. */
+    const bool reported = may && report_to(loop, loop->whole, NULL) == 0;
     tell(loop->config, why, err);
-    if (may && hooks->rescue && report_to(loop, loop->whole, NULL) == 0)
+    if (reported && hooks->rescue)
         hooks->rescue(hooks->context, loop->whole, eval_due && loop->step == loop->whole, why);
 }
 

@@ -105,7 +105,8 @@ const struct np_option np_train_table[] = {
         "compute the same bits. A CPU computes the parts side by side, on at most as many threads; "
         "rounding then does not depend on `threads`. `auto`: 1 for one process; for several 8, or "
         "as "
-        "many as `threads` if that is more, if they divide the batch; a resumed run keeps them. "
+        "many as `threads` if that is more, if they divide the batch; on GPUs as many as "
+        "processes; a resumed run keeps them. "
         "docs/CLUSTER.md."},
     {"batchnorm_over", NP_OPT_INT, AT(batchnorm_over), "auto", 1, 1 << 20, "auto|all|process",
         "With `lanes`: the rows that a batchnorm averages over. `all`: those of the batch, in all "
@@ -117,6 +118,13 @@ const struct np_option np_train_table[] = {
         "one; the running statistics are the mean over the groups. `auto`: `all` on a CPU; the "
         "rows of "
         "a lane on a device that computes one lane after the other."},
+    {"sum", NP_OPT_WORD, AT(sum), "exact", 0, 0, "exact|fast",
+        "How the gradients of several GPUs are summed. `exact`: in the tree of `lanes`, the same "
+        "bits for any number of processes. `fast`: by NCCL's own sum, the same bits for one number "
+        "of processes only. CPUs always sum exactly."},
+    {"comm_dtype", NP_OPT_WORD, AT(comm_dtype), "f32", 0, 0, "f32|bf16",
+        "The type in which gradients travel between GPUs; `bf16` takes half the time, rounds, and "
+        "needs `sum: fast`."},
     {"clip_norm", NP_OPT_FLOAT, AT(clip_norm), "0", 0, 1e9, NULL,
         "Larger gradients are scaled down to this norm; 0: no limit."},
     {"ema", NP_OPT_NODE, AT(ema_node), NULL, 0, 0, NULL,
@@ -494,6 +502,21 @@ static void check_lanes(const struct np_config *config, struct np_report *report
         check_over(config, report);
 }
 
+static void check_sum(const struct np_config *config, struct np_report *report)
+{
+    const struct np_node *sum = np_node_get(config->run_node, "sum"),
+                         *dtype = np_node_get(config->run_node, "comm_dtype");
+    const bool fast = config->run.sum == NP_SUM_FAST;
+
+    if (dtype && config->run.comm_dtype != NP_F32 && !fast)
+        np_report_add(report, dtype->line, dtype->column,
+            "train.comm_dtype: gradients in bf16 round between the processes: it needs "
+            "train.sum: fast");
+    if (sum && fast && strcmp(config->device, "cpu") == 0)
+        np_report_add(report, sum->line, sum->column,
+            "train.sum: fast is NCCL's sum of GPUs; `device: cpu` sums exactly");
+}
+
 static void parse_train(struct np_config *config, struct np_report *report)
 {
     struct np_train_options *run = &config->run;
@@ -681,6 +704,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     check_precision(config, report);
     check_metrics(config, report);
     check_lanes(config, report);
+    check_sum(config, report);
     check_model(config, report);
 }
 

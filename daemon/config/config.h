@@ -35,6 +35,8 @@ enum np_best {
 
 /* Words of train.batchnorm_over. */
 enum { NP_BN_AUTO = -1, NP_BN_ALL = -2, NP_BN_PROCESS = -3 };
+/* Words of train.sum. */
+enum { NP_SUM_EXACT, NP_SUM_FAST };
 
 struct np_train_options {
     double epochs; /* 0: use steps */
@@ -45,6 +47,8 @@ struct np_train_options {
     int64_t accumulate;
     int64_t lanes;          /* of a batch; 1: whole batches; -1: auto, np_run_take_lanes() */
     int64_t batchnorm_over; /* in lanes: rows, or NP_BN_AUTO ... */
+    int sum;                /* NP_SUM_EXACT ... */
+    int comm_dtype;         /* NP_F32, NP_BF16 */
     double clip_norm;
     struct np_average_options ema;
     const struct np_node *ema_node; /* NULL: none */

@@ -420,8 +420,9 @@ int np_cmd_profile(int argc, char **argv)
     if (code == 0 && (np_launch_find(&p.launch, &err) < 0 || check_usage(&p, flags, nr, &err) < 0))
         code = np_usage("profile", "%s", err.text);
     if (code == 0 && ask->processes)
-        code = np_processes_start(
-            "profile", words, ask->processes, argv[1], &ask->overrides, ask->device);
+        code =
+            np_processes_start("profile", words, &(struct np_several){.processes = ask->processes},
+                argv[1], &ask->overrides, ask->device);
     np_free(words);
     if (code || ask->processes)
         return code;

@@ -76,35 +76,80 @@ char **np_processes_words(int argc, char **argv)
 
     words[nr++] = program;
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--processes") == 0)
+        if (strcmp(argv[i], "--processes") == 0 || strcmp(argv[i], "--gpus") == 0)
             i++;
-        else if (strncmp(argv[i], "--processes=", 12) != 0)
+        else if (strncmp(argv[i], "--processes=", 12) != 0 && strncmp(argv[i], "--gpus=", 7) != 0)
             words[nr++] = argv[i];
     }
     return words;
 }
 
-int np_processes_start(const char *command, char **words, const char *text, const char *config,
-    const struct np_overrides *overrides, const char *device)
+/* Can these be the processes of the config? */
+static int check_several(
+    const char *command, const struct np_several *several, const struct np_config *config, int nr)
 {
-    struct np_config *read = NULL;
-    int64_t nr, lanes = INT64_MAX;
+    const bool cpu = strcmp(config->device, "cpu") == 0;
+    const char *flag = several->gpus ? "--gpus" : "--processes";
 
-    if (!np_text_int(text, 1, 1024, &nr) || (nr & (nr - 1)))
-        return np_usage(command, "--processes %s: expected 1, 2, 4, 8 ...", text);
-    if (config && strcmp(config, "-") == 0)
-        return np_usage(command, "--processes: they cannot all read CONFIG from standard input");
-    int code = config ? np_cmd_config(config, overrides, device, &read) : 0;
-    if (code == 0 && read)
-        lanes = read->run.lanes;
-    np_config_free(read);
-    if (code == 0 && lanes > 0 && lanes < nr)
+    const bool any_gpu = strcmp(config->device, "auto") == 0 || strcmp(config->device, "cuda") == 0;
+    const int gpus = any_gpu && !several->gpus ? np_processes_count_gpus() : 0;
+
+    if (gpus > 0 && gpus < nr)
         return np_usage(command,
-            "--processes %d: set train.lanes to %d or more, a power of two that divides "
+            "--processes %d: the driver reports %d GPUs, and each needs its own", nr, gpus);
+    if (several->gpus && cpu)
+        return np_usage(command, "--gpus: the config has `device: cpu`");
+    if (config->run.lanes > 0 && config->run.lanes < nr)
+        return np_usage(command,
+            "%s %s: set train.lanes to %d or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",
-            (int)nr, (int)nr);
-    struct np_processes processes = {.argv = words, .nr = (int)nr};
-    return code == 0 ? np_processes_run(&processes) : code;
+            flag, several->gpus ? several->gpus : several->processes, nr);
+    return 0;
+}
+
+/* Returns the number of processes, or a negative errno. */
+static int count_several(
+    const struct np_several *several, const struct np_config *config, int *gpus, struct np_err *err)
+{
+    const char *flag = several->gpus ? "--gpus" : "--processes";
+    const char *text = several->gpus ? several->gpus : several->processes;
+    const bool sim = config && strcmp(config->device, "sim") == 0;
+    int64_t nr = 0;
+
+    if (several->gpus)
+        nr = np_processes_gpus(several->gpus, !sim, gpus, NP_MAX_WORLD, err);
+    else if (!np_text_int(text, 1, NP_MAX_WORLD, &nr))
+        nr = 0;
+    if (nr < 0)
+        return (int)nr;
+    return nr > 0 && (nr & (nr - 1)) == 0
+               ? (int)nr
+               : np_err_set(err, -EINVAL, "%s %s: expected 1, 2, 4, 8 ...%s", flag, text,
+                     several->gpus ? " GPUs" : "");
+}
+
+int np_processes_start(const char *command, char **words, const struct np_several *several,
+    const char *path, const struct np_overrides *overrides, const char *device)
+{
+    struct np_config *config = NULL;
+    int *gpus = np_alloc_array(NP_MAX_WORLD, sizeof(*gpus)), nr = 0;
+    struct np_err err = {0};
+    int code = 0;
+
+    if (path && strcmp(path, "-") == 0)
+        code = np_usage(command, "several processes cannot all read CONFIG from standard input");
+    else if (path)
+        code = np_cmd_config(path, overrides, device, &config);
+    if (code == 0 && (nr = count_several(several, config, gpus, &err)) < 0)
+        code = np_usage(command, "%s", err.text);
+    if (code == 0 && config && nr > 1)
+        code = check_several(command, several, config, nr);
+    np_config_free(config);
+    struct np_processes processes = {.argv = words, .nr = nr, .gpus = several->gpus ? gpus : NULL};
+    if (code == 0)
+        code = np_processes_run(&processes);
+    np_free(gpus);
+    return code;
 }
 
 static int train_with(struct np_config *config, const struct np_run_options *options,
@@ -128,7 +173,8 @@ int np_cmd_train(int argc, char **argv)
     struct np_overrides overrides = {0};
     char **words = np_processes_words(argc, argv); /* the parser moves those of argv */
     struct np_run_options options = {.overrides = &overrides};
-    const char *device = NULL, *trace = NULL, *trace_limit = NULL, *processes = NULL;
+    const char *device = NULL, *trace = NULL, *trace_limit = NULL;
+    struct np_several several = {0};
     const struct np_flag flags[] = {
         {"--resume", &options.resume_dir, &options.resume, is_run},
         {"--reset-schedule", NULL, &options.reset_schedule, NULL},
@@ -136,7 +182,8 @@ int np_cmd_train(int argc, char **argv)
         {"--device", &device, NULL, NULL},
         {"--trace", &trace, NULL, NULL},
         {"--trace-limit", &trace_limit, NULL, NULL},
-        {"--processes", &processes, NULL, NULL},
+        {"--processes", &several.processes, NULL, NULL},
+        {"--gpus", &several.gpus, NULL, NULL},
         {"--json", NULL, &options.json, NULL},
         {NULL, NULL, NULL, NULL},
     };
@@ -150,11 +197,14 @@ int np_cmd_train(int argc, char **argv)
     }
     if (code == 0)
         code = check_usage(&options, argv, nr, trace, trace_limit);
-    if (code == 0 && processes)
+    const bool starts = several.processes || several.gpus;
+    if (code == 0 && several.processes && several.gpus)
+        code = np_usage("train", "--gpus starts a process for each GPU; leave out --processes");
+    if (code == 0 && starts)
         code = np_processes_start(
-            "train", words, processes, nr > 0 ? argv[1] : NULL, &overrides, device);
+            "train", words, &several, nr > 0 ? argv[1] : NULL, &overrides, device);
     np_free(words);
-    if (code || processes)
+    if (code || starts)
         return code;
     if (nr == 0)
         own = np_format("%s/config.yaml", options.resume_dir);

@@ -16,6 +16,8 @@
 #include "daemon/cmd.h"
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
+#include "loader/base/text.h"
+#include "trainer/device.h"
 
 #define TERM_S 1  /* after one has failed, the others are told; most have noticed it themselves */
 #define KILL_S 60 /* and killed: one may be writing a checkpoint */
@@ -35,13 +37,17 @@ static void become(const struct np_processes *processes, int rank, const char *a
     const sigset_t *before, pid_t parent)
 {
     const int death = processes->death_signal ? processes->death_signal : SIGTERM;
-    char number[16], of[16];
+    char number[16], of[16], gpu[16];
 
     snprintf(number, sizeof(number), "%d", rank);
     snprintf(of, sizeof(of), "%d", processes->nr);
     setenv("NNPIPE_RANK", number, 1);
     setenv("NNPIPE_WORLD", of, 1);
     setenv("NNPIPE_COMM", address, 1);
+    if (processes->gpus) {
+        snprintf(gpu, sizeof(gpu), "%d", processes->gpus[rank]);
+        setenv("NNPIPE_GPU", gpu, 1);
+    }
     prctl(PR_SET_PDEATHSIG, death);
     if (getppid() != parent) /* it has ended before that */
         _exit(NP_EXIT_FAILED);
@@ -216,4 +222,89 @@ int np_processes_run(struct np_processes *processes)
     np_free(family.pids);
     np_free(family.codes);
     return code;
+}
+
+/* --- --gpus ---------------------------------------------------------------------------------- */
+
+/* The driver may start threads, and the parent of a run has none. */
+int np_processes_count_gpus(void)
+{
+    int ends[2], status, n = 0;
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return 0;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        n = np_device_count_gpus();
+        _exit(write(ends[1], &n, sizeof(n)) == sizeof(n) ? 0 : 1);
+    }
+    close(ends[1]);
+    if (pid < 0 || read(ends[0], &n, sizeof(n)) != sizeof(n))
+        n = 0;
+    close(ends[0]);
+    if (pid > 0)
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+    return n;
+}
+
+/* "2" or "0-3", of *text, up to the next comma; false: neither. */
+static bool take_range(const char **text, int64_t *ret_first, int64_t *ret_last)
+{
+    const char *end = np_text_int_end(*text, ret_first);
+
+    if (!end)
+        return false;
+    *ret_last = *ret_first;
+    if (*end == '-' && !(end = np_text_int_end(end + 1, ret_last)))
+        return false;
+    if (*end == ',' && end[1])
+        end++;
+    else if (*end)
+        return false;
+    if (*ret_first < 0 || *ret_first > *ret_last || *ret_last > 999)
+        return false;
+    *text = end;
+    return true;
+}
+
+static bool contains(const int *gpus, int nr, int64_t gpu)
+{
+    for (int i = 0; i < nr; i++)
+        if (gpus[i] == gpu)
+            return true;
+    return false;
+}
+
+int np_processes_gpus(const char *list, bool counts, int *gpus, int room, struct np_err *err)
+{
+    const bool all = strcmp(list, "all") == 0;
+    const int here = counts ? np_processes_count_gpus() : 1000;
+    int nr = 0;
+
+    if (all && !counts)
+        return np_err_set(err, -EINVAL, "--gpus all: a sim device has no number of GPUs: 0-3");
+    for (int64_t first = 0, last = here - 1; all ? nr == 0 : *list != '\0';) {
+        if (!all && !take_range(&list, &first, &last))
+            return np_err_set(
+                err, -EINVAL, "--gpus: '%.40s': expected numbers as 0-3 or 0,2, or all", list);
+        for (; first <= last; first++) {
+            if (nr == room || contains(gpus, nr, first))
+                return np_err_set(err, -EINVAL, "--gpus: cuda:%d twice, or too many", (int)first);
+            if (first >= here)
+                return np_err_set(err, -ENODEV,
+                    "--gpus: there is no cuda:%d: the driver reports %d GPUs; `nnpipe devices` "
+                    "shows what was found",
+                    (int)first, here);
+            gpus[nr++] = (int)first;
+        }
+        if (all && nr == 0)
+            break;
+    }
+    if (nr == 0 && !all)
+        return np_err_set(err, -EINVAL, "--gpus: expected numbers as 0-3 or 0,2, or all");
+    if (nr == 0)
+        return np_err_set(err, -ENODEV,
+            "--gpus: the driver reports no GPU; `nnpipe devices` shows what was found");
+    return nr;
 }

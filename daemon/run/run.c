@@ -225,7 +225,7 @@ static int open_base(struct np_run *run, struct np_err *err)
     run->block = np_stat_join(run->stat, "trainer", NULL); /* NULL: the run counts nothing */
     if ((code = np_io_open(&run->io, "pread", 1, err)) < 0)
         return code;
-    code = np_device_open(run->config->device, &run->config->device_options, &run->device, err);
+    code = np_run_open_device(run, err);
     run->device_absent = code < 0;
     if (code == 0) {
         run->device->note = np_run_note;
@@ -359,6 +359,9 @@ static int run_all(struct np_run *run, struct np_err *err)
     code = keep_changes(run, err);
     if (!over && code == 0)
         code = train(run, err);
+    if (code < 0 && code != -EINTR)
+        np_comm_abort(run->comm, code, err->text);
+    np_run_leave(run); /* if all are well, they are at this point; else the device must not wait */
     if (code == -EINTR || (code == 0 && !run->options->probe)) /* with a checkpoint */
         np_watch_settle(run->watch, NP_EXIT_STOPPED);
     close_pipeline(run);
@@ -436,6 +439,9 @@ static int report_end(struct np_run *run, int code, const struct np_err *err)
     }
     if (np_run_leads(run)) /* else it prints what the others told it */
         report_error(run, err);
+    if (code == -ECONNRESET && saved) /* a process has died: nothing is saved */
+        np_run_say(run, "the last checkpoint is of step %llu: resume with --resume %s",
+            (unsigned long long)run->saved_step, dir);
     if (run->usage)
         return NP_EXIT_USAGE;
     /* Weights that are not finite would become so again; a process that is gone is a failure whenever it
@@ -515,6 +521,7 @@ int np_run_train(struct np_config *config, const struct np_run_options *options)
     np_track_close(run->track, code == 0        ? NP_TRACK_DONE
                                : code == -EINTR ? NP_TRACK_STOPPED
                                                 : NP_TRACK_FAILED);
+    np_run_leave(run);
     np_comm_wait_end(run->comm); /* a launcher may end rank 0 when another rank has ended */
     close_run(run);
     np_free(run);

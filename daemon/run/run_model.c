@@ -280,6 +280,8 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .batchnorm_over = run->batchnorm_over,
         .comm = run->comm,
         .block = run->block,
+        .sum_fast = run->config->run.sum == NP_SUM_FAST,
+        .comm_halves = run->config->run.comm_dtype == NP_BF16,
         .deterministic = run->config->run.deterministic,
         .tf32 = run->config->run.tf32,
         .recompute = run->config->run.recompute,
@@ -293,6 +295,12 @@ static int open_plan(struct np_run *run, struct np_err *err)
         run->usage = true;
         return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
             run->device->name);
+    }
+    if (options.parts < np_comm_world(run->comm)) { /* of a resumed run */
+        run->usage = true;
+        return np_err_set(err, -EINVAL,
+            "%d processes: the run was begun with train.lanes %d, and each needs a lane",
+            np_comm_world(run->comm), options.parts);
     }
     if (options.parts > 1 && !run->numbers &&
         !(run->numbers = np_try_array((size_t)options.parts, sizeof(*run->numbers), err)))
@@ -465,9 +473,9 @@ static int take_lanes(struct np_run *run, struct np_err *err)
     if (lanes == 1)
         return 0;
     run->usage = true;
-    if (!ops->at_once && !ops->sums)
+    if (!ops->at_once && !ops->step_lanes)
         return np_err_set(
-            err, -EINVAL, "train.lanes: %d needs `device: cpu`, not %s", lanes, run->device->name);
+            err, -EINVAL, "train.lanes: %d: not with the device %s", lanes, run->device->name);
     if (!ops->at_once && against_lanes(run->config))
         return np_err_set(err, -EINVAL, "train.lanes: on %s not with %s", run->device->name,
             against_lanes(run->config));

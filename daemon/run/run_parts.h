@@ -176,6 +176,11 @@ static inline bool np_run_leads(const struct np_run *run)
 {
     return np_comm_rank(run->comm) == 0;
 }
+/* Opens the config's device, of several processes on a machine each its own GPU. */
+int np_run_open_device(struct np_run *run, struct np_err *err);
+/* No step follows: the device leaves the other processes. At the same point in all of them, or after an
+ * error. */
+void np_run_leave(struct np_run *run);
 /* Meets the other processes, if there are any, and listens to them from then on. */
 int np_run_meet(struct np_run *run, struct np_err *err);
 void np_run_part(struct np_run *run); /* closes run->comm */

@@ -13,6 +13,51 @@
 
 /* --- at the start --------------------------------------------------------------------------- */
 
+/* Which GPU: the one that this process was given, else that of its number on the machine; but a launcher
+ * may show each process one GPU alone. */
+static int own_gpu(const struct np_launch *launch)
+{
+    if (launch->gpu >= 0)
+        return launch->gpu;
+    return launch->local_rank > 0 && np_device_count_gpus() > 1 ? launch->local_rank : 0;
+}
+
+int np_run_open_device(struct np_run *run, struct np_err *err)
+{
+    const struct np_config *config = run->config;
+    const struct np_launch *launch = run->options->launch;
+    struct np_device_options options = config->device_options;
+    const bool several =
+        launch && launch->world > 1 &&
+        (strcmp(config->device, "auto") == 0 || strcmp(config->device, "cuda") == 0);
+
+    if (several)
+        options.ordinal = own_gpu(launch);
+    const int code = np_device_open(config->device, &options, &run->device, err);
+    if (code < 0 && several && options.ordinal > 0)
+        np_err_context(err, "%d processes on this machine need a GPU each", launch->local_world);
+    return code;
+}
+
+void np_run_leave(struct np_run *run)
+{
+    if (run->plan && run->device->plan_ops->part)
+        run->device->plan_ops->part(run->plan);
+}
+
+/* A GPU's lane is what a process has of a batch, unless the config says more. */
+static void take_lanes(struct np_run *run, int world)
+{
+    struct np_config *config = run->config;
+
+    if (!run->device->plan_ops->step_lanes || config->run.lanes > 0 ||
+        config->loader.batch % world != 0)
+        return;
+    config->run.lanes = world;
+    np_node_free(run->resolved);
+    run->resolved = np_config_node(config);
+}
+
 /* Another process stops or has ended: this one must not wait for its storage. */
 static void hear(void *context, bool ends)
 {
@@ -24,12 +69,12 @@ static void hear(void *context, bool ends)
 int np_run_meet(struct np_run *run, struct np_err *err)
 {
     const struct np_launch *launch = run->options->launch;
-    const int64_t lanes = run->config->run.lanes;
 
     if (!launch || launch->world == 1)
         return 0;
     run->usage = true;
-    if (lanes > 0 && lanes < launch->world)
+    take_lanes(run, launch->world);
+    if (run->config->run.lanes > 0 && run->config->run.lanes < launch->world)
         return np_err_set(err, -EINVAL,
             "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
             "loader.batch (%lld), so that each has a part of every batch",
@@ -124,7 +169,7 @@ int np_run_share_lanes(struct np_run *run, struct np_err *err)
 struct facts {
     uint64_t config, data, order, weights, step;
     int32_t precision;
-    char versions[400];
+    char versions[600];
 };
 
 /* Of all keys but those of places, which may differ from machine to machine. */
@@ -188,8 +233,8 @@ static void find_facts(struct np_run *run, struct facts *ret_facts)
     facts->step = run->position.step;
     facts->precision = (int32_t)run->precision;
     np_device_describe(run->device->name, &device);
-    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s, sums over %.60s", NP_VERSION,
-        np_comm_way(run->comm));
+    snprintf(facts->versions, sizeof(facts->versions), "nnpipe %s, sums over %.60s%s%.100s",
+        NP_VERSION, np_comm_way(run->comm), *device.gpu ? ", " : "", device.gpu);
     for (int i = 0; i < device.nr_libraries; i++) {
         const size_t used = strlen(facts->versions);
 

@@ -135,6 +135,8 @@ int np_run_take_own(
         (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
     if (np_node_get(data, "split_by"))
         config->data.split_by = np_split_rule(np_node_get(data, "split_by"));
+    config->run.lanes =
+        (int64_t)np_node_number(np_node_get(resolved, "train"), "lanes", (double)config->run.lanes);
     return 0;
 }
 
@@ -174,6 +176,7 @@ static int compare_config(
     keep_own(run->config->loader_node, began, place->resolved, "loader", "pixels");
     keep_own(run->config->data_node, began, place->resolved, "data", "split_seed");
     keep_own(run->config->data_node, began, place->resolved, "data", "split_by");
+    keep_own(run->config->run_node, began, place->resolved, "train", "lanes");
     np_changes_open(&place->changes, np_node_get(place->facts, "changes"));
     if ((code = np_changes_apply(&place->changes, in_force, err)) < 0)
         np_err_context(err, "%s", dir);

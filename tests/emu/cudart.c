@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/emu/cudart_inside.h"
 
@@ -44,8 +45,10 @@ __attribute__((constructor)) static void begin(void)
     modelled = setting("NNPIPE_EMU_CLOCK", 0);
     steady = setting("NNPIPE_EMU_STEADY", 0);
     dies = getenv("NNPIPE_EMU_DIES");
+    const uint64_t rank = setting("NNPIPE_RANK", 0);
+    const bool fails = setting("NNPIPE_EMU_FAIL_RANK", rank) == rank;
     np_emu_set(setting("NNPIPE_EMU_SEED", 1), setting("NNPIPE_EMU_MEMORY", memory_bytes),
-        setting("NNPIPE_EMU_FAIL", 0));
+        fails ? setting("NNPIPE_EMU_FAIL", 0) : 0);
     np_emu_enqueue = np_emu_launch_kernel;
     np_emu_argument = np_emu_check_argument;
     np_emu_load = np_emu_load_kernel;
@@ -236,6 +239,45 @@ void np_emu_run(struct work *work)
     running = false;
 }
 
+static bool others; /* an operation waits for another process */
+
+bool np_emu_ready(struct work *work)
+{
+    if (!work || !work->ready)
+        return true;
+    np_emu_show_memory();
+    if (work->ready(work->job))
+        return true;
+    others = true;
+    return false;
+}
+
+/* The lock is free meanwhile: another thread may do what ends the wait. */
+bool np_emu_await_others(void)
+{
+    const struct timespec moment = {0, 200000};
+    const int held = depth;
+
+    if (!others)
+        return false;
+    others = false;
+    for (int i = 0; i < held; i++)
+        np_emu_unlock();
+    nanosleep(&moment, NULL);
+    for (int i = 0; i < held; i++)
+        np_emu_lock();
+    return true;
+}
+
+bool np_emu_progress(void)
+{
+    np_emu_lock();
+    others = false;
+    const bool ran = !np_emu_dead() && !running && np_emu_advance();
+    np_emu_unlock();
+    return ran;
+}
+
 /* --- errors ---------------------------------------------------------------------------------- */
 
 cudaError_t cudaGetLastError(void)
@@ -366,7 +408,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int room, int device)
 {
     if (!np_emu_enter(__func__) || check_device(device))
         return np_emu_leave(cudaErrorInvalidDevice);
-    snprintf(text, (size_t)room, "0000:EE:00.0");
+    snprintf(text, (size_t)room, "0000:%02X:00.0", 0xee + device);
     return np_emu_leave(room > 12 ? cudaSuccess : cudaErrorInvalidValue);
 }
 

@@ -14,7 +14,7 @@
  *
  * Environment: NNPIPE_EMU_SEED (at first 1), NNPIPE_EMU_MEMORY (bytes of the GPU, 2 GiB),
  * NNPIPE_EMU_DEVICES (1; 0: cudaErrorNoDevice), NNPIPE_EMU_FAIL (N: the Nth call that can fail
- * does; 0: none), NNPIPE_EMU_DIES (a file; once it holds a number N, the GPU dies at a process's Nth call, or at
+ * does; 0: none; with NNPIPE_EMU_FAIL_RANK=R only in the process whose NNPIPE_RANK that is), NNPIPE_EMU_DIES (a file; once it holds a number N, the GPU dies at a process's Nth call, or at
  * the next one, and each call fails from then on), NNPIPE_EMU_DROP (N: a stream's Nth wait for an event is left
  * out, as by a bug),
  * NNPIPE_EMU_CLOCK (1: events' times are modelled: queueing takes the host a microsecond, each operation the
@@ -39,6 +39,13 @@ extern "C" {
 /* Queues run(job), which may run several times (a captured graph runs it at each launch);
  * then drop(job), once. drop may be NULL. */
 void np_emu_queue(void *stream, void (*run)(void *job), void (*drop)(void *job), void *job);
+/* The same for work that waits for another process: before run(job), ready(job) moves what it can without a
+ * wait, and returns true when all has been moved; until then other streams go on. Other processes must not
+ * depend on this one's host, so whoever queues such work calls np_emu_progress() from a thread, which runs
+ * one queued operation; false: none can run now. */
+void np_emu_queue_waiting(void *stream, bool (*ready)(void *job), void (*run)(void *job),
+    void (*drop)(void *job), void *job);
+bool np_emu_progress(void);
 /* Sets the times of the next queued operation in the modelled clock, from inside a library: extra time of the
  * host before it is queued, and the device's time. */
 void np_emu_spend(uint64_t host_ns, uint64_t device_ns);

@@ -203,6 +203,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *ret_graph)
         *ret_graph = graphs = graph;
     }
     capture->ended = true;
+    drop_nodes(capture->nodes); /* events keep the capture, but not what it holds */
+    capture->nodes = NULL;
     np_emu_leave_capture(capture);
     return np_emu_leave(status);
 }
@@ -285,6 +287,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream_handle)
     run->nodes = (*find_exec(handle, __func__))->nodes;
     run->nodes->holders++;
     run->done = np_emu_new((size_t)run->nodes->nr + 1);
+    run->next = np_emu_new(((size_t)run->nodes->nr_lanes + 1) * sizeof(*run->next));
     np_emu_queue_graph(stream, run);
     return np_emu_leave(cudaSuccess);
 }
@@ -293,6 +296,7 @@ void np_emu_drop_run(struct graph_run *run)
 {
     drop_nodes(run->nodes);
     free(run->done);
+    free(run->next);
     free(run);
 }
 
@@ -307,6 +311,7 @@ bool np_emu_graph_uses(const struct graph_run *run, const void *memory, size_t b
     return false;
 }
 
+#define WAITS (-2) /* for another process */
 /* The first node of the lane that has not run; -1: none, or it must wait. */
 static int next_of_lane(const struct graph_run *run, int lane)
 {
@@ -314,11 +319,28 @@ static int next_of_lane(const struct graph_run *run, int lane)
         const struct node *node = &run->nodes->list[i];
 
         if (node->lane == lane && !run->done[i])
-            return node->after < 0 || run->done[node->after] ? i : -1;
+            return node->after >= 0 && !run->done[node->after] ? -1
+                   : np_emu_ready(node->work)                  ? i
+                                                               : WAITS;
     }
     return -1;
 }
 
+bool np_emu_graph_ready(const struct graph_run *run)
+{
+    bool any = run->nr_done == run->nodes->nr, waits = false;
+
+    for (int lane = 0; lane < run->nodes->nr_lanes; lane++) {
+        run->next[lane] = next_of_lane(run, lane);
+        any |= run->next[lane] >= 0;
+        waits |= run->next[lane] == WAITS;
+    }
+    if (!any && !waits)
+        np_emu_die("a graph", "its nodes wait for each other");
+    return any;
+}
+
+/* After np_emu_graph_ready(). */
 bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns)
 {
     int nr_ready = 0, chosen;
@@ -326,12 +348,10 @@ bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns)
     if (run->nr_done == run->nodes->nr)
         return false;
     for (int lane = 0; lane < run->nodes->nr_lanes; lane++)
-        nr_ready += next_of_lane(run, lane) >= 0;
-    if (nr_ready == 0)
-        np_emu_die("a graph", "its nodes wait for each other");
+        nr_ready += run->next[lane] >= 0;
     chosen = (int)(np_emu_draw() % (uint64_t)nr_ready);
     for (int lane = 0; lane < run->nodes->nr_lanes; lane++) {
-        int i = next_of_lane(run, lane);
+        const int i = run->next[lane];
 
         if (i < 0 || chosen-- > 0)
             continue;

@@ -10,7 +10,8 @@ struct work { /* a closure, held by queues and graphs */
     void (*run)(void *job), (*drop)(void *job);
     void *job;
     bool (*uses)(const void *job, const void *memory, size_t bytes); /* NULL: the device's alone */
-    uint64_t device_ns;                                              /* in the modelled clock */
+    bool (*ready)(void *job); /* moves what it can; true: run() may be called. NULL: always */
+    uint64_t device_ns;       /* in the modelled clock */
 };
 struct record { /* one cudaEventRecord(): an event is recorded repeatedly, a record is used once */
     int holders;
@@ -30,6 +31,7 @@ struct CUstream_st {
     bool blocking;  /* ordered with the default stream */
     bool destroyed; /* queued operations still run */
     struct op *first, *last;
+    bool is_ready;           /* of np_emu_advance() */
     struct capture *capture; /* NULL: not capturing */
     int lane;                /* of the capture */
     int last_node;           /* of the lane; -1: none */
@@ -65,6 +67,7 @@ struct graph_run {
     struct nodes *nodes;
     bool *done; /* (nr) */
     int nr_done;
+    int *next; /* (nr_lanes) the node that may run; of np_emu_graph_ready() */
 };
 struct CUgraph_st {
     struct nodes *nodes;
@@ -85,6 +88,9 @@ bool np_emu_dead(void);                        /* queued operations no longer ru
 void np_emu_refuse_launch(cudaError_t status); /* becomes the last error */
 void *np_emu_new(size_t bytes);                /* zeroed; never NULL */
 void np_emu_run(struct work *work);
+bool np_emu_ready(struct work *work); /* NULL: true */
+/* No operation can run: false, unless one of them waits for another process, which then gets time. */
+bool np_emu_await_others(void);
 uint64_t np_emu_memory_bytes(void);
 void np_emu_load_kernel(void *stream, const void *kernel); /* at a launch */
 bool np_emu_models_clock(void);                            /* as NNPIPE_EMU_CLOCK says */
@@ -118,6 +124,7 @@ void np_emu_capture_work(struct CUstream_st *stream, struct work *work);
 void np_emu_capture_record(struct CUstream_st *stream, struct CUevent_st *event);
 cudaError_t np_emu_capture_wait(struct CUstream_st *stream, struct CUevent_st *event);
 void np_emu_drop_capture(struct capture *capture);
+bool np_emu_graph_ready(const struct graph_run *run); /* a node may run, or all have */
 /* false: nothing is ready, or all is done. Adds the node's time to *device_ns. */
 bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns);
 void np_emu_drop_run(struct graph_run *run);

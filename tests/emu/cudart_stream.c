@@ -177,6 +177,16 @@ void np_emu_queue(void *handle, void (*run)(void *job), void (*drop)(void *job),
     np_emu_unlock();
 }
 
+void np_emu_queue_waiting(void *handle, bool (*ready)(void *job), void (*run)(void *job),
+    void (*drop)(void *job), void *job)
+{
+    np_emu_lock();
+    struct work *work = np_emu_work(run, drop, job);
+    work->ready = ready;
+    np_emu_queue_work(np_emu_stream(handle, "a library"), work);
+    np_emu_unlock();
+}
+
 /* A launch has no status of its own: its error is the last error. */
 void np_emu_launch_kernel(void *handle, void (*run)(void *job), void (*drop)(void *job), void *job)
 {
@@ -229,7 +239,17 @@ static uint64_t later(uint64_t a, uint64_t b)
 /* Can the stream's first operation run now? */
 static bool ready(const struct CUstream_st *stream)
 {
-    return stream->first && (stream->first->kind != OP_WAIT || stream->first->record->passed);
+    const struct op *op = stream->first;
+
+    if (!op)
+        return false;
+    switch (op->kind) {
+    case OP_WAIT: return op->record->passed;
+    case OP_WORK: return np_emu_ready(op->work);
+    case OP_GRAPH: return np_emu_graph_ready(op->graph);
+    case OP_RECORD: break;
+    }
+    return true;
 }
 
 static void advance(struct CUstream_st *stream)
@@ -258,8 +278,9 @@ bool np_emu_advance(void)
 {
     int nr_ready = 0, chosen;
 
+    /* Asked once: between two questions another process may have done its part. */
     for (struct CUstream_st *stream = streams; stream; stream = stream->next)
-        nr_ready += ready(stream);
+        nr_ready += stream->is_ready = ready(stream);
     if (nr_ready == 0)
         return false;
     if (mood_left-- <= 0) {
@@ -269,16 +290,16 @@ bool np_emu_advance(void)
         favourite = NULL;
         chosen = (int)(np_emu_draw() % (uint64_t)(nr_ready + 1)); /* the last number: no stream */
         for (struct CUstream_st *stream = streams; stream; stream = stream->next)
-            if (ready(stream) && chosen-- == 0)
+            if (stream->is_ready && chosen-- == 0)
                 favourite = stream;
     }
-    if (favourite && ready(favourite)) {
+    if (favourite && favourite->is_ready) {
         advance(favourite);
         return true;
     }
     chosen = (int)(np_emu_draw() % (uint64_t)nr_ready);
     for (struct CUstream_st *stream = streams; stream; stream = stream->next)
-        if (ready(stream) && chosen-- == 0) {
+        if (stream->is_ready && chosen-- == 0) {
             advance(stream);
             break;
         }
@@ -303,8 +324,8 @@ void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
             drop_queued(each);
         return;
     }
-    while (stream ? stream->first != NULL : pending())
-        if (!np_emu_advance())
+    while (!np_emu_dead() && (stream ? stream->first != NULL : pending()))
+        if (!np_emu_advance() && !np_emu_await_others())
             stuck(call);
     for (const struct CUstream_st *s = streams; s; s = s->next)
         if (!stream || s == stream)
@@ -314,8 +335,8 @@ void np_emu_finish_stream(struct CUstream_st *stream, const char *call)
 
 void np_emu_finish_record(const struct record *record, const char *call)
 {
-    while (!record->passed)
-        if (!np_emu_advance())
+    while (!record->passed && !np_emu_dead())
+        if (!np_emu_advance() && !np_emu_await_others())
             stuck(call);
     if (np_emu_models_clock())
         host_ns = later(host_ns, record->passed_ns);
@@ -504,7 +525,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
     event = find_event(handle, __func__);
     if (event->capture)
         status = cudaErrorCapturedEvent;
-    else if (event->record && !event->record->passed && !np_emu_advance())
+    else if (event->record && !event->record->passed && !np_emu_advance() && !np_emu_await_others())
         stuck(__func__);
     if (status == cudaSuccess && event->record && !event->record->passed)
         status = cudaErrorNotReady;

@@ -304,8 +304,6 @@ t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.
 t "groups without lanes" refuses "groups of rows need a number of train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
 t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
     -o train.batchnorm_over=8
-t "lanes on a device that has none" refuses 'train.lanes: 8 needs `device: cpu`' \
-    -o 'device={sim: {h2d_gbps: 10, step_ms: 1}}'
 
 # two CHANGE-OF-RANK-1...: two ranks started by hand
 two() {

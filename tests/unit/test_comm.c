@@ -22,8 +22,8 @@ static const char *const variables[] = {"NNPIPE_RANK", "NNPIPE_WORLD", "NNPIPE_C
     "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
     "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST",
-    "SLURM_STEP_NUM_NODES"};
+    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_NODES",
+    "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "NNPIPE_GPU"};
 
 static void clear(void)
 {
@@ -42,7 +42,7 @@ static int run_at(const char *address, int world, part_fn part)
 
     for (int rank = 0; rank < world; rank++)
         if ((pids[rank] = fork()) == 0) {
-            struct np_launch launch = {rank, world, rank, world, "test", ""};
+            struct np_launch launch = {rank, world, rank, world, "test", "", -1};
             struct np_comm *comm = NULL;
             struct np_err err = {0};
 
@@ -463,7 +463,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
 
 static int open_alone(int rank, int world, const char *address, struct np_err *err)
 {
-    struct np_launch launch = {rank, world, rank, world, "test", ""};
+    struct np_launch launch = {rank, world, rank, world, "test", "", -1};
     struct np_comm *comm = NULL;
 
     snprintf(launch.address, sizeof(launch.address), "%s", address);
@@ -506,7 +506,7 @@ Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 60)
     setenv("NNPIPE_COMM_TIMEOUT", "3", 1);
     for (int i = 0; i < 3; i++)
         if ((pids[i] = fork()) == 0) {
-            struct np_launch launch = {i == 2, 2 + 2 * (i == 1), 0, 2, "test", ""};
+            struct np_launch launch = {i == 2, 2 + 2 * (i == 1), 0, 2, "test", "", -1};
             struct np_comm *comm = NULL;
             struct np_err err = {0};
 
@@ -579,6 +579,48 @@ Test(launch, each_launcher_is_understood)
                       launch.local_world == cases[i].local_world,
             "%s", cases[i].set);
     }
+}
+
+Test(launch, slurms_tasks_of_each_node_are_counted)
+{
+    static const struct {
+        const char *list;
+        int node, local_world;
+    } cases[] = {{"8(x2)", 0, 8}, {"8(x2)", 1, 8}, {"2(x3),1", 2, 2}, {"2(x3),1", 3, 1},
+        {"4,12", 1, 12},
+        /* no list, and hostile ones: not known */
+        {"", 0, 1}, {"8", 1, 1}, {"8(x", 0, 1}, {"8(x0),4", 1, 1},
+        {"8(x-9223372036854775808)", 0, 1}, {"99", 0, 1}, {"-3", 0, 1}, {"8(x1", 0, 1},
+        {"8;8", 1, 1}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct np_launch launch;
+        struct np_err err = {0};
+        char set[400];
+
+        snprintf(set, sizeof(set),
+            "SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 SLURM_LOCALID=1 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
+            "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_NODEID=%d "
+            "SLURM_STEP_TASKS_PER_NODE=%s",
+            cases[i].node, cases[i].list);
+        cr_assert_eq(find(set, &launch, &err), 0, "%s", err.text);
+        cr_assert_eq(launch.local_world, cases[i].local_world, "%s, node %d: %d", cases[i].list,
+            cases[i].node, launch.local_world);
+    }
+}
+
+Test(launch, a_process_may_be_given_a_gpu)
+{
+    struct np_launch launch;
+
+    cr_assert_eq(
+        find("NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a NNPIPE_GPU=5", &launch, NULL), 0);
+    cr_assert_eq(launch.gpu, 5);
+    cr_assert_eq(
+        find("NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a NNPIPE_GPU=x", &launch, NULL), 0);
+    cr_assert_eq(launch.gpu, -1);
+    cr_assert_eq(find("HOME=/", &launch, NULL), 0);
+    cr_assert_eq(launch.gpu, -1);
 }
 
 Test(launch, processes_of_one_machine_meet_at_a_name_of_their_job)

@@ -54,6 +54,9 @@ struct np_cuda_program {
     void *arena, *workspace;
     uint64_t workspace_bytes; /* of one call at a time; set by np_cuda_program_bind() */
     uint64_t sums_bytes;      /* after that, of all summing convolutions */
+    /* Called after each node is queued; then gradients that are halves are left so. NULL: not. */
+    int (*after)(void *context, int node, struct np_err *err);
+    void *after_context;
 };
 
 /* An operation's own kernels; run NULL: a library's call. */

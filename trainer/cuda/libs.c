@@ -22,11 +22,14 @@
 #define INSTALL_CUDNN    "`apt install libcudnn9-cuda-13` or `pip install nvidia-cudnn-cu13`"
 #define INSTALL_CUBLASLT "`apt install libcublas-13-0` or `pip install nvidia-cublas`"
 #define INSTALL_NVRTC    "`apt install cuda-nvrtc-13-0` or `pip install nvidia-cuda-nvrtc`"
+#define INSTALL_NCCL     "`apt install libnccl2` or `pip install nvidia-nccl-cu13`"
 #else
 #define INSTALL_CUDNN    "`apt install libcudnn9-cuda-12` or `pip install nvidia-cudnn-cu12`"
 #define INSTALL_CUBLASLT "`apt install libcublas-12-9` or `pip install nvidia-cublas-cu12`"
 #define INSTALL_NVRTC    "`apt install cuda-nvrtc-12-9` or `pip install nvidia-cuda-nvrtc-cu12`"
+#define INSTALL_NCCL     "`apt install libnccl2` or `pip install nvidia-nccl-cu12`"
 #endif
+#define NCCL_MAJOR 2 /* its sends and receives can be captured since 2.11 */
 #define MAX_PLACES 96
 
 struct symbol {
@@ -79,11 +82,29 @@ static const struct symbol cublaslt_symbols[] = {
     SYMBOL(np_cublaslt, heuristic, "cublasLtMatmulAlgoGetHeuristic"),
     {NULL, 0, false},
 };
+static const struct symbol nccl_symbols[] = {
+    SYMBOL(np_nccl, get_version, "ncclGetVersion"),
+    SYMBOL(np_nccl, error_string, "ncclGetErrorString"),
+    {"ncclGetLastError", offsetof(struct np_nccl, last_error), true},
+    SYMBOL(np_nccl, get_id, "ncclGetUniqueId"),
+    SYMBOL(np_nccl, init, "ncclCommInitRank"),
+    SYMBOL(np_nccl, destroy, "ncclCommDestroy"),
+    SYMBOL(np_nccl, abort, "ncclCommAbort"),
+    SYMBOL(np_nccl, async_error, "ncclCommGetAsyncError"),
+    SYMBOL(np_nccl, group_start, "ncclGroupStart"),
+    SYMBOL(np_nccl, group_end, "ncclGroupEnd"),
+    SYMBOL(np_nccl, send, "ncclSend"),
+    SYMBOL(np_nccl, receive, "ncclRecv"),
+    SYMBOL(np_nccl, all_reduce, "ncclAllReduce"),
+    {NULL, 0, false},
+};
 /* clang-format on */
 static const struct wanted cudnn_wanted = {
     "cuDNN", "libcudnn.so", CUDNN_MAJOR, INSTALL_CUDNN, cudnn_symbols};
 static const struct wanted cublaslt_wanted = {
     "cuBLASLt", "libcublasLt.so", CUDA_MAJOR, INSTALL_CUBLASLT, cublaslt_symbols};
+static const struct wanted nccl_wanted = {
+    "NCCL", "libnccl.so", NCCL_MAJOR, INSTALL_NCCL, nccl_symbols};
 static const struct wanted nvrtc_wanted = {"NVRTC", "libnvrtc.so", CUDA_MAJOR, INSTALL_NVRTC, NULL};
 
 /* --- where to look ------------------------------------------------------------------------- */
@@ -368,6 +389,22 @@ static void open_nvrtc(struct np_cuda_libs *libs, const struct places *places)
     load_builtins(library, major, minor);
 }
 
+static void open_nccl(struct np_cuda_libs *libs, const struct places *places)
+{
+    struct np_cuda_library *library = &libs->nccl_library;
+    struct np_err *err = &libs->no_nccl;
+    int version = 0, code = find(&nccl_wanted, places, library, err);
+
+    if (code == 0)
+        code = bind(&nccl_wanted, library, &libs->nccl, err);
+    if (code == 0 && libs->nccl.get_version(&version) != NP_NCCL_SUCCESS)
+        code = np_err_set(err, -EPROTO, "NCCL at %s does not say its version", library->path);
+    if (code == 0)
+        code = check_version(&nccl_wanted, (size_t)version, library, err);
+    if (code < 0)
+        *library = (struct np_cuda_library){0};
+}
+
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err)
 {
     struct places *places = np_alloc(sizeof(*places));
@@ -376,6 +413,7 @@ int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err)
     *libs = (struct np_cuda_libs){0};
     find_places(places);
     open_nvrtc(libs, places);
+    open_nccl(libs, places);
     code = open_one(&cublaslt_wanted, places, &libs->cublaslt_library, &libs->cublaslt, err);
     if (code == 0)
         code = open_one(&cudnn_wanted, places, &libs->cudnn_library, &libs->cudnn, err);
@@ -386,7 +424,7 @@ int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err)
 void np_cuda_libs_close(struct np_cuda_libs *libs)
 {
     const struct np_cuda_library *const all[] = {
-        &libs->cudnn_library, &libs->cublaslt_library, &libs->nvrtc_library};
+        &libs->cudnn_library, &libs->cublaslt_library, &libs->nvrtc_library, &libs->nccl_library};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         if (all[i]->handle)

@@ -7,6 +7,7 @@
 #include <cublasLt.h>
 
 #include "trainer/cuda/dnn.h"
+#include "trainer/cuda/nccl_api.h"
 
 struct np_cublaslt {
     size_t (*version)(void);
@@ -45,7 +46,9 @@ struct np_cuda_library { /* as found */
 struct np_cuda_libs {
     struct np_cudnn cudnn;
     struct np_cublaslt cublaslt;
-    struct np_cuda_library cudnn_library, cublaslt_library, nvrtc_library;
+    struct np_nccl nccl;
+    struct np_cuda_library cudnn_library, cublaslt_library, nvrtc_library, nccl_library;
+    struct np_err no_nccl; /* why nccl_library has no handle */
 };
 
 /* Looks, in this order, at NNPIPE_CUDA_LIBS (folders, ':' between them; with
@@ -54,7 +57,7 @@ struct np_cuda_libs {
  * of each python3 in PATH, and of the usual places. -ENOENT, -EPROTO: cuDNN or cuBLASLt is missing,
  * or of another major version; the message gives the name, the places, and what to install. A
  * missing NVRTC is not an error: engines that compile at run time are not used then
- * (rules.runtime), which costs speed. Call np_cuda_libs_close() after an error too: the libraries
+ * (rules.runtime), which costs speed. Nor is a missing NCCL: one process needs none. Call np_cuda_libs_close() after an error too: the libraries
  * found are open. */
 int np_cuda_libs_open(struct np_cuda_libs *libs, struct np_err *err);
 void np_cuda_libs_close(struct np_cuda_libs *libs);

@@ -28,13 +28,33 @@ static int add_program(struct np_plan *plan, const struct np_graph *graph,
     return np_cuda_program_new(&parts, graph, &arrays, &rules, ret_program, err);
 }
 
+/* With several processes rank 0 chooses, and the others take its choice. */
+static int share_engines(struct np_plan *plan, struct np_comm *comm, struct np_err *err)
+{
+    char *text = NULL;
+    int code;
+
+    if (np_comm_rank(comm) == 0) {
+        text = np_strdup("");
+        np_engines_print(plan->engines, &text);
+    }
+    code = np_cuda_sums_share(comm, &text, err);
+    if (code == 0 && np_comm_rank(comm) > 0)
+        code = np_engines_take(plan->engines, text, err);
+    np_free(text);
+    return code;
+}
+
 /* Loads the engines of a checkpoint, or for a new run from the cache. */
-static int add_engines(struct np_plan *plan, const char *state, struct np_err *err)
+static int add_engines(
+    struct np_plan *plan, const char *state, struct np_comm *comm, struct np_err *err)
 {
     const char *retune = getenv("NNPIPE_CUDA_RETUNE");
 
     plan->convs = np_cuda_convs_new(&plan->cuda->target, plan->cuda->props.totalGlobalMem);
     plan->engines = np_engines_new();
+    if (np_comm_rank(comm) > 0)
+        return share_engines(plan, comm, err);
     if (state)
         return np_engines_take(plan->engines, state, err);
     plan->engines_path = np_engines_path(plan->cuda);
@@ -60,28 +80,49 @@ static void note_lost(const struct np_plan *plan, bool resumed)
             resumed ? "checkpoint" : "cache of engines", result);
 }
 
-/* Times shapes without a known engine. This writes weight gradients into their arrays, which the
+/* follows: another process has chosen. Times shapes without a known engine. This writes weight gradients into their arrays, which the
  * first step overwrites. */
-static int tune(struct np_plan *plan, bool resumed, struct np_err *err)
+static int tune(struct np_plan *plan, bool resumed, bool follows, struct np_err *err)
 {
     int code = 0, timed = 0;
 
+    if (follows && plan->convs->nr_lost > 0)
+        return np_err_set(err, -EINVAL,
+            "%s: cuDNN does not offer the engine %s, which rank 0 chose for layer %s: with another "
+            "one "
+            "this process would round differently",
+            plan->device->name, plan->convs->lost_id, plan->convs->lost_node);
     note_lost(plan, resumed);
     if (plan->train)
         code = np_cuda_program_tune(plan->train, plan->engines, &timed, err);
     if (code == 0 && plan->eval)
         code = np_cuda_program_tune(plan->eval, plan->engines, &timed, err);
+    if (code == 0 && follows && timed > 0)
+        return np_err_set(err, -EINVAL,
+            "%s: cuDNN has no plan for %d shapes of convolutions for which rank 0 chose one: this "
+            "process would round differently",
+            plan->device->name, timed);
     if (code == 0 && timed > 0)
         np_engines_merge(plan->engines, plan->engines_path);
     return code == 0 && timed > 0 ? np_cuda_settle_memory(plan, err) : code;
 }
 
+static void plan_part(struct np_plan *plan)
+{
+    if (!plan->sums)
+        return;
+    np_cuda_drop_graph(plan, NP_CUDA_LAST);
+    np_cuda_sums_part(plan->sums);
+}
+
 static void plan_free(struct np_plan *plan)
 {
+    plan_part(plan);
     cudaStreamSynchronize(np_cuda_stream(plan));
     for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
-        if (plan->captured[i].exec)
-            cudaGraphExecDestroy(plan->captured[i].exec);
+        np_cuda_drop_graph(plan, i);
+    np_cuda_sums_free(plan->sums);
+    np_free(plan->unread);
     np_cuda_program_free(plan->train);
     np_cuda_program_free(plan->eval);
     np_cuda_muon_free(plan->muon);
@@ -122,8 +163,11 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         plan->mix = train->nodes[0].attrs.mix; /* of NP_OP_INPUT */
     if (code == 0 && train)
         code = np_cuda_take_weights(plan, train, err);
+    if (code == 0 && train && options->parts > 1)
+        code = np_cuda_sums_new(plan, options, &plan->sums, err);
+    struct np_comm *comm = plan->sums ? options->comm : NULL;
     if (code == 0)
-        code = add_engines(plan, options->state, err);
+        code = add_engines(plan, options->state, comm, err);
     if (code == 0 && train)
         code = add_program(plan, train, options, &plan->train_layout, &plan->train, err);
     if (code == 0 && eval)
@@ -132,10 +176,14 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_muon_new(plan->cuda, plan->layout, options->tf32, &plan->muon, err);
     if (code == 0)
         code = np_cuda_take_muon(plan, err); /* before the batch, which gets the rest */
+    if (code == 0 && plan->sums)
+        code = np_cuda_sums_take(plan->sums, err);
     if (code == 0)
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
-        code = tune(plan, options->state != NULL, err);
+        code = tune(plan, options->state != NULL, np_comm_rank(comm) > 0, err);
+    if (code == 0 && comm && np_comm_rank(comm) == 0)
+        code = share_engines(plan, comm, err);
     if (code == 0)
         code = np_cuda_plan_check(
             plan, cudaStreamSynchronize(np_cuda_stream(plan)), "to prepare", err);
@@ -148,25 +196,48 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
 
 /* --- numbers --------------------------------------------------------------------------------- */
 
+static void add_numbers(struct np_metrics *to, const struct np_cuda_numbers *numbers, bool f16)
+{
+    to->loss_sum += numbers->loss_sum;
+    to->rows += numbers->rows;
+    to->correct += numbers->correct;
+    to->top5 += numbers->top5;
+    /* f16 skips an update whose norm is not finite; in other precisions it ends the run. */
+    if (f16 ? numbers->grad_norm > 0 && isfinite(numbers->grad_norm) : numbers->grad_norm != 0)
+        to->grad_norm = numbers->grad_norm;
+}
+
+/* In lanes the numbers of each batch of the plan stay apart. */
+static struct np_metrics *place_for_numbers(struct np_plan *plan)
+{
+    if (!plan->sums)
+        return &plan->metrics;
+    if (plan->first_unread > plan->nr_unread / 2) {
+        plan->nr_unread -= plan->first_unread;
+        memmove(plan->unread, plan->unread + plan->first_unread,
+            (size_t)plan->nr_unread * sizeof(*plan->unread));
+        plan->first_unread = 0;
+    }
+    np_grow(&plan->unread, &plan->room_unread, (size_t)plan->nr_unread + 1, sizeof(*plan->unread));
+    plan->unread[plan->nr_unread] = (struct np_metrics){0};
+    return &plan->unread[plan->nr_unread++];
+}
+
 /* Adds the numbers of the batches before `end`; waits for them. */
 static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
 {
     for (; plan->nr_folded < end; plan->nr_folded++) {
         const struct np_cuda_numbers *numbers =
             &plan->arrays.numbers[plan->nr_folded % NP_CUDA_SLOTS];
-        int code = np_cuda_plan_check(plan,
-            cudaEventSynchronize(plan->passed[plan->nr_folded % NP_CUDA_SLOTS]), "a step", err);
+        const cudaError_t status =
+            cudaEventSynchronize(plan->passed[plan->nr_folded % NP_CUDA_SLOTS]);
+        int code = np_cuda_sums_check(plan->sums, err);
 
+        if (code == 0)
+            code = np_cuda_plan_check(plan, status, "a step", err);
         if (code < 0)
             return code;
-        plan->metrics.loss_sum += numbers->loss_sum;
-        plan->metrics.rows += numbers->rows;
-        plan->metrics.correct += numbers->correct;
-        plan->metrics.top5 += numbers->top5;
-        /* f16 skips an update whose norm is not finite; in other precisions it ends the run. */
-        if (plan->f16 ? numbers->grad_norm > 0 && isfinite(numbers->grad_norm)
-                      : numbers->grad_norm != 0)
-            plan->metrics.grad_norm = numbers->grad_norm;
+        add_numbers(place_for_numbers(plan), numbers, plan->f16);
     }
     return 0;
 }
@@ -179,8 +250,32 @@ static int plan_metrics(
 
     if (code < 0)
         return code;
+    for (int i = plan->first_unread; i < plan->nr_unread; i++) {
+        const struct np_metrics *each = &plan->unread[i];
+
+        plan->metrics.loss_sum += each->loss_sum;
+        plan->metrics.rows += each->rows;
+        plan->metrics.correct += each->correct;
+        plan->metrics.top5 += each->top5;
+        if (each->grad_norm != 0)
+            plan->metrics.grad_norm = each->grad_norm;
+    }
+    plan->first_unread = plan->nr_unread = 0;
     *ret_metrics = plan->metrics;
     plan->metrics = (struct np_metrics){0};
+    return 0;
+}
+
+static int plan_lane_numbers(
+    struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err)
+{
+    const int missing = n - (plan->nr_unread - plan->first_unread);
+    const int code = missing > 0 ? fold(plan, plan->nr_folded + (uint64_t)missing, err) : 0;
+
+    if (code < 0)
+        return code;
+    memcpy(ret_numbers, plan->unread + plan->first_unread, (size_t)n * sizeof(*ret_numbers));
+    plan->first_unread += n;
     return 0;
 }
 
@@ -293,10 +388,13 @@ static int queue_calls(void *context, struct np_err *err)
 {
     const struct queueing *queueing = context;
     struct np_plan *plan = queueing->plan;
+    const bool updates = queueing->kind == NP_CUDA_STEP_UPDATE || queueing->kind == NP_CUDA_LAST;
     int code =
-        np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
+        queueing->kind == NP_CUDA_LAST
+            ? np_cuda_sums_queue_last(plan->sums, plan->train, err)
+            : np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
 
-    if (code == 0 && queueing->kind == NP_CUDA_STEP_UPDATE)
+    if (code == 0 && updates)
         code = queue_update(plan, plan->arrays.grads, err);
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "a kernel", err) : code;
 }
@@ -317,15 +415,33 @@ static void try_capture(struct queueing *queueing, struct np_cuda_captured *capt
     plan->noted_refusal = true;
 }
 
+/* If one process cannot capture the sums, none may. */
+static int agree_on_capture(
+    struct np_plan *plan, struct np_cuda_captured *captured, struct np_err *err)
+{
+    bool refused = captured->refused || !plan->graphs;
+    const int code = np_cuda_sums_any(plan->sums, &refused, err);
+
+    if (code == 0 && refused && captured->exec)
+        np_cuda_drop_graph(plan, NP_CUDA_LAST);
+    captured->refused = refused;
+    return code;
+}
+
 static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *err)
 {
     struct np_cuda_captured *captured = &plan->captured[kind];
     struct queueing queueing = {plan, kind};
-    int code;
+    int code = 0;
 
     nvtxRangePushA(kind == NP_CUDA_EVAL ? "nnpipe eval" : "nnpipe step");
-    if (plan->graphs && captured->warm && !captured->exec && !captured->refused)
+    const bool second = captured->warm && !captured->exec && !captured->refused;
+    if (plan->graphs && second)
         try_capture(&queueing, captured);
+    if (kind == NP_CUDA_LAST && second)
+        code = agree_on_capture(plan, captured, err);
+    if (code < 0)
+        return code;
     code = captured->exec
                ? np_cuda_plan_check(
                      plan, cudaGraphLaunch(captured->exec, np_cuda_stream(plan)), "a step", err)
@@ -481,6 +597,45 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     return code == 0 ? finish(plan, err) : code;
 }
 
+/* --- lanes ----------------------------------------------------------------------------------- */
+
+static int queue_lane(
+    struct np_plan *plan, const struct np_lane_batch *batch, int lane, struct np_err *err)
+{
+    const struct np_cuda_sums *sums = plan->sums;
+    const bool last = lane + 1 == np_cuda_sums_own(sums);
+    const size_t row = (size_t)lane * (size_t)batch->rows;
+    const uint64_t lanes = (uint64_t)np_cuda_sums_lanes(sums);
+    int code;
+
+    plan->now.step = batch->step * lanes + (uint64_t)np_cuda_sums_first(sums) + (uint64_t)lane;
+    plan->now.loss_scale = batch->loss_scale;
+    np_mix_draw(&plan->mix, plan->now.step, &plan->now.mixed);
+    code = np_cuda_sums_begin(plan->sums, lane, err);
+    if (code == 0)
+        code = announce(plan, (const char *)batch->images + row * batch->row_bytes,
+            (const int32_t *)batch->labels + row, err);
+    if (code == 0)
+        code = queue(plan, last ? NP_CUDA_LAST : NP_CUDA_STEP, err);
+    if (code == 0 && !last)
+        code = np_cuda_sums_add(plan->sums, lane, err);
+    return code == 0 ? finish(plan, err) : code;
+}
+
+static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    int code = np_cuda_take_optimizer(plan, hyper, err);
+
+    if (code == 0)
+        code = np_cuda_sums_check(plan->sums, err);
+    if (code == 0)
+        set_hyper(plan, hyper);
+    for (int lane = 0; code == 0 && lane < np_cuda_sums_own(plan->sums); lane++)
+        code = queue_lane(plan, batch, lane, err);
+    return code;
+}
+
 static int plan_average(struct np_plan *plan, float weight, bool back, struct np_err *err)
 {
     const struct np_cuda_arrays *a = &plan->arrays;
@@ -529,6 +684,9 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .step = plan_step,
     .update = plan_update,
     .step_update = plan_step_update,
+    .step_lanes = plan_step_lanes,
+    .lane_numbers = plan_lane_numbers,
+    .part = plan_part,
     .average = plan_average,
     .swap = plan_swap,
     .eval = plan_eval,

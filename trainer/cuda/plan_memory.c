@@ -28,7 +28,10 @@ int np_cuda_take(struct np_plan *plan, uint64_t bytes, void *ret_memory, struct 
 
 static int wait_for(struct np_plan *plan, struct np_err *err)
 {
-    return np_cuda_plan_check(plan, cudaStreamSynchronize(np_cuda_stream(plan)), "a copy", err);
+    const cudaError_t status = cudaStreamSynchronize(np_cuda_stream(plan));
+    const int code = np_cuda_sums_check(plan->sums, err);
+
+    return code < 0 ? code : np_cuda_plan_check(plan, status, "a copy", err);
 }
 
 /* Queues the copy: `from` must stay valid. */
@@ -331,17 +334,21 @@ int np_cuda_take_muon(struct np_plan *plan, struct np_err *err)
     return np_cuda_muon_bind(plan->muon, plan->muon_memory, err);
 }
 
+void np_cuda_drop_graph(struct np_plan *plan, enum np_cuda_kind kind)
+{
+    if (plan->captured[kind].exec)
+        cudaGraphExecDestroy(plan->captured[kind].exec);
+    plan->captured[kind] = (struct np_cuda_captured){0};
+}
+
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err)
 {
-    cudaGraphExec_t *graph = &plan->captured[NP_CUDA_STEP_UPDATE].exec;
-
     if (hyper->kind == NP_MUON && !plan->muon)
         return np_err_set(err, -EINVAL, "%s: this plan is not for muon", plan->device->name);
     if (plan->kind != hyper->kind || plan->iterations != hyper->iterations ||
         (plan->clip_norm == 0) != (hyper->clip_norm == 0)) {
-        if (*graph)
-            cudaGraphExecDestroy(*graph);
-        plan->captured[NP_CUDA_STEP_UPDATE] = (struct np_cuda_captured){0};
+        np_cuda_drop_graph(plan, NP_CUDA_STEP_UPDATE);
+        np_cuda_drop_graph(plan, NP_CUDA_LAST);
     }
     plan->kind = hyper->kind;
     plan->iterations = hyper->iterations;

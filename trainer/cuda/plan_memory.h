@@ -5,8 +5,16 @@
 
 #include "trainer/cuda/muon_cuda.h"
 #include "trainer/cuda/program_cuda.h"
+#include "trainer/cuda/sums_cuda.h"
 
-enum np_cuda_kind { NP_CUDA_STEP, NP_CUDA_STEP_UPDATE, NP_CUDA_EVAL, NP_CUDA_NR_KINDS };
+/* LAST: the last lane of a batch in lanes, the sums of all lanes and processes, and the update. */
+enum np_cuda_kind {
+    NP_CUDA_STEP,
+    NP_CUDA_STEP_UPDATE,
+    NP_CUDA_LAST,
+    NP_CUDA_EVAL,
+    NP_CUDA_NR_KINDS
+};
 /* The first step of a kind is queued call by call, so that every library loads all that it needs;
  * the second is captured. If the capture fails, all later steps are queued call by call too. */
 struct np_cuda_captured {
@@ -52,6 +60,11 @@ struct np_plan {
     cudaEvent_t passed[NP_CUDA_SLOTS]; /* after the batch of that slot */
     uint64_t nr_batches, nr_folded;    /* queued so far; summed in `metrics` */
     struct np_metrics metrics;
+    struct np_cuda_sums *sums; /* NULL: batches are computed whole */
+    /* With sums, of the batches that are folded and not read: unread[first_unread] is the oldest. */
+    struct np_metrics *unread;
+    int first_unread, nr_unread;
+    size_t room_unread;
     struct np_engines *engines;         /* of this run */
     char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
     const struct np_cuda_program *last; /* its logits are in the arena */
@@ -90,6 +103,8 @@ int np_cuda_take_muon(struct np_plan *plan, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
 /* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
+/* Forgets the graph of this kind: its next step is queued call by call. */
+void np_cuda_drop_graph(struct np_plan *plan, enum np_cuda_kind kind);
 /* Takes what updates of this kind need, unless it exists, and sets plan->kind and clip_norm. Drops the
  * captured step of another kind: different arrays and calls need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);

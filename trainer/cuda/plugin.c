@@ -26,7 +26,7 @@ static void add_libraries(struct np_device_info *info, const struct np_cuda_libs
         const char *name;
         const struct np_cuda_library *library;
     } all[] = {{"cudnn", &libs->cudnn_library}, {"cublasLt", &libs->cublaslt_library},
-        {"nvrtc", &libs->nvrtc_library}};
+        {"nvrtc", &libs->nvrtc_library}, {"nccl", &libs->nccl_library}};
     char runtime[32];
 
     add_driver(info);

@@ -304,10 +304,13 @@ int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
     if (program->sums_bytes > 0) /* what convolutions add to: other programs use that memory, too */
         np_cuda_zero(stream, (float *)((char *)program->workspace + program->workspace_bytes),
             (int)(program->sums_bytes / sizeof(float)));
-    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
+    for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++) {
         code = queue_call(program, &program->calls[n], err);
+        if (code == 0 && program->after)
+            code = program->after(program->after_context, n, err);
+    }
     /* Casts the gradients of convolutions, which are halves, into the others' f32 array. */
-    if (code == 0 && program->arrays.half_grads &&
+    if (code == 0 && program->arrays.half_grads && !program->after &&
         program->graph->nr_nodes > program->graph->nr_forward)
         np_cuda_cast(stream, program->dtype, program->arrays.half_grads, NP_CUDA_F32,
             program->arrays.grads, program->arrays.layout->nr_convs);

@@ -1,0 +1,222 @@
+#!/bin/sh
+# Several GPUs, emulated: the same bits for 1, 2 and 4 processes; NCCL's own sum near them; ranks that die and calls
+# that fail end the run in words; resumes with other numbers; --gpus. The campaign has a thousand drawn runs.
+. "$(dirname "$0")/../lib.sh"
+use_emulated_gpu "several emulated GPUs" || exit 0
+export NNPIPE_EMU_DEVICES=4 TMPDIR="$TMP"
+cd "$TMP" || exit 1
+
+cat >net.yaml <<Y
+name: net
+seed: 3
+device: cuda
+precision: f32
+data: {train: {source: synth, samples: 96, size: 8}, test: {source: synth, samples: 16, size: 8, seed: 9}}
+loader: {batch: 16, readers: 1, augment: [flip]}
+model:
+  - conv: {out: 8, kernel: 3, pad: 1, bias: false}
+  - batchnorm
+  - relu
+  - conv: {out: 8, kernel: 3, pad: 1}
+  - relu
+  - dropout: {rate: 0.1}
+  - global_avgpool
+  - linear: {out: classes}
+optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
+train: {epochs: 2, threads: 1, lanes: 4, clip_norm: 1, ema: {decay: 0.9}}
+checkpoint: {every: 3 steps, keep: 20}
+Y
+# run NAME FLAG...: in the folder NAME
+run() {
+    name=$1
+    shift
+    timeout 60 "$NNPIPE" train net.yaml -o "runs=$name" --json "$@" >"$name.json" 2>"$name.err"
+}
+numbers() { grep -v '"event": "pipeline"' "$1"/net-*/metrics.jsonl | grep -oE '"(step|loss|test_loss|accuracy|test_accuracy|grad_norm)": [^,}]*'; }
+# alike NAME NAME: weights, optimizer and every number
+alike() {
+    same_weights "$1" "$2" || { tail -n 1 "$2.err"; return 1; }
+    [ "$(numbers "$1")" = "$(numbers "$2")" ] || { echo "losses differ"; return 1; }
+    cmp "$1"/net-*/checkpoints/step-12/optimizer.safetensors "$2"/net-*/checkpoints/step-12/optimizer.safetensors
+}
+as_one() { run "$@" && alike "${1%-*}" "$1"; }
+t "f32: a run in four lanes on one GPU" run f32
+t "f32: on two GPUs the same weights, losses and optimizer" as_one f32-2 --gpus 0,2
+NNPIPE_CUDA_BUCKET=1024 t "f32: on four, in small buckets, the same" as_one f32-4 --gpus all
+t "bf16: a run on one GPU" run bf16 -o precision=bf16
+t "bf16: on four GPUs the same" as_one bf16-4 --gpus 0-3 -o precision=bf16
+t "f16: a run on one GPU" run f16 -o precision=f16
+t "f16, whose loss scale follows the sums: on two GPUs the same" as_one f16-2 --gpus 0-1 -o precision=f16
+near() {
+    run fast --gpus 0-3 -o train.sum=fast && close_to test_loss f32.json fast.json 0.0001 &&
+        ! same_weights f32 fast || { tail -n 1 fast.err; return 1; }
+    run again --gpus 0-3 -o train.sum=fast && same_weights fast again
+}
+t "train.sum: fast has other bits, near the exact ones, and the same ones again" near
+halves() {
+    run halves --gpus 0-3 -o train.sum=fast -o train.comm_dtype=bf16 && close_to test_loss f32.json halves.json 0.01 &&
+        ! same_weights fast halves
+}
+t "comm_dtype: bf16 is near them, too" halves
+undivided() { sed 's/, lanes: 4//' net.yaml >auto.yaml && timeout 60 "$NNPIPE" train auto.yaml -o runs=auto --json \
+    --gpus 0-3 >auto.json 2>auto.err && same_weights f32 auto; }
+t "without train.lanes each GPU is a lane" undivided
+
+# --- what goes wrong ---
+
+# killed RANK:N: a rank dies within its Nth sum; the others end with 1 and say so, and a run on other GPUs goes on
+killed() {
+    rm -rf killed
+    NNPIPE_EMU_NCCL_KILL=$1 exits "$2" run killed --gpus 0-3 || { cat killed.err; return 1; }
+    [ "$2" = 137 ] || grep -q "rank ${1%:*} (process [0-9]* on .*) has ended" killed.err || return 1
+    run killed --processes "$3" --resume && same_weights f32 killed
+}
+t "a rank that dies within a captured sum is named; two GPUs go on" killed 2:60 1 2
+t "so is rank 0's death; one GPU goes on" killed 0:70 137 1
+last() { grep -q "the last checkpoint is of step [369]: resume with --resume" killed.json killed.err last.out; }
+named() {
+    rm -rf killed
+    NNPIPE_EMU_NCCL_KILL=3:60 exits 1 timeout 60 "$NNPIPE" train net.yaml -o runs=killed --gpus 0-3 >last.out 2>&1
+    last || { cat last.out; return 1; }
+}
+t "the last checkpoint is named" named
+lost() {
+    began=$(date +%s)
+    NNPIPE_EMU_NCCL_ERROR=1:30 exits 1 run lost --gpus 0-1 && grep -q "rank 1: NCCL: .* has failed" lost.err &&
+        [ "$(($(date +%s) - began))" -lt 10 ] || { cat lost.err; return 1; }
+}
+t "an error that NCCL reports later ends both within ten seconds" lost
+absent() {
+    NNPIPE_COMM_TIMEOUT=1 NNPIPE_EMU_NCCL_ABSENT=1:1 exits 1 run absent --gpus 0-1 &&
+        grep -q "NCCL has not joined the processes within 1 s" absent.err || { cat absent.err; return 1; }
+}
+t "a process whose NCCL does not start" absent
+fails() { # CALL: fails in rank 1 alone
+    rm -rf failing
+    code=0
+    NNPIPE_EMU_FAIL=$1 NNPIPE_EMU_FAIL_RANK=1 run failing --gpus 0-1 || code=$?
+    case $code in
+    0) same_weights f32 failing ;;
+    1) grep "^nnpipe: " failing.err | grep -qv "terminated" ;;
+    *) false ;;
+    esac || { echo "call $1: $code: $(tail -n 2 failing.err)"; return 1; }
+}
+some_fail() { for n in 120 300 700; do fails $n || return 1; done; }
+t "calls that fail in one process end both in words, or not at all" some_fail
+stopped() {
+    rm -rf stopped
+    run stopped --gpus 0-3 -o train.epochs=40 &
+    job=$!
+    for _ in $(tries 100); do ls stopped/*/checkpoints/step-6/manifest.json >/dev/null 2>&1 && break; sleep 0.05; done
+    kill "$(pgrep -f "runs=stopped " | tail -n 1)"
+    exits 75 wait "$job" && run stopped --resume -o train.epochs=40 --processes 2 && run whole -o train.epochs=40 &&
+        same_weights stopped whole
+}
+if [ -n "${SLOW:-}" ]; then t "SIGTERM at one of four: saved; two go on to the same weights" stopped; fi
+
+# rank R of two by hand, with its own environment
+two() { # NAME R VARIABLE...: rank R has the variables
+    export NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-gpus-$$-$RANDOM"
+    for r in 0 1; do
+        (
+            [ "$r" = "$2" ] && export "$3"
+            export NNPIPE_RANK=$r
+            timeout 60 "$NNPIPE" train net.yaml -o "runs=$1" --json >"$1$r.json" 2>"$1$r.err"
+        ) &
+    done
+    wait
+    unset NNPIPE_WORLD NNPIPE_COMM
+}
+uncaptured() { two alone 1 NNPIPE_CUDA_GRAPH=0 && mv alone0.json alone.json && same_weights f32 alone; }
+t "if one process captures no graph, none captures the sums" uncaptured
+twice() { two twice 1 NNPIPE_GPU=0 && grep -q "rank 0 and rank 1 have the same GPU" twice0.err; }
+t "two processes with one GPU" twice
+
+# --- starts that cannot work ---
+
+mkdir libs && for lib in "$EMU"/lib*.so*; do ln -s "$lib" libs/; done && rm libs/libnccl.so.2
+without() {
+    NNPIPE_CUDA_LIBS="$TMP/libs" run without && same_weights f32 without || { cat without.err; return 1; }
+    NNPIPE_CUDA_LIBS="$TMP/libs" exits 1 run without2 --gpus 0-1 && grep -q \
+        "several processes need NCCL: NCCL is missing: no libnccl.so.2 in .* install .*nvidia-nccl-cu1" without2.err ||
+        { cat without2.err; return 1; }
+}
+t "without NCCL one GPU works, and several say what to install" without
+versions() { "$NNPIPE" devices | grep -q "nccl  *2.28.9  *.*libnccl.so.2"; }
+t "nnpipe devices has NCCL's version" versions
+refuses() { # TEXT FLAG...
+    text=$1
+    shift
+    exits 2 run refused "$@" && grep -qF -- "$text" refused.err && [ "$(wc -l <refused.err)" -eq 1 ] ||
+        { cat refused.err; return 1; }
+}
+t "a GPU that is not there" refuses "--gpus: there is no cuda:4: the driver reports 4 GPUs" --gpus 0-4
+t "a list that is none" refuses "--gpus: '0-': expected numbers as 0-3 or 0,2, or all" --gpus 0-
+t "a GPU twice" refuses "--gpus: cuda:1 twice" --gpus 0-1,1
+t "three GPUs" refuses "--gpus 0-2: expected 1, 2, 4, 8 ... GPUs" --gpus 0-2
+t "--gpus on the CPU" refuses 'the config has `device: cpu`' --gpus 0-1 --device cpu
+t "more processes than GPUs" refuses "the driver reports 4 GPUs, and each needs its own" --processes 8 -o train.lanes=8
+t "bf16 between the processes of an exact sum" refuses "train.comm_dtype: gradients in bf16 round" \
+    -o train.comm_dtype=bf16
+many() {
+    rm -rf many && cp -r f32 many && rm many/*/result.json && rm -r many/*/checkpoints/step-12 &&
+        NNPIPE_EMU_DEVICES=8 exits 2 timeout 60 "$NNPIPE" train auto.yaml -o runs=many --resume --gpus 0-7 >many.err 2>&1 &&
+        grep -q "the run was begun with train.lanes 4" many.err || { tail -n 2 many.err; return 1; }
+}
+t "a resume with more processes than the run has lanes" many
+
+# --- the sim device ---
+
+simulated() {
+    timeout 60 "$NNPIPE" train auto.yaml -o runs=sim --json --gpus 0-3 -o 'device={sim: {h2d_gbps: 10, step_ms: 4}}' \
+        -o train.epochs=10 >sim.json 2>sim.err || { cat sim.err; return 1; }
+    [ "$(field steps sim.json)" = 60 ] && awk -v s="$(field train_seconds sim.json)" 'BEGIN { exit !(s >= 0.23) }'
+}
+t "--gpus on the sim device: four processes, each with its part of every batch" simulated
+
+# --- the service ---
+
+served() {
+    "$NNPIPE" daemon --state "$TMP/state" --socket "$TMP/socket" >daemon.out 2>&1 &
+    daemon=$!
+    for _ in $(tries 50); do [ -S "$TMP/socket" ] && break; sleep 0.1; done
+    NNPIPE_SOCKET="$TMP/socket" timeout 60 "$NNPIPE" submit auto.yaml --gpus 4 -o "runs=$TMP/served" --wait
+    code=$?
+    kill "$daemon" && wait "$daemon"
+    cp "$TMP"/served/*/result.json served.json && [ "$code" -eq 0 ] && same_weights auto served
+}
+t "submit --gpus 4: the service gives a run four GPUs, and each is a lane" served
+
+# --- launchers ---
+
+by() {
+    rm -rf launched
+    timeout 100 "$@" "$NNPIPE" train net.yaml -o runs=launched --json >launched.json 2>by.err || { tail -n 3 by.err; return 1; }
+    alike f32 launched
+}
+if command -v mpirun >/dev/null 2>&1; then
+    t "mpirun starts two, each with its GPU" by mpirun --allow-run-as-root --oversubscribe --bind-to none -np 2
+else
+    skip "mpirun starts two, each with its GPU" "Open MPI is not installed"
+fi
+torchrun=$(dirname "$(command -v "${PYTHON:-python3}" || echo /none/x)")/torchrun
+if [ -x "$torchrun" ]; then
+    t "torchrun starts two, each with its GPU" by "$torchrun" --no-python --nproc-per-node 2 --master-port $((20000 + RANDOM))
+else
+    skip "torchrun starts two, each with its GPU" "PYTHON has no torchrun beside it"
+fi
+
+# --- the real header ---
+
+header=
+for h in "${NCCL_INCLUDE:-/none}" /usr/include /usr/local/include /usr/local/cuda/include; do
+    [ -e "$h/nccl.h" ] && header=$h && break
+done
+toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")/../include
+if [ -n "$header" ]; then
+    t "NCCL's functions and numbers are those of its header" gcc -std=c11 -Wall -Wextra -Werror -I"$ROOT" -isystem \
+        "$header" -isystem "$toolkit" -c -o types.o "$ROOT/tests/cuda/nccl_types.c"
+else
+    skip "NCCL's functions and numbers are those of its header" "no nccl.h here"
+fi
+[ "$failed" -eq 0 ]

@@ -1,0 +1,152 @@
+#!/bin/sh
+# Drawn runs on emulated GPUs: 2 or 4 processes, orders of the streams, precisions, sums, sizes of buckets, and what
+# goes wrong: ranks that die in the middle of a sum or at any time, NCCL errors, calls that fail in one process, stops,
+# steps that cannot be captured. None may hang; all end with the weights of one process, perhaps after a resume with
+# another number of them. About 20 minutes.
+#   RUNS (1000), SEED (1), STATE: a folder that keeps what is done, for a campaign that goes on later
+. "$(dirname "$0")/../lib.sh"
+use_emulated_gpu "drawn runs on several GPUs" || exit 0
+runs=${RUNS:-1000} seed=${SEED:-1} state=${STATE:-$TMP/state}
+export NNPIPE_EMU_DEVICES=4 TMPDIR="$TMP"
+mkdir -p "$state" && export XDG_CACHE_HOME="$state/cache" || exit 1
+echo "# SEED=$seed"
+
+cat >"$TMP/net.yaml" <<Y
+name: net
+seed: 3
+device: cuda
+data: {train: {source: synth, samples: 96, size: 8}, test: {source: synth, samples: 16, size: 8, seed: 9}}
+loader: {batch: 16, readers: 1, augment: [flip]}
+model:
+  - conv: {out: 8, kernel: 3, pad: 1, bias: false}
+  - batchnorm
+  - relu
+  - conv: {out: 8, kernel: 3, pad: 1}
+  - relu
+  - dropout: {rate: 0.1}
+  - global_avgpool
+  - linear: {out: classes}
+optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
+train: {epochs: 1, threads: 1, lanes: 4, clip_norm: 1, eval_every: never}
+checkpoint: {every: 2 steps}
+Y
+# train NAME PROCESSES FLAG...: its exit code
+train() {
+    name=$1 processes=$2
+    shift 2
+    timeout -s KILL 60 "$NNPIPE" train "$TMP/net.yaml" --processes "$processes" -o "runs=$TMP/$name" --json "$@" \
+        >"$TMP/$name.json" 2>"$TMP/$name.err"
+}
+hash_of() { field weights_sha256 "$TMP/$1.json"; }
+for precision in f32 bf16; do
+    rm -rf "$TMP/one" && train one 1 -o precision=$precision && hash_of one >"$state/$precision.hash" &&
+        field test_loss "$TMP/one.json" >"$state/$precision.loss" ||
+        { not_ok "a run in one process, $precision" "$(tail -n 1 "$TMP/one.err")"; exit 1; }
+done
+
+# crossed FLAG...: 1, 2 and 4 processes
+crossed() {
+    for number in 1 2 4; do
+        rm -rf "$TMP/crossed"
+        train crossed "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" || { tail -n 1 "$TMP/crossed.err"; return 1; }
+        [ "$number" = 1 ] && want=$(hash_of crossed)
+        [ -n "$want" ] && [ "$(hash_of crossed)" = "$want" ] || { echo "$number processes have other weights"; return 1; }
+    done
+}
+while IFS='|' read -r what flags; do
+    eval "set -- $flags"
+    t "$what: the same weights in 1, 2 and 4 processes" crossed "$@"
+done <<'T'
+muon|-o 'optimizer={muon: {lr: 0.02}}'
+lamb, bf16|-o 'optimizer={lamb: {lr: 0.01}}' -o precision=bf16
+mixup and an average|-o train.mixup=0.2 -o 'train.ema={decay: 0.9}'
+weights frozen for a while|-o 'freeze=[{names: ["0.*", "1.*"], until: {step: 7}}]'
+frozen weights, bf16|-o 'freeze=[{names: ["0.*"]}]' -o precision=bf16
+test-time augmentation, recompute|-o train.tta=flip -o train.recompute=true
+growing rows|-o 'loader.augment=[{random_resized_crop: {size: 8}}]' -o 'loader.grow={from: 4, since: 0, until: 1, step: 2}'
+pictures on the device|-o loader.cache=device -o train.clip_norm=0
+a split, and an early end|-o data.split=25% -o 'train.stop={patience: 1}'
+T
+
+# as_one PRECISION SUM: the run ended with the weights of one process, or near them
+as_one() {
+    if [ "$2" = exact ]; then
+        [ "$(hash_of drawn)" = "$(cat "$state/$1.hash")" ] || { echo "other weights"; return 1; }
+    else
+        awk -v a="$(field test_loss "$TMP/drawn.json")" -v b="$(cat "$state/$1.loss")" -v t="$3" \
+            'BEGIN { d = a - b; if (d < 0) d = -d; exit !(a > 0 && d <= t * b) }' ||
+            { echo "test loss $(field test_loss "$TMP/drawn.json")"; return 1; }
+    fi
+}
+# ends CODE: not by the timeout, nor by a check of the emulation
+ends() {
+    if [ "$1" -eq 137 ] && [ "$(($(date +%s) - began))" -ge 55 ]; then echo "hangs"; return 1; fi
+    ! grep -q "^cudart: .*: .*" <(grep -v "NNPIPE_EMU_FAIL says" "$TMP/drawn.err") || { grep -m 1 "^cudart" "$TMP/drawn.err"; return 1; }
+    case $1 in 0 | 1 | 2 | 74 | 75 | 137 | 143) return 0 ;; esac # 143: before the first step
+    echo "ended with $1"
+    return 1
+}
+# one NUMBER: a drawn run
+one() {
+    RANDOM=$((seed * 7919 + $1)) bits=1
+    set -- $((RANDOM % 2 * 2 + 2)) $((RANDOM % 4 ? 0 : 1)) $((RANDOM % 2)) $((RANDOM % 10))
+    number=$1 fault=$4
+    precision=$([ "$3" = 0 ] && echo f32 || echo bf16) sum=$([ "$2" = 0 ] && echo exact || echo fast)
+    tolerance=$([ $precision = f32 ] && echo 0.0001 || echo 0.01)
+    unset NNPIPE_EMU_NCCL_KILL NNPIPE_EMU_NCCL_ERROR NNPIPE_EMU_FAIL NNPIPE_EMU_FAIL_RANK NNPIPE_EMU_NO_CAPTURE
+    export NNPIPE_EMU_SEED=$((RANDOM + 1)) NNPIPE_CUDA_BUCKET=$((RANDOM % 2 ? 1024 : 1048576))
+    rank=$((RANDOM % number)) n=$((RANDOM % 120 + 1)) moment=0.$((RANDOM % 10))$((RANDOM % 10)) signal=
+    case $fault in
+    4) export NNPIPE_EMU_NCCL_KILL=$rank:$n ;;
+    5) export NNPIPE_EMU_NCCL_ERROR=$rank:$n ;;
+    6) # a call that fails may change the choice of an engine: not for the runs that follow
+        export NNPIPE_EMU_FAIL=$((RANDOM % 1500 + 1)) NNPIPE_EMU_FAIL_RANK=$rank XDG_CACHE_HOME="$TMP/own-cache" && bits=0 ;;
+    7) signal=TERM ;;
+    8) signal=KILL ;;
+    9) export NNPIPE_EMU_NO_CAPTURE="4 4=1" ;;
+    esac
+    what="$number processes, $precision, $sum, fault $fault at rank $rank, $n, $moment"
+    echo "$what"
+    rm -rf "$TMP/drawn"
+    began=$(date +%s)
+    train drawn "$number" -o "precision=$precision" -o "train.sum=$sum" &
+    job=$!
+    if [ -n "$signal" ]; then
+        sleep "$moment"
+        for pid in $(pgrep -f "runs=$TMP/drawn "); do
+            tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$rank" && kill "-$signal" "$pid"
+        done
+    fi
+    code=0
+    wait "$job" || code=$?
+    ends "$code" || return 1
+    [ "$code" -eq 0 ] && { [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"; return; }
+    if ls "$TMP"/drawn/*/result.json >/dev/null 2>&1; then # killed after the end
+        [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"
+        return
+    fi
+    unset NNPIPE_EMU_NCCL_KILL NNPIPE_EMU_NCCL_ERROR NNPIPE_EMU_FAIL NNPIPE_EMU_FAIL_RANK NNPIPE_EMU_NO_CAPTURE
+    again=$((1 << RANDOM % 3)) resume=
+    ls "$TMP"/drawn/*/checkpoints/step-*/manifest.json >/dev/null 2>&1 && resume=--resume || rm -rf "$TMP/drawn"
+    echo "again with $again${resume:+, resumed}"
+    began=$(date +%s) code=0
+    train drawn "$again" -o "precision=$precision" -o "train.sum=$sum" $resume || code=$?
+    ends "$code" && [ "$code" -eq 0 ] || { echo "the second run ended with $code"; return 1; }
+    [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"
+}
+touch "$state/done" "$state/failed"
+for i in $(seq "$runs"); do
+    grep -qx "$i" "$state/done" && continue
+    if why=$(one "$i" 2>&1); then
+        echo "$i" >>"$state/done"
+    else
+        echo "run $i: $(echo "$why" | tr '\n' ' '): $(tail -n 1 "$TMP/drawn.err")" | tee -a "$state/failed"
+        cp "$TMP/drawn.err" "$state/failed-$i.err"
+        echo "$i" >>"$state/done"
+    fi
+done
+everything() {
+    [ "$(wc -l <"$state/done")" -ge "$runs" ] && [ ! -s "$state/failed" ] || { cat "$state/failed"; return 1; }
+}
+t "$runs drawn runs on several GPUs: none hangs, and all end with the weights of one process" everything
+[ "$failed" -eq 0 ]
