@@ -114,6 +114,28 @@ stopped() {
 }
 if [ -n "${SLOW:-}" ]; then t "SIGTERM at one of four: saved; two go on to the same weights" stopped; fi
 
+# Reads that fail in one process: the steps that are queued end, are reported and saved, and others go on.
+pictures() {
+    for i in $(seq 10 57); do
+        mkdir -p "$TMP/pictures/$((i % 2))"
+        { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"$TMP/pictures/$((i % 2))/$i.ppm"
+    done
+}
+if pictures && mount_faulty "$TMP/pictures" "$TMP/mounted"; then
+    unread() {
+        set -- -o "data={train: {source: folder, path: $TMP/mounted}}" -o loader.batch=8 -o loader.shuffle=none \
+            -o loader.cache=none -o 'loader.augment=[flip]' -o 'checkpoint.every=40 steps'
+        run read "$@" && echo 'fail 5 *1/57.ppm' >"$TMP/mounted/.control" || return 1
+        exits 74 run unread --gpus 0-1 "$@" && grep -q "57.ppm" unread.err || { cat unread.err; return 1; }
+        [ -e unread/*/checkpoints/step-5 ] || { echo "saved: $(ls unread/*/checkpoints)"; return 1; }
+        echo clear >"$TMP/mounted/.control"
+        run unread --gpus 0-3 "$@" --resume && same_weights read unread
+    }
+    t "storage that fails in one of two: the steps before are saved, and four go on to the same weights" unread
+else
+    skip "storage that fails in one of two" "no FUSE here"
+fi
+
 # rank R of two by hand, with its own environment
 two() { # NAME R VARIABLE...: rank R has the variables
     export NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-gpus-$$-$RANDOM"
