@@ -92,10 +92,28 @@ static const struct launcher launchers[] = {
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, slurm_address},
 };
 
-/* Slurm's "2(x3),1": tasks of each node. All nodes of a step of one node have all of its tasks. */
+/* Tasks of this node, by Slurm's list of those of each node: "2(x3),1". 1: not known. */
 static int slurm_local_world(int world)
 {
-    return strcmp(text_of("SLURM_STEP_NUM_NODES"), "1") == 0 ? world : 1;
+    const char *list = text_of("SLURM_STEP_TASKS_PER_NODE");
+    int64_t node = 0;
+    int tasks, times, bytes;
+
+    if (strcmp(text_of("SLURM_STEP_NUM_NODES"), "1") == 0)
+        return world;
+    if (!np_text_int(text_of("SLURM_NODEID"), 0, INT32_MAX, &node))
+        return 1;
+    while (sscanf(list, "%d%n", &tasks, &bytes) == 1 && tasks > 0 && tasks <= world) {
+        list += bytes;
+        times = 1;
+        if (sscanf(list, "(x%d)%n", &times, &bytes) == 1)
+            list += bytes;
+        if (times < 1 || node < times)
+            return times < 1 ? 1 : tasks;
+        node -= times;
+        list += *list == ',';
+    }
+    return 1;
 }
 
 static int take(const struct launcher *launcher, struct np_launch *ret_launch, struct np_err *err)
