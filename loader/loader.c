@@ -56,7 +56,8 @@ void np_loader_own_box(const struct np_loader_options *options, struct np_box *r
     const int nr = options->nr_sharing > 1 ? options->nr_sharing : 1;
 
     np_box_read(ret_box);
-    ret_box->nr_cpus = (ret_box->nr_cpus + nr - 1) / nr;
+    const int near = options->nr_near > 0 ? options->nr_near : nr;
+    ret_box->nr_cpus = (ret_box->nr_cpus + near - 1) / near;
     ret_box->memory_bytes /= (uint64_t)nr;
     ret_box->free_bytes /= (uint64_t)nr;
 }

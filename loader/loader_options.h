@@ -82,6 +82,7 @@ struct np_loader_options {
     bool entries_fixed;
     /* Not in configs: loaders of one run on this machine, which share its CPUs and memory; 0: 1. */
     int nr_sharing;
+    int nr_near; /* of these, those that share the CPUs to which this thread is bound; 0: all */
 };
 extern const struct np_option np_loader_option_table[];
 extern const struct np_option np_bad_option_table[];       /* `bad_samples:` */

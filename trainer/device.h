@@ -178,6 +178,7 @@ struct np_device {
     void *state;
     char name[32];              /* "cpu", "cuda:0", "sim" */
     struct np_allocator pinned; /* for the ring's slots */
+    int node;                   /* NUMA node that it hangs on; -1: none, or not known */
     enum np_dtype auto_precision;
     char fault[256]; /* why a call without an error text failed; "": none did */
     /* Why `auto` took the CPU although the machine seems to have an NVIDIA GPU, and what to do: one

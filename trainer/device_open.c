@@ -269,6 +269,7 @@ static int open_with(const struct builtin *row, const struct np_device_options *
     struct opened *opened = np_alloc(sizeof(*opened));
     struct np_device *device = &opened->device;
 
+    device->node = -1;
     device->ops = row->ops;
     device->plan_ops = row->plan_ops;
     device->pinned = np_page_allocator;

@@ -33,6 +33,7 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         .picture_bytes = np_picture_bytes(run->setup.sets.train, (int)run->config->loader.channels),
     };
     uint64_t epoch = run->position.step * (uint64_t)run->config->loader.batch / run->nr_train;
+    cpu_set_t before;
 
     if (run->device->ops->room)
         config.device_room = run->device->ops->room(run->device);
@@ -53,7 +54,10 @@ static int open_pipeline(struct np_run *run, struct np_err *err)
         config.share_key = np_share_key(&config, 0);
         config.pictures_key = np_share_pictures_key(&config);
     }
+    const bool near = np_run_enter_node(run, &before);
     int code = np_loader_start(&config, &run->loader, err);
+    if (near)
+        np_run_leave_node(&before);
     if (code < 0)
         return np_device_blame(run->device, err); /* its pinned memory, perhaps */
     if (run->options->trace)

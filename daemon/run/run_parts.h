@@ -10,9 +10,12 @@
  *   replay.c     rows of a past run; calls run_data, run_facts, run_place
  * and below them, without struct np_run:
  *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
- *   run_log.c    log files                     watch.c       signals and long waits */
+ *   run_log.c    log files                     watch.c       signals and long waits
+ *   near.c       readers beside their GPU */
 #ifndef NP_RUN_PARTS_H
 #define NP_RUN_PARTS_H
+
+#include <sched.h>
 
 #include "daemon/config/setup.h"
 #include "daemon/run/compute.h"
@@ -186,6 +189,10 @@ int np_run_meet(struct np_run *run, struct np_err *err);
 void np_run_part(struct np_run *run); /* closes run->comm */
 /* All processes learn which run rank 0 resumes; *ret_dir: "", or its folder. */
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err);
+/* Binds this thread, and those that it starts, to the CPUs of the device's NUMA node, where that is
+ * fair (near.h). True: np_run_leave_node() must follow. */
+bool np_run_enter_node(struct np_run *run, cpu_set_t *ret_before);
+void np_run_leave_node(const cpu_set_t *before);
 /* Rank 0's number for all. */
 int np_run_share_lanes(struct np_run *run, struct np_err *err);
 /* Resolves `train.lanes: auto`: those of the resumed run; 1 for one process; else a number of its own. */

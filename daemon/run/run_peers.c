@@ -7,8 +7,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
+#include "daemon/run/near.h"
 #include "loader/base/version.h"
 
 /* --- at the start --------------------------------------------------------------------------- */
@@ -163,6 +165,61 @@ int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *
 int np_run_share_lanes(struct np_run *run, struct np_err *err)
 {
     return np_comm_broadcast(run->comm, &run->lanes, sizeof(run->lanes), err);
+}
+
+/* --- readers -------------------------------------------------------------------------------- */
+
+struct place {
+    uint64_t machine;
+    int32_t node;
+};
+
+static uint64_t machine_number(void)
+{
+    char boot[64] = "", name[256] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+
+    if (file) {
+        if (!fgets(boot, sizeof(boot), file))
+            boot[0] = '\0';
+        fclose(file);
+    }
+    gethostname(name, sizeof(name) - 1); /* of a container: its own */
+    return XXH3_64bits_withSeed(name, strlen(name), XXH3_64bits(boot, strlen(boot)));
+}
+
+/* Counts the processes on this machine, and on this node. */
+static int find_near(struct np_run *run, struct np_near *ret_near)
+{
+    const struct place own = {machine_number(), run->device->node};
+    struct place all[NP_MAX_WORLD];
+    const int code = np_comm_gather(run->comm, &own, all, sizeof(own), NULL);
+
+    *ret_near = (struct np_near){.node = own.node};
+    for (int r = 0; code == 0 && r < np_comm_world(run->comm); r++) {
+        ret_near->nr_here += all[r].machine == own.machine;
+        ret_near->nr_on_node += all[r].machine == own.machine && all[r].node == own.node;
+    }
+    return code;
+}
+
+bool np_run_enter_node(struct np_run *run, cpu_set_t *ret_before)
+{
+    struct np_near near;
+    cpu_set_t cpus;
+
+    if (!run->comm || find_near(run, &near) < 0 ||
+        sched_getaffinity(0, sizeof(*ret_before), ret_before) < 0 ||
+        !np_near_cpus("", &near, ret_before, &cpus) ||
+        sched_setaffinity(0, sizeof(cpus), &cpus) < 0) /* a sandbox may not allow it */
+        return false;
+    run->of_process.nr_near = near.nr_on_node;
+    return true;
+}
+
+void np_run_leave_node(const cpu_set_t *before)
+{
+    sched_setaffinity(0, sizeof(*before), before);
 }
 
 /* What must be equal in all processes. */

@@ -183,7 +183,7 @@ void np_devices_mark_missing(struct np_service *service)
     }
 }
 
-struct np_slotted *np_devices_find(const struct np_service *service, const char *name)
+static struct np_slotted *find(const struct np_service *service, const char *name)
 {
     for (int i = 0; i < service->options.nr_devices; i++)
         if (strcmp(service->options.devices[i].name, name) == 0)
@@ -250,7 +250,7 @@ void np_devices_release(struct np_service *service, const struct np_order *order
 static void mark(void *context, const char *device)
 {
     struct np_service *service = context;
-    struct np_slotted *drained = np_devices_find(service, device);
+    struct np_slotted *drained = find(service, device);
 
     service->held |= strcmp(device, NP_ALL_DEVICES) == 0;
     if (drained)
@@ -259,7 +259,7 @@ static void mark(void *context, const char *device)
 
 int np_devices_drain(struct np_service *service, const char *name, bool drained, struct np_err *err)
 {
-    struct np_slotted *device = np_devices_find(service, name);
+    struct np_slotted *device = find(service, name);
 
     if (!device)
         return np_err_set(err, -ENOENT, "this service has no device '%s'", name);

@@ -27,8 +27,6 @@ void np_devices_text(const struct np_service *service, uint64_t devices, const c
 void np_devices_reserve(
     struct np_service *service, struct np_service_run *run, const struct np_order *order);
 void np_devices_release(struct np_service *service, const struct np_order *orders, int nr);
-struct np_slotted *np_devices_find(
-    const struct np_service *service, const char *name); /* or NULL */
 /* Set the reason of queued runs whose device is missing, or suspect. */
 void np_devices_mark_missing(struct np_service *service);
 void np_devices_mark_suspect(struct np_service *service);

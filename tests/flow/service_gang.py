@@ -3,14 +3,13 @@ with the weights of an undisturbed one, while small runs are queued and pass whe
 import json
 import os
 import signal
-import time
 import urllib.request
 
 from api import equal, expect, run_stories, settles, story
 from cli import Service, alive
 
 MODEL = "[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
-STEPS = 600
+STEPS = 400
 daemon = Service("retry: {first: 0.1, cap: 0.5}\nruns_per_device: 4\nhang_minutes: 0.1\n", "cpu, sim", tcp=True)
 GANG = ("--processes", "4", "-o", "train.lanes=8")
 WIDE = daemon.net("wide", STEPS, every=10, model=MODEL, data="{source: synth, samples: 640, size: 12}")
@@ -127,33 +126,32 @@ def keeps():
     daemon.becomes(later, "done")
 
 
-def killed(rank, reason):
-    run = wide()
+def kill_rank(run, rank, reason):
     pids = all_ranks(run)
     os.kill(pids[rank], signal.SIGKILL)
-    if reason:
-        daemon.says_why(run, reason)
-    goes_on(run, pids)
-    expect(daemon.status(run)["attempts"] >= 2, "it was not started again")
+    daemon.says_why(run, reason)
+    settles(lambda: not any(map(alive, pids.values())), "processes are left: %s" % pids)
 
 
-@story("kill -9 of a rank: all end, the reason names it, and the run resumes")
-def killed_rank():
-    killed(2, "rank 2, on cpu, was killed by SIGKILL")
-
-
-@story("kill -9 of rank 0")
-def killed_first():
-    killed(0, "rank 0, on cpu, was killed by SIGKILL")
+@story("kill -9 of a rank, then of rank 0: all end, the reason names it, and the run resumes")
+def killed_ranks():
+    run = wide()
+    kill_rank(run, 2, "rank 2, on cpu, was killed by SIGKILL")
+    kill_rank(run, 0, "rank 0, on cpu, was killed by SIGKILL")
+    daemon.becomes(run, "done")
+    expect(daemon.status(run)["attempts"] >= 3, "it was not started again")
 
 
 @story("kill -9 of their parent ends the ranks, too")
 def killed_parent():
-    killed(-1, "")
+    run = wide()
+    pids = all_ranks(run)
+    os.kill(pids[-1], signal.SIGKILL)
+    goes_on(run, pids)
 
 
-@story("a killed daemon finds the run again, and a pause by the next one ends all of its processes")
-def killed_daemon():
+@story("a killed daemon finds the run again, a pause by the next one ends all of its processes, and so does its own stop")
+def without_daemon():
     run = wide()
     pids = all_ranks(run)
     daemon.kill()
@@ -162,12 +160,6 @@ def killed_daemon():
     daemon.becomes(run, "paused")
     expect(not any(map(alive, pids.values())), "a paused run has processes")
     daemon.command("resume", run)
-    daemon.becomes(run, "done")
-
-
-@story("a stopped daemon stops all of them, and continues the run when it is started again")
-def stopped_daemon():
-    run = wide()
     pids = all_ranks(run)
     equal(daemon.stop(signal.SIGTERM), 0, "the daemon's exit code")
     expect(not any(map(alive, pids.values())), "processes are left")

@@ -562,6 +562,19 @@ Test(launch, each_launcher_is_understood)
         {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
          "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a-1,b",
             "srun", "tcp:a-1:20016", 0, 2, 0, 1},
+        /* tasks of each node: the processes of a machine share its cores */
+        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
+         "SLURM_STEP_NUM_NODES=4 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=2(x3),1(x2) "
+         "SLURM_NODEID=2",
+            "srun", "tcp:a:20016", 5, 8, 1, 2},
+        {"SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=0 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
+         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=5,3 "
+         "SLURM_NODEID=1",
+            "srun", "tcp:a:20016", 7, 8, 0, 3},
+        {"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
+         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=1(x0),9(xx) "
+         "SLURM_NODEID=1",
+            "srun", "tcp:a:20016", 1, 2, 0, 1},
         /* a batch script itself, which srun has not started */
         {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=100", "", "", 0, 1, 0, 1},
         {"RANK=0 HOME=/", "", "", 0, 1, 0, 1},

@@ -137,6 +137,7 @@ static int cuda_open(
     cuda->pinned = (struct np_cuda_pinned){.device = device, .node = np_cuda_node(cuda->ordinal)};
     device->pinned =
         (struct np_allocator){np_cuda_pinned_alloc, np_cuda_pinned_free, &cuda->pinned};
+    device->node = cuda->pinned.node;
     device->auto_precision = NP_BF16;
     return 0;
 }
