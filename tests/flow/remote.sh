@@ -207,6 +207,23 @@ cp -p kept.tar served/train-00001.tar
 unserve
 serve
 
+# TLS and proxies
+openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost >openssl.log 2>&1 && cat cert.pem key.pem >both.pem
+first_port=$PORT PORT=
+unserve
+serve --tls both.pem
+t "a certificate that nobody knows is refused" says "certificate" exits 1 "$NNPIPE" data ls "https://localhost:$PORT/test-00000.tar"
+t "one of AWS_CA_BUNDLE is good" env AWS_CA_BUNDLE="$TMP/cert.pem" no_proxy=localhost \
+    bash -c "$(declare -f says exits); TMP=$TMP; says '48 samples' $NNPIPE data ls https://localhost:$PORT/test-00000.tar"
+t "for another host it is not" env AWS_CA_BUNDLE="$TMP/cert.pem" \
+    bash -c "$(declare -f says exits); TMP=$TMP; says 'certificate' exits 1 $NNPIPE data ls https://127.0.0.1:$PORT/test-00000.tar"
+unserve
+PORT=$first_port
+serve
+proxied() { : >log; http_proxy=$BASE no_proxy= says "48 samples" "$NNPIPE" data ls http://data.invalid/test-00000.tar && grep -q proxied log; }
+t "http_proxy is obeyed" proxied
+
 # what cannot work says so
 cat >bad.yaml <<Y
 name: bad
