@@ -3,7 +3,7 @@
 # disk, in turns; batches of 64, 8 of them ahead. Server and proxy take time of the same cores: it is counted, and taken
 # out of the remote run's seconds (their share of the cores). Then the stall of a device that needs FEED images a
 # second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
-#   NNPIPE_DATA  the folder of imagenet-sample-500.tar;  ROUNDS (5), EPOCHS (4), FEED (120), DEPTH (auto)
+#   NNPIPE_DATA  the folder of imagenet-sample-500.tar;  ROUNDS (5), EPOCHS (4), FEED (120), STALL_EPOCHS (4), DEPTH (auto)
 set -eu
 : "${NNPIPE_DATA:?}"
 cd "$(dirname "$0")/../.."
@@ -74,7 +74,7 @@ row "5 ms away, \`disk_cache\`" disk
 ms=$(awk -v f="${FEED:-120}" 'BEGIN { print 64000 / f }')
 for where in "$NNPIPE_PHOTOS" "$far" "http://127.0.0.1:$(cat "$out/bad.port")/imagenet-sample-500.tar"; do
     ./nnpipe train tests/bench/photos.yaml --json -o "runs=$out/runs" -o "device={sim: {step_ms: $ms}}" -o data.train.source=tar \
-        -o "data.train.path=$where" -o loader.cache=none -o loader.disk_cache=none -o loader.prefetch=8 -o train.epochs=10 \
+        -o "data.train.path=$where" -o loader.cache=none -o loader.disk_cache=none -o loader.prefetch=8 -o "train.epochs=${STALL_EPOCHS:-4}" \
         >"$out/json" 2>"$out/err" || tail -n 3 "$out/err"
     printf 'stall at %s img/s, %s: %.2f %%\n' "${FEED:-120}" "${where##*[0-9]/}" \
         "$(awk -v s="$(field stall_ratio <"$out/json")" 'BEGIN { print 100 * s }')"

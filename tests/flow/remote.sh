@@ -88,7 +88,11 @@ t "the weights are those of local files" same_run "$S3" plain
 t "in order, neighbours are read with few requests" eval ': >log; SET=$BASE digest $BASE -o loader.shuffle=none \
     -o loader.augment=[] >/dev/null; [ "$(field requests bench.json)" -lt 200 ]'
 printf 'error=0.05\nreset=0.05\nshort=0.05\nslow=0.02\nslow_s=1\n' >faults
-t "the batches are the same with errors, resets and truncated bodies" same_digest "$S3" -o loader.depth=8
+hedged() {
+    same_digest "$S3" -o loader.depth=8 -o loader.cache=none && cat bench.json && [ "$(field retries bench.json)" -gt 0 ] &&
+        [ "$(field second_requests bench.json)" -gt 0 ] && [ $(($(field second_requests bench.json) * 20)) -le "$(field requests bench.json)" ]
+}
+t "the batches are the same with errors, resets and truncated bodies; at most 5 % of the requests are second ones" hedged
 t "and the weights" same_run "$BASE" faults
 rm faults
 t "the cache on disk gives the same batches, and the second run asks for no byte" eval 'same_digest $S3 -o loader.disk_cache=auto &&
