@@ -142,26 +142,27 @@ endif
 # GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(patsubst %,$(B)/emu/%.o,calls_cuda calls_token conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
+EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst %,$(B)/emu/%.o,calls_cuda calls_token conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
 EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
-EMU_RT  := $(B)/emu/grid.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
+EMU_RT  := $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
 CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
 EMU      = $(addprefix $(B)/tests/emu/,nnpipe libnnpipe-cuda.so libnnpipe-cuda-rows.so libcudnn.so.9 libcublasLt.so.$(CUDA_MAJOR)) \
            $(if $(SAN),,$(addprefix $(B)/tests/emu/fma/,nnpipe libnnpipe-cuda.so kernel_tests))
-PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans)
+PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans $(B)/tests/cuda/traffic)
 CXXFLAGS = -std=c++17 $(TEST_OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats token update) $(B)/tests/kernel/kernel_case_cuda.o $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<
-# The kernels again, with fused multiply-adds as nvcc contracts them: tests/cuda/fma.sh. nvcc also builds
-# kernels_rows without them.
+# The kernels again, with fused multiply-adds as nvcc contracts them (tests/cuda/fma.sh), and with a call at each
+# access of memory, which tests/emu/traffic.c counts (tests/cuda/traffic.sh). nvcc also builds kernels_rows without
+# the former.
 FMA_CU  := $(patsubst $(B)/emu/%,$(B)/emu/fma/%,$(filter-out %/kernels_rows.cu.o,$(EMU_CU))) $(B)/emu/kernels_rows.cu.o
 $(B)/emu/fma/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
-	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -fexpensive-optimizations -MMD -MP -c -o $@ $<
+	$(CXX) -x c++ $(CXXFLAGS) -mfma -ffp-contract=fast -fexpensive-optimizations -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -MMD -MP -c -o $@ $<
 $(B)/tests/emu/fma/libnnpipe-cuda.so: $(FMA_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
@@ -195,6 +196,11 @@ $(B)/tests/emu/libcublasLt.so.$(CUDA_MAJOR): $(B)/emu/fake_cublaslt.o $(B)/tests
 	$(EMU_LINK)
 $(B)/tests/emu/nnpipe: $(NNPIPE)
 	@mkdir -p $(@D) && cp $< $@
+$(B)/tests/cuda/traffic: tests/cuda/traffic.c $(B)/tests/kernel/made_graphs.o $(LIB) $(B)/tests/emu/fma/libnnpipe-cuda.so
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(CUDA_FLAGS) $(LDFLAGS) -o $@ $< $(B)/tests/kernel/made_graphs.o -Wl,--whole-archive $(LIB) \
+	    -Wl,--no-whole-archive $(B)/tests/emu/fma/libnnpipe-cuda.so -Wl,-rpath,$(abspath $(B)/tests/emu/fma):$(abspath $(B)/tests/emu) \
+	    -Wl,-rpath-link,$(B)/tests/emu $(LDLIBS) -lcriterion
 $(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB) libnnpipe-cuda.so tests/emu/stub_driver.c
 	@mkdir -p $(@D)/stub
 	$(CC) -shared -fPIC -O1 -o $(@D)/stub/libcuda.so.1 tests/emu/stub_driver.c

@@ -76,6 +76,7 @@ struct np_hyper { /* of one update */
     uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };
 
+#define NP_MAX_LATER 3
 struct np_metrics {
     double loss_sum;
     uint64_t rows, correct, top5;
@@ -123,11 +124,11 @@ struct np_plan_ops {
     /* Exchanges weights and buffers with their averages. */
     int (*swap)(struct np_plan *plan, struct np_err *err);
     int (*eval)(struct np_plan *plan, const void *images, const void *labels, struct np_err *err);
-    /* Sums over the batches queued since the last call; but_last leaves out the newest, so that
-     * the trainer can read a step's numbers while the next step runs. Waits only for these
-     * batches. */
+    /* Sums over the batches queued since the last call, without the `later` newest ones (at most
+     * NP_MAX_LATER), so that the trainer can read a step's numbers while later steps run. Waits only
+     * for the batches that it sums. */
     int (*metrics)(
-        struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err);
+        struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err);
     /* Optional: NULL means none. Copies the losses of the rows of the newest batch that metrics()
      * has summed: f32 (batch), 0 for a masked row. Only with np_plan_options.losses. */
     void (*losses)(const struct np_plan *plan, float *out);

@@ -205,10 +205,9 @@ struct np_plan {
     struct sim *sim;
     float *arrays[NP_ARRAY_GRADS + 1]; /* what write() stored, for read() */
     uint64_t elements[NP_ARRAY_GRADS + 1];
-    int batch, classes, views; /* views: of a batch in an evaluation */
-    uint64_t rows,
-        newest_rows;    /* since the last metrics: without the newest batch; of the newest batch */
-    uint64_t before_ns; /* when the batch before the newest one ends */
+    int batch, classes, views;          /* views: of a batch in an evaluation */
+    uint64_t nr_batches, nr_summed;     /* queued so far; of these, summed by metrics() */
+    uint64_t ends_ns[NP_MAX_LATER + 1]; /* of the newest batches, by number */
 };
 
 static void plan_free(struct np_plan *plan)
@@ -250,9 +249,7 @@ static void queue(struct np_plan *plan, uint64_t took_ns)
     const uint64_t end = sim->end_ns[NP_STREAM_COMPUTE];
     const uint64_t start = later(np_now_ns(), later(end, sim->follow_ns[NP_STREAM_COMPUTE]));
 
-    plan->before_ns = end;
-    plan->rows += plan->newest_rows;
-    plan->newest_rows = (uint64_t)plan->batch;
+    plan->ends_ns[plan->nr_batches++ % (NP_MAX_LATER + 1)] = start + took_ns;
     if (end > 0)
         sim->times.idle_ns += start - end;
     sim->times.busy_ns += took_ns;
@@ -281,13 +278,15 @@ static int plan_eval(
 }
 
 static int plan_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    np_sleep_until_ns(but_last ? plan->before_ns : plan->sim->end_ns[NP_STREAM_COMPUTE]);
-    *ret_metrics = (struct np_metrics){.rows = plan->rows + (but_last ? 0 : plan->newest_rows)};
-    plan->rows = 0;
-    if (!but_last)
-        plan->newest_rows = 0;
+    const uint64_t left = plan->nr_batches - plan->nr_summed, out = (uint64_t)later;
+    const uint64_t nr = left > out ? left - out : 0;
+
+    plan->nr_summed += nr;
+    if (nr > 0)
+        np_sleep_until_ns(plan->ends_ns[(plan->nr_summed - 1) % (NP_MAX_LATER + 1)]);
+    *ret_metrics = (struct np_metrics){.rows = nr * (uint64_t)plan->batch};
     return 0;
 }
 

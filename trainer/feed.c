@@ -1,7 +1,7 @@
 /* Ring slot -> device -> slot released. Trainer thread only.
  *
- * A device with its own memory has three buffers: the running step reads one, the step queued
- * behind it will read another, the third is being filled. The feed releases a slot when its copy
+ * A device with its own memory has some buffers: the running step reads one, those queued
+ * behind it will read others, the last is being filled. The feed releases a slot when its copy
  * has passed, and reuses a buffer when the calls that read it have passed. A device that reads the
  * host's memory (alloc NULL) gets the slot itself, which np_feed_release() releases.
  *
@@ -295,19 +295,25 @@ static void finish(struct np_feed *feed, struct buffer *buffer, bool copied, boo
 }
 
 /* Releases the slots and buffers whose events have passed. copies: waits for all copies; next:
- * waits for the next buffer's calls. */
+ * waits for the next buffer's calls. A stream's events pass in their order: behind one that has not
+ * passed the device is not asked for others. */
 static void collect(struct np_feed *feed, bool copies, bool next)
 {
     const struct np_device_ops *ops = feed->device->ops;
+    bool copying = false, computing = false;
 
     for (unsigned i = 0; i < NR_BUFFERS && feed->failed == 0; i++) {
         struct buffer *buffer = &feed->buffers[(feed->nr_filled + i) % NR_BUFFERS]; /* by age */
         int copied = 0, consumed = 0;
 
-        if (buffer->slot != NULL)
+        if (buffer->slot != NULL && !copying)
             copied = ops->done(feed->device, &buffer->copied, copies);
-        if (copied >= 0 && buffer->state == DRAINING && (copied > 0 || buffer->slot == NULL))
+        copying |= buffer->slot != NULL && copied == 0;
+        if (copied >= 0 && buffer->state == DRAINING && !computing &&
+            (copied > 0 || buffer->slot == NULL)) {
             consumed = ops->done(feed->device, &buffer->consumed, next && i == 0);
+            computing = consumed == 0;
+        }
         if (copied > 0 || consumed > 0)
             finish(feed, buffer, copied > 0, consumed > 0);
         if (feed->failed == 0)
@@ -501,10 +507,9 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
     if (!feed->has_memory)
         return next_slot(feed, ret_input, err);
     const bool empty = feed->nr_handed == feed->nr_filled;
+    collect(feed, false, false);
     if (empty && feed->failed == 0)
         wait_for_room(feed);
-    else
-        collect(feed, false, false);
     int result = fill(feed, empty, err);
     if (result < 0)
         return result;
@@ -538,8 +543,7 @@ void np_feed_release(struct np_feed *feed, struct np_input *input)
     feed->last_compute = buffer->consumed;
     feed->has_computed = true;
     buffer->state = DRAINING;
-    collect(feed, false, false);
-    fill(feed, false, NULL);
+    fill(feed, false, NULL); /* np_feed_next() has just asked for what has passed */
 }
 
 size_t np_feed_row_bytes(const struct np_feed *feed, const struct np_input *input)

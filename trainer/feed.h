@@ -7,7 +7,8 @@
 #include "trainer/device.h"
 #include "trainer/feed_account.h"
 
-#define NP_FEED_BUFFERS 3 /* batches on a device with memory of its own */
+/* Batches on a device with memory of its own: those of the steps that are queued, and one that is filled. */
+#define NP_FEED_BUFFERS (NP_MAX_LATER + 2)
 
 struct np_input {                /* a batch in the device's memory */
     const void *images, *labels; /* device pointers */

@@ -93,6 +93,24 @@ static int step_by_lanes(const struct np_lanes *lanes, const struct np_plan_ops 
     return code;
 }
 
+/* The losses of the rows of all processes. */
+static int take_losses(const struct np_lanes *lanes, const struct np_plan_ops *ops,
+    struct np_plan *plan, struct np_err *err)
+{
+    const size_t rows = (size_t)(lanes->rows * own(lanes));
+    float *first = lanes->losses + (size_t)np_comm_rank(lanes->comm) * rows;
+    struct np_metrics unused;
+    int code = ops->metrics(plan, false, &unused, err); /* of the newest batch, too */
+
+    if (code < 0)
+        return code;
+    ops->losses(plan, first);
+    wait_for(lanes, "losses");
+    code = np_comm_gather(lanes->comm, first, lanes->losses, rows * sizeof(*first), err);
+    waited(lanes);
+    return code;
+}
+
 int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
     struct np_metrics *ret_metrics, struct np_err *err)
@@ -102,8 +120,11 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
     int code =
         (ops->at_once ? step_at_once : step_by_lanes)(lanes, ops, plan, stripe, step, hyper, err);
 
-    if (code == 0) /* the last call that may fail: the weights are as before */
+    /* What may fail comes before the update: until then the weights can be saved. */
+    if (code == 0)
         code = add_numbers(lanes, &sums, err);
+    if (code == 0 && lanes->losses)
+        code = take_losses(lanes, ops, plan, err);
     if (code == 0 && hyper)
         code = ops->update(plan, hyper, err);
     if (code == 0)

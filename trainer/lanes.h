@@ -17,6 +17,7 @@ struct np_lanes {
     struct np_comm *comm;   /* NULL: one process */
     struct np_block *block; /* of the trainer: waits for other processes are named there */
     struct np_metrics *numbers; /* (nr), the caller's: scratch */
+    float *losses; /* (rows * nr), the caller's: a step's, of all processes; NULL: not wanted */
 };
 
 /* This process's rows of a batch on the device, of row_bytes each. Labels are classes. */

@@ -31,7 +31,15 @@ static bool in_arena(const struct np_tensor *tensor)
     return tensor->role == NP_ROLE_ACTIVATION || tensor->role == NP_ROLE_SAVED;
 }
 
-/* True: output 0 may take the place of this operand. */
+/* The output that may take an operand's place, or -1. */
+static int placed_output(const struct np_op_node *node)
+{
+    const int out = node->op == NP_OP_BN_REDUCE && node->attrs.lane_rows == 0 ? 2 : 0;
+
+    return out < node->nr_outs ? node->outs[out] : -1;
+}
+
+/* True: that output may take the place of this operand. */
 static bool in_place(const struct np_op_node *node, int in)
 {
     switch (node->op) {
@@ -50,6 +58,7 @@ static bool in_place(const struct np_op_node *node, int in)
     case NP_OP_POSITION:
     case NP_OP_BN_DGRAD: return in == 0;
     case NP_OP_ADD: return in <= 1;
+    case NP_OP_BN_REDUCE: return in == 0 || (node->attrs.joins && in == node->nr_ins - 1);
     default: return false;
     }
 }
@@ -107,7 +116,7 @@ static void take_places(const struct np_graph *graph, const int *when, struct li
 {
     for (int n = 0; n < graph->nr_nodes; n++) {
         const struct np_op_node *node = &graph->nodes[n];
-        int out = node->nr_outs ? node->outs[0] : -1;
+        int out = placed_output(node);
 
         for (int i = 0; i < node->nr_ins && out >= 0; i++) {
             int in = node->ins[i];

@@ -8,8 +8,8 @@
 
 /* The place of each activation and saved tensor in one arena. Two tensors share bytes only when
  * their lifetimes do not overlap; best fit, biggest first (Pisarchyk and Lee, arXiv:2001.03288,
- * "greedy by size"). A node's first output takes an operand's place when the operand's lifetime
- * ends at the node and the operation is elementwise: kernels of these operations must read an
+ * "greedy by size"). A node's first output (BN_REDUCE: its gradient) takes an operand's place when
+ * the operand's lifetime ends at the node and the operation is elementwise: kernels of these operations must read an
  * element before they write it. */
 struct np_memory {
     uint64_t *offsets; /* (nr_tensors) bytes, aligned to 64; UINT64_MAX: not in the arena (params,

@@ -1,6 +1,10 @@
 /* The loop of steps: feed -> plan -> reports. Trainer thread. The order at a step's end is
  * fixed: update, evaluation if due, then the boundary, where a checkpoint may be written and the
- * loop may end. */
+ * loop may end.
+ *
+ * A step is reported while later ones run: one, or NP_MAX_LATER if they are short, so that the
+ * host's delays do not reach the device. All are reported before an evaluation and a boundary: a loss
+ * that is not a number may be seen a few steps late, but nothing is saved or evaluated before. */
 #include "trainer/trainer.h"
 
 #include <assert.h>
@@ -9,19 +13,31 @@
 
 #include "loader/base/clock.h"
 
+#define SHORT_NS 2000000 /* of a step: shorter ones are queued further ahead */
+
+struct queued {                 /* a step that is not reported yet */
+    double lr;                  /* of its update, or of the next one */
+    uint64_t seq;               /* of its batch in the ring */
+    struct np_metrics of_lanes; /* of a batch that was computed in lanes */
+};
+
 struct loop {
     const struct np_trainer_config *config;
     uint64_t step;     /* done */
     uint64_t last_ns;  /* end of the previous step */
     uint64_t stall_ns; /* of the feed, up to there */
     double lr;
-    uint64_t reported;        /* steps reported; at most one fewer than done while the loop runs */
-    double before_lr;         /* of the step before the newest step */
-    uint64_t seq, before_seq; /* the ring's numbers of the newest batch and of the previous one */
-    struct np_metrics of_lanes; /* of the newest batch, if it was computed in lanes */
-    uint64_t whole;             /* step of the last update: the last boundary */
-    bool no_batch;              /* there is no next batch */
+    uint64_t reported;                      /* steps reported */
+    struct queued queued[NP_MAX_LATER + 1]; /* the newest steps, by number */
+    uint64_t took_ns;                       /* of the newest reported step; 0: none yet */
+    uint64_t whole;                         /* step of the last update: the last boundary */
+    bool no_batch;                          /* there is no next batch */
 };
+
+static struct queued *queued(struct loop *loop, uint64_t step)
+{
+    return &loop->queued[step % (NP_MAX_LATER + 1)];
+}
 
 static uint64_t updates_of(const struct np_trainer_config *config, uint64_t steps)
 {
@@ -57,8 +73,7 @@ static bool in_lanes(const struct np_trainer_config *config)
     return config->lanes.nr > 1;
 }
 
-static int read_metrics(
-    struct loop *loop, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+static int read_metrics(struct loop *loop, struct np_metrics *ret_metrics, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
 
@@ -67,26 +82,27 @@ static int read_metrics(
         return 0;
     }
     if (in_lanes(config)) {
-        *ret_metrics = loop->of_lanes;
+        *ret_metrics = queued(loop, loop->reported)->of_lanes;
         return 0;
     }
     np_stat_wait(config->block, NP_STATE_BLOCKED, "metrics", "the device, step", loop->reported);
-    int code = config->device->plan_ops->metrics(config->plan, but_last, ret_metrics, err);
+    const int later = (int)(loop->step - loop->reported - 1);
+    int code = config->device->plan_ops->metrics(config->plan, later, ret_metrics, err);
     np_stat_done(config->block);
     return code;
 }
 
-/* Reports the oldest unreported step; waits only for that step. but_last: a newer step is
- * queued. */
-static int report_step(struct loop *loop, bool but_last, struct np_err *err)
+/* Reports the oldest unreported step; waits only for that step. */
+static int report_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
+    const struct queued *of = queued(loop, loop->reported);
     struct np_metrics metrics;
-    int code = read_metrics(loop, but_last, &metrics, err);
+    int code = read_metrics(loop, &metrics, err);
 
     if (code < 0)
         return code;
-    if (config->losses)
+    if (config->losses && !in_lanes(config)) /* else they are there */
         config->device->plan_ops->losses(config->plan, config->losses);
     uint64_t now = np_now_ns(), stall = np_feed_account(config->feed)->stall_ns;
     if (stall - loop->stall_ns > now - loop->last_ns) /* part of it belongs to the next step */
@@ -94,7 +110,7 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
     struct np_step_report report = {
         .step = loop->reported + 1,
         .epoch = (double)(loop->reported + 1) * config->batch / (double)config->nr_train,
-        .lr = but_last ? loop->before_lr : loop->lr,
+        .lr = of->lr,
         .loss = metrics.rows ? metrics.loss_sum / (double)metrics.rows : 0,
         .loss_sum = metrics.loss_sum,
         .grad_norm = metrics.grad_norm,
@@ -104,8 +120,9 @@ static int report_step(struct loop *loop, bool but_last, struct np_err *err)
         .seconds = (double)(now - loop->last_ns) * 1e-9,
         .stall_seconds = (double)(stall - loop->stall_ns) * 1e-9,
     };
-    np_stat_about(config->block, but_last ? loop->before_seq : loop->seq, -1);
-    np_stat_item(config->block, NP_STAGE_STEP, 0, now - loop->last_ns - (stall - loop->stall_ns));
+    loop->took_ns = now - loop->last_ns - (stall - loop->stall_ns);
+    np_stat_about(config->block, of->seq, -1);
+    np_stat_item(config->block, NP_STAGE_STEP, 0, loop->took_ns);
     loop->last_ns = now;
     loop->stall_ns = stall;
     loop->reported++;
@@ -198,7 +215,7 @@ static int compute_lanes(
     if (updates)
         next_hyper(loop, &hyper);
     const int code = np_lanes_step(&config->lanes, config->device, config->plan, &stripe,
-        loop->step, updates ? &hyper : NULL, &loop->of_lanes, err);
+        loop->step, updates ? &hyper : NULL, &queued(loop, loop->step)->of_lanes, err);
     return code == 0 && updates ? average(loop, err) : code;
 }
 
@@ -233,27 +250,42 @@ static int compute(struct loop *loop, const struct np_input *input, struct np_er
     return code == 0 && updates ? average(loop, err) : code;
 }
 
+/* Reports steps until this number is done. */
+static int report_to(struct loop *loop, uint64_t step, struct np_err *err)
+{
+    int code = 0;
+
+    while (code == 0 && loop->reported < step)
+        code = report_step(loop, err);
+    return code;
+}
+
 /* Reports every step done, before a checkpoint or an evaluation reads the run's position. */
 static int catch_up(struct loop *loop, struct np_err *err)
 {
-    return loop->reported < loop->step ? report_step(loop, false, err) : 0;
+    return report_to(loop, loop->step, err);
 }
 
-/* A queued step is reported while the next one runs; one that is computed at once, else its time
- * would be the next step's. */
+/* Steps that stay unreported behind the newest one. None on a device that computes at once, else a step's time
+ * would be the next one's. */
+static uint64_t nr_later(const struct loop *loop)
+{
+    if (loop->config->device->plan_ops->synchronous)
+        return 0;
+    return loop->took_ns > 0 && loop->took_ns < SHORT_NS ? NP_MAX_LATER : 1;
+}
+
 static int train_step(struct loop *loop, struct np_err *err)
 {
     const struct np_trainer_config *config = loop->config;
     struct np_input input;
     int code = next_batch(config, &input, err);
 
-    loop->before_lr = loop->lr;
     loop->no_batch = code < 0;
     if (code < 0)
         return code;
     assert(input.about.kind == NP_BATCH_TRAIN && input.about.step == loop->step);
-    loop->before_seq = loop->seq;
-    loop->seq = input.about.seq;
+    queued(loop, loop->step)->seq = input.about.seq;
     code = seen(config, &input);
     loop->no_batch = code == -EBADMSG; /* with several processes the hook counts bad samples */
     if (code == 0)
@@ -261,10 +293,10 @@ static int train_step(struct loop *loop, struct np_err *err)
     np_feed_release(config->feed, &input);
     if (code < 0)
         return code;
+    queued(loop, loop->step)->lr = loop->lr;
     loop->step++;
-    if (loop->config->device->plan_ops->synchronous)
-        return catch_up(loop, err);
-    return loop->step - loop->reported > 1 ? report_step(loop, true, err) : 0;
+    const uint64_t later = nr_later(loop);
+    return loop->step > later ? report_to(loop, loop->step - later, err) : 0;
 }
 
 static int eval_input(const struct np_trainer_config *config, const struct np_input *input,
@@ -386,7 +418,7 @@ static void rescue(struct loop *loop, bool eval_due, int why, const struct np_er
     const bool may = why == -EIO || why == -ESTALE || why == -EBADMSG || why == -EINTR;
 
     tell(loop->config, why, err);
-    if (may && hooks->rescue && (loop->step > loop->whole || catch_up(loop, NULL) == 0))
+    if (may && hooks->rescue && report_to(loop, loop->whole, NULL) == 0)
         hooks->rescue(hooks->context, loop->whole, eval_due && loop->step == loop->whole, why);
 }
 

@@ -43,7 +43,7 @@ struct np_trainer_hooks {
     void (*agreed)(void *context);
     /* Optional: NULL means always. One process may say so for all. True: boundary() would write or end the run after this step.
      * Only then is boundary() called, after all steps are reported; otherwise a step's numbers are
-     * read while the next step runs. */
+     * read while later steps run. */
     bool (*boundary_follows)(void *context, uint64_t step);
     /* Called after an update and its evaluation, when weights and optimizer agree. Writes a
      * checkpoint if one is due; must return negative when stopping() was true. eval_due: the

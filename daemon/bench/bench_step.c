@@ -1,6 +1,7 @@
 /* `nnpipe bench step`: measures the training step alone (forward, backward, update), on one batch
  * of random pixels that is already on the device. Without data, size and classes come from the
- * config, or are guessed. Main thread. */
+ * config, or are guessed. A launcher (mpirun, srun, torchrun) may start it in several processes, each
+ * with a part of the batch. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,12 +9,14 @@
 #include "daemon/run/compute.h"
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
+#include "trainer/comm.h"
 #include "trainer/plan.h"
 
 #define WARMUP_STEPS 3
 #define MAX_TIMES    100000 /* steps whose times are stored */
 
 struct step_bench {
+    struct np_comm *comm; /* NULL: one process */
     struct np_device *device;
     struct np_plan *plan;
     enum np_dtype precision;
@@ -21,8 +24,8 @@ struct step_bench {
     uint8_t *batch;     /* images, then labels */
     void *device_batch; /* of np_compute_copy() */
     size_t labels_at;
-    struct np_event passed[2]; /* of the newest step and the previous one */
-    uint64_t last_ns;          /* end of the newest finished step */
+    struct np_event passed[NP_MAX_LATER + 1]; /* of the newest steps, by number */
+    uint64_t last_ns;                         /* end of the newest finished step */
     double *ms;
     size_t nr_steps;
     double seconds;
@@ -67,6 +70,37 @@ static int make_batch(struct np_bench *bench, struct step_bench *step, struct np
     return np_compute_copy(step->device, step->batch, bytes, &step->device_batch, err);
 }
 
+/* The other processes, and what a batch in lanes is to the device. */
+static int open_lanes(struct np_bench *bench, struct step_bench *step,
+    struct np_plan_options *ret_options, struct np_err *err)
+{
+    const struct np_config *config = bench->config;
+    const int lanes = (int)config->run.lanes, over = (int)config->run.batchnorm_over;
+    struct np_launch launch;
+    int code = np_launch_find(&launch, err);
+
+    if (code < 0)
+        return code;
+    if (launch.world > 1 && (lanes < launch.world || bench->steps <= 0))
+        return np_err_set(err, -EINVAL,
+            "%s started %d processes: `bench step` needs train.lanes of %d or more, and --steps",
+            launch.by, launch.world, launch.world);
+    if (lanes > 1 && !step->device->plan_ops->at_once)
+        return np_err_set(err, -EINVAL, "`bench step` measures train.lanes with `device: cpu` only");
+    if (launch.world > 1 && (code = np_comm_open(&launch, &step->comm, err)) < 0)
+        return code;
+    if (launch.rank > 0)
+        np_ui_hush(&bench->ui);
+    step->threads = (step->threads + launch.local_world - 1) / launch.local_world;
+    bench->setup.processes = launch.world;
+    ret_options->parts = lanes;
+    ret_options->comm = step->comm;
+    ret_options->batchnorm_over = over > 0                ? over
+                                  : over == NP_BN_PROCESS ? NP_OVER_PROCESS
+                                                          : NP_OVER_ALL;
+    return 0;
+}
+
 static int open_step(struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const struct np_config *config = bench->config;
@@ -80,12 +114,14 @@ static int open_step(struct np_bench *bench, struct step_bench *step, struct np_
     step->precision = np_compute_precision(config, step->device);
     step->threads = np_compute_threads(config);
     options = (struct np_plan_options){.lanes = step->threads,
-        .threads = step->threads,
         .deterministic = config->run.deterministic,
         .tf32 = config->run.tf32,
         .recompute = config->run.recompute,
         .muon = config->optim.kind == NP_MUON};
-    code = np_compute_graph(config, step->precision, &bench->overrides, &bench->setup, err);
+    code = open_lanes(bench, step, &options, err);
+    options.threads = step->threads;
+    if (code == 0)
+        code = np_compute_graph(config, step->precision, &bench->overrides, &bench->setup, err);
     if (code == 0)
         code = step->device->plan_ops->prepare(
             step->device, bench->setup.graph, NULL, &options, &step->plan, err);
@@ -104,7 +140,8 @@ static int queue_step(
     const struct np_device_ops *ops = step->device->ops;
     const struct np_plan_ops *plan_ops = step->device->plan_ops;
     const void *labels = (uint8_t *)step->device_batch + step->labels_at;
-    const float scale = 1.0f / (float)bench->setup.graph->batch;
+    const float scale =
+        1.0f / (float)(bench->setup.graph->batch * np_comm_world(step->comm));
     struct np_hyper hyper;
     int code;
 
@@ -118,14 +155,14 @@ static int queue_step(
             code = plan_ops->update(step->plan, &hyper, err);
     }
     if (code == 0)
-        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % 2]);
+        ops->record(step->device, NP_STREAM_COMPUTE, &step->passed[i % (NP_MAX_LATER + 1)]);
     return code;
 }
 
 /* Waits for step i. Its time is from the end of the previous step to its own end. */
 static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 {
-    struct np_event *passed = &step->passed[i % 2];
+    struct np_event *passed = &step->passed[i % (NP_MAX_LATER + 1)];
     uint64_t end;
 
     if (step->device->ops->done(step->device, passed, true) < 0)
@@ -140,10 +177,11 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
     return 0;
 }
 
-/* Queues the next step before it waits for the current one, as the trainer does. */
+/* Queues later steps before it waits for the current one, as the trainer does if they are short. */
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps > 0 ? (uint64_t)bench->steps + WARMUP_STEPS : UINT64_MAX;
+    const uint64_t later = step->device->plan_ops->synchronous ? 1 : NP_MAX_LATER;
     uint64_t nr_queued = 0, nr_done = 0;
     bool enough = false;
     int code = 0;
@@ -153,7 +191,7 @@ static int run(const struct np_bench *bench, struct step_bench *step, struct np_
                  (bench->steps == 0 && step->seconds >= bench->seconds);
         if (!enough)
             code = queue_step(bench, step, nr_queued++, err);
-        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > 1))
+        if (code == 0 && (enough ? nr_done < nr_queued : nr_queued - nr_done > later))
             code = finish_step(step, nr_done++, err);
     }
     return code;
@@ -169,7 +207,7 @@ static int compare_times(const void *left, const void *right)
 static void report(struct np_bench *bench, struct step_bench *step)
 {
     struct np_json *json = &bench->ui.object;
-    const int batch = bench->setup.graph->batch;
+    const int batch = bench->setup.graph->batch * np_comm_world(step->comm);
     const char *precision = np_precision_names[step->precision];
     const double rate = (double)step->nr_steps * batch / step->seconds;
     double p50, p99;
@@ -203,6 +241,7 @@ static void close_step(struct step_bench *step)
     if (step->plan)
         step->device->plan_ops->free(step->plan);
     np_device_close(step->device);
+    np_comm_close(step->comm);
     np_free(step->ms);
 }
 

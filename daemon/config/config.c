@@ -98,12 +98,15 @@ const struct np_option np_train_table[] = {
         "keeps it."},
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
         "Number of batches whose gradients make one update."},
-    {"lanes", NP_OPT_INT, AT(lanes), "1", 1, 1024, NULL,
+    {"lanes", NP_OPT_INT, AT(lanes), "auto", 1, 1024, "auto",
         "Equal parts of a batch, a power of two, whose gradients are summed in a fixed binary "
         "tree, "
         "so that 1, 2, 4 ... processes (`--processes`, mpirun, srun, torchrun), at most this many, "
         "compute the same bits. A CPU computes the parts side by side, on at most as many threads; "
-        "rounding then does not depend on `threads`. docs/CLUSTER.md."},
+        "rounding then does not depend on `threads`. `auto`: 1 for one process; for several 8, or "
+        "as "
+        "many as `threads` if that is more, if they divide the batch; a resumed run keeps them. "
+        "docs/CLUSTER.md."},
     {"batchnorm_over", NP_OPT_INT, AT(batchnorm_over), "auto", 1, 1 << 20, "auto|all|process",
         "With `lanes`: the rows that a batchnorm averages over. `all`: those of the batch, in all "
         "processes. `process`: those of one process, as in PyTorch's DistributedDataParallel; the "
@@ -448,29 +451,18 @@ static void parse_sam(struct np_config *config, struct np_report *report)
     config->optim.sam_adaptive = run->sam.adaptive;
 }
 
-/* Keys that need all rows of a batch at once, or more than one batch. */
-static const char *against_lanes(const struct np_config *config)
-{
-    const struct np_train_options *run = &config->run;
-
-    return run->sample_losses                                ? "train.sample_losses"
-           : run->best > NP_BEST_TOP5                        ? "this metric of train.best"
-           : config->data.train.label_type != NP_LABEL_CLASS ? "labels other than one class"
-                                                             : NULL;
-}
-
 static void check_over(const struct np_config *config, struct np_report *report)
 {
     const struct np_node *node = np_node_get(config->run_node, "batchnorm_over");
     const int64_t over = config->run.batchnorm_over, lanes = config->run.lanes;
-    const int64_t lane = config->loader.batch / lanes;
+    const int64_t lane = config->loader.batch / (lanes > 0 ? lanes : 1);
 
     if (!node || over <= 0)
         return;
-    if (lanes == 1)
+    if (lanes <= 1)
         np_report_add(report, node->line, node->column,
-            "train.batchnorm_over: groups of rows need train.lanes, which divides a batch into "
-            "them");
+            "train.batchnorm_over: groups of rows need a number of train.lanes, which divide a "
+            "batch");
     else if (over < lane ? lane % over != 0 : over % lane != 0 || lanes % (over / lane) != 0)
         np_report_add(report, node->line, node->column,
             "train.batchnorm_over: %lld rows are neither whole lanes (1, 2, 4 ... of %lld rows) "
@@ -484,9 +476,9 @@ static void check_lanes(const struct np_config *config, struct np_report *report
     const struct np_node *node = np_node_get(config->run_node, "lanes");
     const int64_t lanes = config->run.lanes, batch = config->loader.batch;
 
-    if (lanes < 1 || batch < 1)
+    if (batch < 1)
         return;
-    if (lanes == 1 || !node) {
+    if (lanes <= 1 || !node) {
         check_over(config, report);
         return;
     }
@@ -498,9 +490,6 @@ static void check_lanes(const struct np_config *config, struct np_report *report
         np_report_add(report, node->line, node->column,
             "train.lanes: %lld does not divide loader.batch, %lld", (long long)lanes,
             (long long)batch);
-    else if (against_lanes(config))
-        np_report_add(
-            report, node->line, node->column, "train.lanes: not with %s", against_lanes(config));
     else
         check_over(config, report);
 }

@@ -43,7 +43,7 @@ struct np_train_options {
     int tta;                     /* enum np_tta: of every evaluation */
     int64_t threads;             /* compute threads; -1: auto */
     int64_t accumulate;
-    int64_t lanes;          /* of a batch; 1: whole batches */
+    int64_t lanes;          /* of a batch; 1: whole batches; -1: auto, np_run_take_lanes() */
     int64_t batchnorm_over; /* in lanes: rows, or NP_BN_AUTO ... */
     double clip_norm;
     struct np_average_options ema;

@@ -98,7 +98,7 @@ int np_processes_start(const char *command, char **words, const char *text, cons
     if (code == 0 && read)
         lanes = read->run.lanes;
     np_config_free(read);
-    if (code == 0 && lanes < nr)
+    if (code == 0 && lanes > 0 && lanes < nr)
         return np_usage(command,
             "--processes %d: set train.lanes to %d or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",

@@ -116,7 +116,7 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         .accumulate = (int)run->config->run.accumulate,
         .lanes = {(int)run->config->run.lanes,
             (int)(run->config->loader.batch / run->config->run.lanes),
-            (int)run->config->run.accumulate, run->comm, run->block, run->numbers},
+            (int)run->config->run.accumulate, run->comm, run->block, run->numbers, run->losses},
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = eval_due,
@@ -275,7 +275,7 @@ static int open_run(struct np_run *run, struct np_err *err)
     int code = open_base(run, err);
 
     if (code < 0 || (code = np_run_meet(run, err)) < 0 || (code = np_run_open_data(run, err)) < 0 ||
-        (code = np_run_find_folder(run, err)) < 0 ||
+        (code = np_run_find_folder(run, err)) < 0 || (code = np_run_take_lanes(run, err)) < 0 ||
         (run->dir && (code = np_run_open_order(run, err)) < 0) || /* its length may differ */
         (code = np_run_open_model(run, err)) < 0 || (code = np_run_compare_peers(run, err)) < 0)
         return code;
@@ -385,6 +385,7 @@ static void close_run(struct np_run *run)
     np_run_part(run);
     np_free(run->losses);
     np_free(run->logits);
+    np_free(run->labels);
     np_outcomes_fini(&run->outcomes);
     np_kept_fini(&run->kept);
     np_setup_fini(&run->setup);

@@ -102,12 +102,62 @@ void np_run_best_reload(struct np_run *run, const struct np_node *line)
     }
 }
 
+/* Answers and labels of a batch, of all processes one after the other. */
+struct answers {
+    const float *logits;   /* (rows, classes) */
+    const int32_t *labels; /* of a process: (own), then its values */
+    const uint64_t *samples;
+    int rows, own;     /* of all; of a process */
+    int width, values; /* of logits; of a label */
+};
+
+static int take_answers(
+    struct np_run *run, const struct np_batch *batch, struct answers *ret_answers)
+{
+    const int world = np_comm_world(run->comm), width = run->setup.sets.classes->nr_items;
+    const int rows = (int)run->config->loader.batch, own = rows / world;
+    const int values = has_classes(run) ? 0 : width;
+    const size_t label_bytes = (1 + (size_t)values) * (size_t)own * sizeof(int32_t);
+    const size_t logit_bytes = (size_t)width * (size_t)own * sizeof(float);
+    struct np_err *err = &run->stop_err;
+    int code;
+
+    if ((!run->logits && !(run->logits = np_try_array((size_t)world, logit_bytes, err))) ||
+        (!run->labels && !(run->labels = np_try_array((size_t)world, label_bytes, err))))
+        return -ENOMEM;
+    float *mine = run->logits + (size_t)np_comm_rank(run->comm) * (size_t)own * (size_t)width;
+    if ((code = run->device->plan_ops->logits(run->plan, mine, err)) < 0 ||
+        (code = np_comm_gather(run->comm, mine, run->logits, logit_bytes, err)) < 0 ||
+        (code = np_comm_gather(run->comm, batch->labels, run->labels, label_bytes, err)) < 0 ||
+        (code = np_run_all_samples(run, batch, err)) < 0)
+        return code;
+    *ret_answers =
+        (struct answers){run->logits, run->labels, run->samples, rows, own, width, values};
+    return 0;
+}
+
+static int add_answer(struct np_run *run, const struct answers *answers, int row)
+{
+    const int process = row / answers->own, r = row % answers->own;
+    const int32_t *labels =
+        answers->labels + (size_t)process * (size_t)answers->own * (1 + (size_t)answers->values);
+    const float *logits = answers->logits + (size_t)row * (size_t)answers->width;
+    const uint64_t sample = answers->samples[row];
+
+    if (labels[r] < 0)
+        return 0;
+    if (has_classes(run))
+        return np_outcomes_add(&run->outcomes, sample, labels[r], logits, &run->stop_err);
+    return np_kept_add(&run->kept, sample, logits,
+        np_batch_values(labels, answers->own) + (size_t)r * (size_t)answers->values,
+        &run->stop_err);
+}
+
 int np_run_best_look(void *context, const struct np_batch *batch)
 {
     struct np_run *run = context;
-    const struct np_plan_ops *ops = run->device->plan_ops;
-    const int rows = (int)run->config->loader.batch, nr = run->setup.sets.classes->nr_items;
-    int code = 0;
+    const int nr = run->setup.sets.classes->nr_items;
+    struct answers answers;
 
     if (has_classes(run) && run->config->run.best != NP_BEST_F1)
         return 0;
@@ -117,17 +167,8 @@ int np_run_best_look(void *context, const struct np_batch *batch)
     run->kept.width = nr;
     run->outcomes.nr_classes = nr;
     run->outcomes.sigmoids = np_graph_has_sigmoids(run->setup.eval_graph);
-    if (!run->logits)
-        run->logits = np_try_array((size_t)rows * (size_t)nr, sizeof(float), &run->stop_err);
-    if (!run->logits || (code = ops->logits(run->plan, run->logits, &run->stop_err)) < 0)
-        return code < 0 ? code : -ENOMEM;
-    for (int r = 0; r < rows && code == 0; r++)
-        if (batch->labels[r] >= 0 && !has_classes(run))
-            code = np_kept_add(&run->kept, batch->about[r].sample,
-                run->logits + (size_t)r * (size_t)nr,
-                np_batch_values(batch->labels, rows) + (size_t)r * (size_t)nr, &run->stop_err);
-        else if (batch->labels[r] >= 0)
-            code = np_outcomes_add(&run->outcomes, batch->about[r].sample, batch->labels[r],
-                run->logits + (size_t)r * (size_t)nr, &run->stop_err);
+    int code = take_answers(run, batch, &answers);
+    for (int row = 0; code == 0 && row < answers.rows; row++)
+        code = add_answer(run, &answers, row);
     return code;
 }

@@ -57,6 +57,7 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_text(json, "device", run->device->name);
     np_json_text(json, "precision", np_precision_names[run->precision]);
     np_json_int(json, "lanes", run->lanes);
+    np_json_int(json, "batch_lanes", run->config->run.lanes);
     if (run->config->run.lanes > 1)
         np_json_int(json, "batchnorm_over", run->batchnorm_over);
     np_json_open(json, "versions", '{'); /* rounding depends on them, lanes and precision */
@@ -178,24 +179,29 @@ static void say_rewritten(struct np_run *run, const struct np_node *facts)
                         "size now: if pixels have changed, the weights will differ");
 }
 
+static const char *over_text(int over, char text[32])
+{
+    if (over == NP_OVER_ALL)
+        return "all rows of a batch";
+    if (over == NP_OVER_PROCESS)
+        return "the rows of a process";
+    snprintf(text, 32, "groups of %d rows", over);
+    return text;
+}
+
 /* The device may be another one, and older runs averaged over a lane on every device. */
 static void check_over(struct np_run *run, const struct np_node *facts, struct np_err *err)
 {
-    static const char *const words[] = {"the rows of one process", "all rows"};
     const int lane = (int)(run->config->loader.batch / run->config->run.lanes);
     const int then = (int)np_node_number(facts, "batchnorm_over", lane);
-    char text[32];
+    char text[2][32];
 
-    if (then == run->batchnorm_over)
-        return;
-    snprintf(text, sizeof(text), "groups of %d rows", run->batchnorm_over);
-    np_err_set(err, -EINVAL,
-        "%s: %s averages batchnorms over %s (train.batchnorm_over), and the run did over %s%.0d: "
-        "it "
-        "cannot go on",
-        np_run_name(run, run->dir), run->device->name,
-        run->batchnorm_over > 0 ? text : words[run->batchnorm_over + 1],
-        then > 0 ? "groups of rows, " : words[then + 1], then > 0 ? then : 0);
+    if (then != run->batchnorm_over)
+        np_err_set(err, -EINVAL,
+            "%s: batchnorms of this run average over %s, and would over %s on %s "
+            "(train.batchnorm_over)",
+            np_run_name(run, run->dir), over_text(then, text[0]),
+            over_text(run->batchnorm_over, text[1]), run->device->name);
 }
 
 int np_run_load_facts(struct np_run *run, struct np_err *err)

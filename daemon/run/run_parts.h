@@ -111,7 +111,8 @@ struct np_run {
     double f1;         /* of the last evaluation; only with train.best: f1, as the next two */
     struct np_outcomes outcomes; /* of the evaluation so far */
     struct np_kept kept;         /* the same, and of run->figures, for other labels than classes */
-    float *logits;               /* (batch, classes) */
+    float *logits;               /* (batch, classes), of an evaluation's batch in all processes */
+    void *labels;                /* and its labels */
     struct np_figures figures, test_figures; /* of `eval` and `test`, if labels are not classes */
     /* The last evaluation of val, or of test without val; images 0: none. */
     struct np_eval_report eval;
@@ -182,6 +183,8 @@ void np_run_part(struct np_run *run); /* closes run->comm */
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err);
 /* Rank 0's number for all. */
 int np_run_share_lanes(struct np_run *run, struct np_err *err);
+/* Resolves `train.lanes: auto`: those of the resumed run; 1 for one process; else a number of its own. */
+int np_run_take_lanes(struct np_run *run, struct np_err *err);
 /* Compares config, data, weights and versions of the processes. -EINVAL names the difference. */
 int np_run_compare_peers(struct np_run *run, struct np_err *err);
 /* The samples of a batch's rows in all processes: (batch), valid until the next call. */

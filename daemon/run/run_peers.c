@@ -1,5 +1,6 @@
 /* The other processes of a run: they meet, find that they are of one mind, and tell each other what
  * only one of them has seen. Trainer (main) thread. */
+#include "daemon/run/run_folder.h"
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ int np_run_meet(struct np_run *run, struct np_err *err)
     if (!launch || launch->world == 1)
         return 0;
     run->usage = true;
-    if (lanes < launch->world)
+    if (lanes > 0 && lanes < launch->world)
         return np_err_set(err, -EINVAL,
             "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
             "loader.batch (%lld), so that each has a part of every batch",
@@ -59,6 +60,51 @@ void np_run_part(struct np_run *run)
 struct np_comm *np_run_comm(const struct np_run *run)
 {
     return run->comm;
+}
+
+/* For several processes: as many lanes as threads, 8 or more, if they divide the batch. */
+static int choose_lanes(struct np_run *run, int64_t *ret_lanes, struct np_err *err)
+{
+    const int64_t batch = run->config->loader.batch, world = np_comm_world(run->comm);
+    const int64_t threads = np_compute_threads(run->config), wanted = threads > 8 ? threads : 8;
+    int64_t lanes = world;
+
+    if (batch % world)
+        return np_err_set(err, -EINVAL,
+            "loader.batch: %lld rows cannot be divided among %lld processes", (long long)batch,
+            (long long)world);
+    while (lanes < wanted && lanes < NP_MAX_LANES && batch % (2 * lanes) == 0)
+        lanes *= 2;
+    *ret_lanes = lanes;
+    return 0;
+}
+
+int np_run_take_lanes(struct np_run *run, struct np_err *err)
+{
+    const int world = np_comm_world(run->comm);
+    int64_t *lanes = &run->config->run.lanes;
+    struct np_node *facts = NULL;
+    int code = 0;
+
+    if (*lanes > 0)
+        return 0;
+    *lanes = 1;
+    if (run->dir)
+        code = np_run_newest_facts(run->dir, &facts, err);
+    else if (run->comm)
+        code = choose_lanes(run, lanes, err);
+    if (facts)
+        *lanes = (int64_t)np_node_number(facts, "batch_lanes", 1);
+    np_node_free(facts);
+    if (code == 0 && (*lanes < world || *lanes > NP_MAX_LANES))
+        code = np_err_set(err, -EINVAL,
+            "%s: train.lanes of this run is %lld, fewer than %d processes; begin a new run for "
+            "them",
+            np_run_name(run, run->dir), (long long)*lanes, world);
+    run->usage = code == -EINVAL;
+    if (code == 0) /* machines may have other numbers of CPUs */
+        code = np_comm_broadcast(run->comm, lanes, sizeof(*lanes), err);
+    return code;
 }
 
 int np_run_share_dir(struct np_run *run, char *dir, size_t room, struct np_err *err)

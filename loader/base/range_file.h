@@ -36,10 +36,10 @@ int np_range_layout(
     const struct np_range_name *name, struct np_range_layout *ret_layout, struct np_err *err);
 /* The bytes before the map; np_free. -ENOMEM. */
 int np_range_head_new(const struct np_range_name *name, void **ret_head, struct np_err *err);
-/* Checks the beginning of a file, map_offset bytes, and its size. -EBADMSG: damaged, or of another
+/* Checks the nr bytes at the beginning of a file, up to the map, and its size. -EBADMSG: damaged, or of another
  * object or version of nnpipe. */
 int np_range_head_check(const struct np_range_name *name, const struct np_range_layout *layout,
-    const void *head, size_t bytes, uint64_t file_bytes, struct np_err *err);
+    const void *bytes, size_t nr, uint64_t file_bytes, struct np_err *err);
 /* Of a whole block; never 0. */
 uint64_t np_range_sum(uint64_t seed, uint64_t block, const void *data, size_t bytes);
 

@@ -32,7 +32,7 @@ g++ -std=c++17 $flags -c -o "$TMP/grid.o" tests/emu/grid.cc &&
     gcc -std=c11 -D_GNU_SOURCE $flags -o "$TMP/device" tests/cuda/device.c "$TMP/grid.o" "$TMP/rows.o" \
     "$TMP/pointwise.o" "$TMP/planted.o" \
     trainer/cuda/device_cuda.c trainer/cuda/clock_cuda.c trainer/cuda/pinned_cuda.c trainer/cuda/gpu_cuda.c \
-    trainer/cuda/libs.c trainer/cuda/doctor_cuda.c "$EMU"/tests/emu/cudart*.c \
+    trainer/cuda/libs.c trainer/cuda/doctor_cuda.c "$EMU"/tests/emu/cudart*.c "$EMU"/tests/emu/traffic.c \
     loader/base/err.c loader/base/mem.c loader/base/clock.c loader/base/text.c -lstdc++ -ldl -lm || exit 1
 }
 for seed in $(seq "${NNPIPE_SEEDS:-1}"); do

@@ -7,13 +7,18 @@ if ! ls build/cuda/*.ptxas >/dev/null 2>&1 || [ "$NNPIPE_BUILD" != "$ROOT/build"
     skip "registers of the own kernels" "nvcc or cuDNN is not here, or a sanitizer is"
     exit 0
 fi
-# kernels: ARCH REGISTERS SPILLED FRAME NAME, a line a kernel
+# kernels: ARCH REGISTERS SPILLED FRAME NAME SHARED, a line a kernel
 kernels() {
     cat build/cuda/*.ptxas build/cuda/rows/*.ptxas | awk '
         /Compiling entry function/ { split($0, quoted, "\047"); name = quoted[2]; arch = quoted[4] }
         /bytes stack frame/ { frame = $1; spilled = $5 + $9; }
         /Used [0-9]+ registers/ {
-            for (i = 1; i < NF; i++) if ($i == "Used") print arch, $(i + 1), spilled, frame, name
+            used = shared = 0
+            for (i = 1; i < NF; i++) {
+                if ($i == "Used") used = $(i + 1)
+                if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
+            }
+            print arch, used, spilled, frame, name, shared
         }'
 }
 kernels >"$TMP/kernels"
@@ -47,3 +52,63 @@ one_store() {
 t "the input's pixel of 8 halves leaves in one store of 16 bytes" one_store
 awk '{ if ($2 > max[$1]) max[$1] = $2; n[$1]++ }
     END { for (a in n) print "# " a ": " n[a] " kernels, at most " max[a] " registers" }' "$TMP/kernels" | sort
+
+# --- the machine code ------------------------------------------------------------------------------
+# Loads that a thread issues before it needs one of them, and what an SM has in flight with as many threads as its
+# registers and shared memory allow (blocks of 256): bytes in flight limit the bandwidth that a kernel can use.
+disassembler() {
+    for tool in "${NNPIPE_CUOBJDUMP:-}" "$(command -v cuobjdump)" "$toolkit/cuobjdump" "$(python3 -c '
+import importlib.util, os
+found = importlib.util.find_spec("triton")
+print(os.path.join(os.path.dirname(found.origin), "backends/nvidia/bin/cuobjdump") if found else "")' 2>/dev/null)"; do
+        [ -x "$tool" ] && echo "$tool" && return
+    done
+    return 1
+}
+toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
+if ! tool=$(disassembler); then
+    skip "loads and stores of the machine code" "there is no cuobjdump (of the toolkit, or of Triton's package; NNPIPE_CUOBJDUMP names one)"
+    [ "$failed" -eq 0 ]
+    exit
+fi
+# code: ARCH NAME LOADS16 LOADS STORES16 STORES LOCAL AHEAD SURE SHARED16 SHARED, a line a kernel
+only=
+[ -n "${ALL:-}" ] || ! grep -qw 90 build/cuda/archs || only="-arch sm_90" # ALL=1: for every GPU of the build
+for object in build/cuda/kernels_*.cu.o; do
+    # shellcheck disable=SC2086 # words are flags
+    "$tool" $only -sass "$object"
+done 2>/dev/null | awk -f tests/cuda/sass.awk >"$TMP/code"
+no_local() {
+    [ "$(wc -l <"$TMP/code")" -ge 100 ] || { echo "$(wc -l <"$TMP/code") kernels were read"; return 1; }
+    awk '$7 > 0 && $2 !~ /make_rows/ { print $2 " accesses local memory on " $1; bad = 1 } END { exit bad }' "$TMP/code"
+}
+# of halves, the wide form: what runs for tensors at multiples of 16 bytes
+wide_ones() {
+    awk '$2 ~ /(bn_apply|bn_dgrad|sum_stretch|pointwise|maxpool).*bfloat16.*Li8/ {
+            n++; if ($3 == 0 || $5 == 0) { print $2 " has no load or no store of 16 bytes on " $1; bad = 1 }
+        }
+        END { exit bad || n < 5 }' "$TMP/code"
+}
+t "no machine code except make_rows accesses local memory" no_local
+t "the wide kernels load and store 16 bytes at a time" wide_ones
+# figures: ARCH REGISTERS SMEM BLOCKS AHEAD SURE LOADS16/LOADS STORES16/STORES NAME
+awk -v threads=256 '
+    BEGIN {
+        most["sm_80"] = most["sm_90"] = most["sm_100"] = 2048; most["sm_86"] = most["sm_89"] = most["sm_120"] = 1536
+        room["sm_80"] = 164; room["sm_86"] = room["sm_89"] = room["sm_120"] = 100; room["sm_90"] = room["sm_100"] = 228
+    }
+    function least(a, b) { return a < b ? a : b }
+    FILENAME ~ /kernels$/ { registers[$1 " " $5] = $2; shared[$1 " " $5] = $6; next }
+    {
+        key = $1 " " $2
+        if (!(key in registers) || !($1 in most)) next
+        blocks = least(most[$1] / threads, int(65536 / (threads * int((registers[key] + 7) / 8) * 8)))
+        blocks = least(blocks, int(room[$1] * 1024 / (shared[key] + 1024)))
+        print $1, registers[key], shared[key], blocks, $8, $9, $3 "/" $4, $5 "/" $6, $2
+    }' "$TMP/kernels" "$TMP/code" | sort >"$TMP/figures"
+names() { if command -v c++filt >/dev/null; then c++filt -p; else cat; fi; }
+echo "# sm_90: registers, shared memory, blocks an SM, 16-byte loads ahead (surely), KiB in flight, 16-byte loads and stores"
+awk '$1 == "sm_90" && /(sum_stretch|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums|update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/ && !/norm_sums|finish_sums_given.*(half|If)/ {
+        printf "# | %s | %d | %d | %d | %d (%d) | %.0f (%.0f) | %s | %s |\n", $9, $2, $3, $4, $5, $6, \
+            $4 * 256 * 16 * $5 / 1024, $4 * 256 * 16 * $6 / 1024, $7, $8
+    }' "$TMP/figures" | names

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/emu/cudart_inside.h"
+#include "tests/emu/traffic.h"
 
 #define MAX_KERNELS 1024
 
@@ -335,6 +336,7 @@ bool np_emu_advance_graph(struct graph_run *run, uint64_t *device_ns)
         if (i < 0 || chosen-- > 0)
             continue;
         if (run->nodes->list[i].work) {
+            np_emu_traffic_node();
             np_emu_run(run->nodes->list[i].work);
             *device_ns += run->nodes->list[i].work->device_ns;
         }

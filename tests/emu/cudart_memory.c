@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "tests/emu/cudart_inside.h"
+#include "tests/emu/traffic.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -94,6 +95,7 @@ static void reserve(void)
         np_emu_die("memory", "the host has no addresses for it");
     region = (uint8_t *)(((uintptr_t)all + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     madvise(region, REGION_BYTES, MADV_HUGEPAGE);
+    np_emu_traffic_region(region, REGION_BYTES);
 }
 
 static struct block *new_block(size_t bytes)
@@ -372,6 +374,8 @@ static void run_copy(void *job)
 
     check_side(&copy->to, copy->bytes);
     check_side(&copy->from, copy->bytes);
+    if (copy->to.where == DEVICE && copy->from.where == DEVICE)
+        np_emu_traffic_add("copy", copy->bytes, copy->bytes);
     memmove(copy->to.memory, copy->staged ? copy->staged : copy->from.memory, copy->bytes);
 }
 
@@ -483,6 +487,7 @@ static void run_fill(void *job)
     const struct fill *fill = job;
 
     check_side(&fill->to, fill->bytes);
+    np_emu_traffic_add("fill", 0, fill->bytes);
     memset(fill->to.memory, fill->value, fill->bytes);
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/emu/fake_cudnn.h"
 #include "tests/emu/fake_numbers.h"
+#include "tests/emu/traffic.h"
 
 #define NONE (-1)
 #define ROW  ((cudnnBackendAttributeName_t)0x7001) /* of an engine: ours alone */
@@ -241,10 +242,30 @@ static void add_sums(const struct job *job, const float *y)
         }
 }
 
+/* Each operand is read or written once; sums are added to. */
+static void count(const struct job *job)
+{
+    static const char *const names[] = {"cudnn forward", "cudnn dgrad", "cudnn wgrad"};
+    const struct fake_program *p = &job->program;
+    const uint64_t sums = p->sums[0].uid ? 2 * bytes_of(&p->sums[0]) : 0;
+    const int width = p->out.type == CUDNN_DATA_FLOAT ? 4 : 2;
+
+    np_emu_traffic_add(names[p->kind],
+        bytes_of(&p->ins[0]) + bytes_of(&p->ins[1]) + (p->bias.uid ? bytes_of(&p->bias) : 0) + sums,
+        bytes_of(&p->out) + sums);
+    reach(job->out, bytes_of(&p->out));
+    np_emu_traffic_fill(job->out, p->out.elements, width, p->kind == WGRAD ? 1e-3f : 1);
+}
+
 static void run(void *context)
 {
     const struct job *job = context;
     const struct fake_program *p = &job->program;
+
+    if (np_emu_traffic()) {
+        count(job);
+        return;
+    }
     float *a = widened(&p->ins[0], job->ins[0]), *b = widened(&p->ins[1], job->ins[1]);
     float *y = calloc((size_t)p->out.elements, sizeof(*y));
 

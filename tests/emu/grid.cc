@@ -201,6 +201,7 @@ void shuffle(unsigned *items, size_t n)
 void enter(unsigned thread)
 {
     me->current = thread;
+    np_emu_traffic_thread(thread);
     threadIdx.x = thread % blockDim.x;
     threadIdx.y = thread / blockDim.x % blockDim.y;
     threadIdx.z = thread / blockDim.x / blockDim.y;
@@ -292,6 +293,7 @@ void run_block()
             begin_more();
         else
             go_on();
+    np_emu_traffic_block_end();
 }
 
 struct job {
@@ -338,12 +340,14 @@ void run_job(void *context)
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;
     shuffle(order.data(), order.size());
+    np_emu_traffic_begin(j->arguments.what.c_str());
     for (unsigned block : order) {
         blockIdx.x = block % gridDim.x;
         blockIdx.y = block / gridDim.x % gridDim.y;
         blockIdx.z = block / gridDim.x / gridDim.y;
         run_block();
     }
+    np_emu_traffic_end();
 }
 
 void drop_job(void *context)
@@ -391,6 +395,7 @@ void np_emu_share(void *memory, size_t bytes)
             return;
     me->shared.push_back(memory);
     memset(memory, 0xff, bytes);
+    np_emu_traffic_share(memory, bytes);
 }
 
 void np_emu_barrier(int line)

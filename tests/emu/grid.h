@@ -17,10 +17,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "tests/emu/traffic.h"
 
 #undef __global__
 #undef __device__
@@ -40,6 +43,7 @@ extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 /* The parts of a kernel's arguments that may be addresses. */
 struct np_emu_arguments {
     const char *kernel;
+    std::string what; /* for traffic.h: the kernel, and the function that launches it */
     std::vector<uint64_t> pointers, words; /* arguments themselves; words of structures */
 };
 /* Runs body once for each thread of each block: at once, or when the owner of np_emu_enqueue runs it. */
@@ -87,12 +91,14 @@ template <typename T> void np_emu_note(np_emu_arguments *noted, const T &value)
 
 /* Arguments are worked out at the launch, as a GPU does. */
 template <typename... P, typename... A>
-void np_emu_start(const char *name, void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared,
-    void *stream, A &&...arguments)
+void np_emu_start(const char *name, const char *launcher, void (*kernel)(P...), dim3 blocks,
+    dim3 threads, size_t shared, void *stream, A &&...arguments)
 {
     std::tuple<P...> values(std::forward<A>(arguments)...);
-    np_emu_arguments noted = {name, {}, {}};
+    np_emu_arguments noted = {name, name, {}, {}};
 
+    if (np_emu_traffic())
+        noted.what += std::string(" in ") + launcher;
     if (np_emu_load)
         np_emu_load(stream, (const void *)kernel);
     std::apply([&noted](const P &...value) { (np_emu_note(&noted, value), ...); }, values);
@@ -100,7 +106,8 @@ void np_emu_start(const char *name, void (*kernel)(P...), dim3 blocks, dim3 thre
         [kernel, values] { std::apply(kernel, values); });
 }
 #define NP_LAUNCH(kernel, blocks, threads, shared, stream, ...)                                    \
-    np_emu_start(#kernel, kernel, (blocks), (threads), (shared), (void *)(stream), __VA_ARGS__)
+    np_emu_start(#kernel, __PRETTY_FUNCTION__, kernel, (blocks), (threads), (shared),              \
+        (void *)(stream), __VA_ARGS__)
 
 #define __syncthreads() np_emu_barrier(__LINE__)
 
@@ -138,5 +145,46 @@ template <typename T> T __ldg(const T *from)
 {
     return *from;
 }
+/* Hints for caches, which are not here. */
+template <typename T> T __ldcs(const T *from)
+{
+    unsigned __int128 whole; /* one access, also if T is a structure */
+    T value;
+
+    if constexpr (sizeof(T) != sizeof(whole))
+        return *from;
+    memcpy(&whole, from, sizeof(whole));
+    memcpy(&value, &whole, sizeof(whole));
+    return value;
+}
+template <typename T> T __ldcg(const T *from)
+{
+    return __ldcs(from);
+}
+template <typename T> void __stcs(T *to, T value)
+{
+    *to = value;
+}
+/* Blocks run one after another. */
+static inline unsigned atomicAdd(unsigned *at, unsigned by)
+{
+    unsigned before = *at;
+
+    *at += by;
+    return before;
+}
+#define __threadfence() ((void)0)
+
+/* gcc counts no store of what a call returns (traffic.h): so the bits of a half are stored. */
+template <typename T> inline __attribute__((always_inline)) T np_emu_bits(T half)
+{
+    uint16_t bits;
+
+    memcpy(&bits, &half, sizeof(bits));
+    memcpy((void *)&half, &bits, sizeof(bits));
+    return half;
+}
+#define __float2bfloat16_rn(x) np_emu_bits(__float2bfloat16_rn(x))
+#define __float2half_rn(x)     np_emu_bits(__float2half_rn(x))
 
 #endif

@@ -93,9 +93,9 @@ static int update(struct np_plan *plan, const struct np_hyper *hyper, struct np_
 }
 
 static int metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    int code = np_plan_cpu.metrics(plan, but_last && !planted("newest"), ret_metrics, err);
+    int code = np_plan_cpu.metrics(plan, planted("newest") ? 0 : later, ret_metrics, err);
 
     if (planted("correct") && ret_metrics->rows)
         ret_metrics->correct += ret_metrics->correct == 0 ? 1 : (uint64_t)-1;

@@ -17,7 +17,7 @@ model:
   - batchnorm
   - relu
   - maxpool: {kernel: 2}
-  - conv: {out: 12, kernel: 3, pad: 1}
+  - conv: {out: 16, kernel: 3, pad: 1}
   - relu
   - block: {name: more, use: basic}
   - dropout: {rate: 0.1}
@@ -27,7 +27,7 @@ model:
   - linear: {out: classes}
 blocks:
   basic:
-    - conv: {out: 12, kernel: 3, pad: 1, bias: false}
+    - conv: {out: 16, kernel: 3, pad: 1, bias: false}
     - batchnorm: {name: bn}
     - add: [bn, input]
     - relu
@@ -148,7 +148,7 @@ t "f32: stopped with 75 and resumed gives the weights of one run" resumed f32
 falls() { # pixels so large that gradients overflow: the loss's scale falls
     resumed f16 -o precision=f16 -o optimizer.sgd.lr=0.0001 -o \
         'loader.normalize={mean: [0.5, 0.5, 0.5], std: [0.005, 0.005, 0.005]}' \
-        -o 'model=[{conv: {out: 12, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool,
+        -o 'model=[{conv: {out: 16, kernel: 3}}, {block: {name: more, use: basic}}, global_avgpool,
             {linear: {out: classes}}]' || return 1
     grep -rqa 'scaler 8192 ' "$TMP/runs-half-f16" || { grep -rhoa 'scaler [0-9]* ' "$TMP/runs-half-f16"; return 1; }
 }

@@ -46,6 +46,7 @@ alike() {
     [ "$(facts "$1")" = "$(facts "$2")" ] || { echo "losses differ"; return 1; }
     a=$(ls -d "$TMP/$1"/net-*) b=$(ls -d "$TMP/$2"/net-*)
     cmp "$a/history.bin" "$b/history.bin" || return 1
+    [ ! -e "$a/sample_losses.bin" ] || cmp "$a/sample_losses.bin" "$b/sample_losses.bin" || return 1
     for at in "$a"/checkpoints/step-*; do
         for file in weights optimizer; do
             cmp "$at/$file.safetensors" "$b/checkpoints/$(basename "$at")/$file.safetensors" || return 1
@@ -75,6 +76,43 @@ tokens='[{conv: {out: 8, kernel: 4, stride: 4}}, class_token, position, {layerno
     first_token, {linear: {out: classes}}]'
 t "the same with tokens, weighted classes and rows dropped" same 4 -o "model=$(echo $tokens)" \
     -o 'loss={cross_entropy: {class_weights: [1, 2, 3, 1, 2, 3, 1, 4]}}'
+t "the same with the losses of all samples, and the best checkpoint by F1" same 4 -o train.sample_losses=true \
+    -o train.best=f1 -o train.batchnorm_over=process -o 'model=[flatten, {linear: {out: classes}}]'
+winograd() {
+    export NNPIPE_CPU=avx2
+    same 4 -o train.epochs=2 -o 'model=[{conv: {out: 8, kernel: 3, pad: 1}}, relu, {conv: {out: 16, kernel: 3, pad: 1}},
+        batchnorm, relu, global_avgpool, {linear: {out: classes}}]'
+    code=$?
+    unset NNPIPE_CPU
+    return $code
+}
+t "the same with Winograd's kernels" winograd
+# several classes of a picture, and numbers
+typed() {
+    mkdir -p "$TMP/typed"
+    for i in $(seq 10 73); do
+        { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"$TMP/typed/$i.ppm"
+    done
+    { echo file,labels; for i in $(seq 10 73); do echo "$i.ppm,c$((i % 3))|d$((i % 5))"; done; } >"$TMP/multi.csv"
+    { echo file,x,y; for i in $(seq 10 73); do echo "$i.ppm,$i,$((i * i % 7))"; done; } >"$TMP/values.csv"
+    set -- -o loader.batch=16 -o loader.augment=[flip] -o train.mixup=0.3
+    same 4 "$@" -o "data={train: {source: folder, path: $TMP/typed, labels: $TMP/multi.csv, label_type: multi}, split: 25%}" \
+        -o loss=bce -o train.best=map &&
+        same 8 "$@" -o "data={train: {source: folder, path: $TMP/typed, labels: $TMP/values.csv,
+            columns: 'file,x,y', label_type: value}, split: 25%}" \
+            -o loss=mse -o train.best=mae
+}
+t "the same with several classes of a picture, and with numbers" typed
+# lanes of its own: several processes choose them, and the run keeps them
+own_lanes() {
+    set -- -o train.lanes=auto -o schedule=constant
+    run auto 2 "$@" -o train.epochs=1 && run auto 4 --resume "$@" -o train.epochs=2 &&
+        run eight 1 "$@" -o train.lanes=8 -o train.epochs=2 && [ -n "$(hash_of eight)" ] &&
+        [ "$(hash_of auto)" = "$(hash_of eight)" ] && run whole 1 "$@" -o train.epochs=1 &&
+        exits 2 run whole 2 --resume "$@" -o train.epochs=2 &&
+        grep -q "train.lanes of this run is 1, fewer than 2 processes" "$TMP/whole.err" && run whole 1 --resume "$@" -o train.epochs=2
+}
+t "train.lanes: auto is 8 in several processes, kept when they are resumed, and 1 in one" own_lanes
 # threads: the number of compute threads changes no bit
 threads() {
     for n in 1 3; do
@@ -263,7 +301,7 @@ t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
 t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
 t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
 t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.batchnorm_over=12
-t "groups without lanes" refuses "groups of rows need train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
+t "groups without lanes" refuses "groups of rows need a number of train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
 t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
     -o train.batchnorm_over=8
 t "lanes on a device that has none" refuses 'train.lanes: 8 needs `device: cpu`' \

@@ -19,7 +19,7 @@
 #define MAX_TEXT  8192
 #define NR_LAYERS 9
 
-static const struct np_fusions all_fusions = {true, true, true, true, true};
+static const struct np_fusions all_fusions = {true, true, true, true, true, true};
 
 /* --- making -------------------------------------------------------------------------------- */
 
@@ -308,6 +308,76 @@ Test(dags, fusion_changes_no_bit)
         a = run(plain, true, 1, 6);
         b = run(fused, true, 1, 6);
         cr_assert(isfinite(a.loss));
+        cr_assert(equal(&a, &b));
+        result_free(&a);
+        result_free(&b);
+        np_graph_free(plain);
+        np_graph_free(fused);
+    }
+}
+
+/* Two residual blocks of that many channels. */
+static struct np_graph *residuals(int channels, enum np_dtype dtype)
+{
+    char text[1000];
+    struct np_graph *graph;
+
+    snprintf(text, sizeof(text),
+        "model:\n  - conv: {out: %d, kernel: 3, pad: 1, bias: false}\n  - batchnorm\n  - relu\n"
+        "  - block: {name: a, use: basic}\n  - block: {name: b, use: basic}\n"
+        "  - global_avgpool\n  - linear: {out: classes}\nblocks:\n  basic:\n"
+        "    - conv: {out: %d, kernel: 3, pad: 1, bias: false}\n    - batchnorm: {name: bn}\n"
+        "    - add: [bn, input]\n    - relu\n",
+        channels, channels);
+    graph = made_good_graph(text, (struct made){6, 8, 8, 3, 10, dtype});
+    return graph && np_autodiff(graph, NULL) == 0 ? graph : NULL;
+}
+
+static int count_masks(const struct np_graph *graph)
+{
+    int n = 0;
+
+    for (int i = 0; i < graph->nr_forward; i++)
+        n += graph->nodes[i].op == NP_OP_BN_APPLY && graph->nodes[i].nr_outs == 2;
+    return n;
+}
+
+/* No pass of its own adds gradients, stores d other or reads y for its sign. */
+Test(dags, batchnorm_joins_and_masks_gradients)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        const bool bytes = variant & 1; /* a byte of bits fits */
+        struct np_graph *plain = residuals(bytes ? 16 : 12, variant & 2 ? NP_BF16 : NP_F32), *fused;
+        struct result a, b;
+        int joins = 0, results = 0;
+
+        cr_assert_not_null(plain);
+        cr_assert_eq(count_op(plain, NP_OP_ADD), 4);
+        fused = np_graph_copy(plain);
+        np_fuse(fused, &all_fusions);
+        cr_assert_eq(count_op(fused, NP_OP_ADD), 0);
+        cr_assert_eq(count_op(fused, NP_OP_RELU_DGRAD), 0);
+        cr_assert_eq(count_masks(fused), bytes ? 2 : 0);
+        for (int n = 0; n < fused->nr_nodes; n++) {
+            const struct np_op_node *node = &fused->nodes[n];
+
+            if (node->op == NP_OP_BN_DGRAD)
+                cr_assert(node->nr_outs == 1 && node->nr_ins == 8 && !node->attrs.relu);
+            if (node->op == NP_OP_BN_REDUCE) {
+                joins += node->attrs.joins;
+                results += node->nr_outs == 3;
+            }
+        }
+        cr_assert(joins == 2 && results == 3);
+        a = run(plain, true, 1, 6);
+        b = run(fused, true, 1, 6);
+        if (variant & 2) /* the masks are of rounded numbers, and z is not rounded */
+            cr_assert_lt(distance(&b, &a), 0.1);
+        else
+            cr_assert(equal(&a, &b));
+        np_recompute(fused, 3);
+        result_free(&a);
+        a = run(fused, true, 1, 6);
         cr_assert(equal(&a, &b));
         result_free(&a);
         result_free(&b);

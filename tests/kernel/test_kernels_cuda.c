@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "loader/base/mem.h"
 #include "tests/kernel/kernel_case_cuda.h"
 #include "tests/kernel/kernel_draws.h"
 #include "tests/test.h"
@@ -16,9 +17,9 @@
 
 void np_emu_seed(uint64_t seed); /* tests/emu/grid.h, which is C++ */
 
-static const int sizes[][3] = {
-    {5, 7, 16}, {3, 4, 3}, {1, 1, 10}, {6, 5, 24}, {4, 4, 65}, {2, 3, 1}, {1, 1, 1}, {9, 9, 33}};
-#define NR_SIZES 8
+static const int sizes[][3] = {{5, 7, 16}, {3, 4, 3}, {1, 1, 10}, {6, 5, 24}, {4, 4, 65}, {2, 3, 1},
+    {1, 1, 1}, {9, 9, 33}, {3, 2, 264}, {1, 1, 4104}};
+#define NR_SIZES 10
 
 /* Two orders of threads and blocks give the same bits, and the reference's values. */
 static bool check(struct kernel_case *the_case, enum np_dtype dtype, int first_out)
@@ -219,6 +220,61 @@ Test(kernels_cuda, views_are_mirrored_and_shifted)
     }
 }
 
+/* Bits of one element, of any type. */
+static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
+{
+    uint32_t word = 0;
+    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
+
+    memcpy(&word, (const char *)x + i * bytes, bytes);
+    return word;
+}
+
+/* A padded pixel leaves in one store: the same bits as without padding, and zeros. */
+static void pixels_are_padded(enum np_cuda_dtype dtype, int padded, struct np_cuda_input input)
+{
+    enum { PIXELS = 3 * 5 * 4 };
+    static _Alignas(16) float wide[PIXELS * 8], narrow[PIXELS * 3];
+    static const float zero[1] = {0};
+    uint8_t images[PIXELS * 3];
+    struct np_cuda_step step = {.images = images,
+        .mixed = {.keep = 0.7f, .box = false, .left = 1, .top = 1, .right = 3, .bottom = 4},
+        .view = 3};
+
+    for (int i = 0; i < PIXELS * 3; i++)
+        images[i] = (uint8_t)(i * 37);
+    for (int box = 0; box < 2; box++) {
+        step.mixed.box = box;
+        memset(wide, 0x5a, sizeof(wide));
+        input.padded = padded;
+        np_cuda_input(NULL, dtype, &step, &input, wide);
+        input.padded = 3;
+        np_cuda_input(NULL, dtype, &step, &input, narrow);
+        for (int i = 0; i < PIXELS * padded; i++) {
+            const int c = i % padded;
+
+            cr_assert_eq(bits_of(wide, dtype, (size_t)i),
+                c < 3 ? bits_of(narrow, dtype, (size_t)(i / padded * 3 + c))
+                      : bits_of(zero, NP_CUDA_F32, 0));
+        }
+    }
+}
+
+Test(kernels_cuda, mixed_pixels_and_views_are_padded)
+{
+    struct np_cuda_input input = {
+        3, 5, 4, 3, 0, {0.4f, 0.5f, 0.6f}, {0.2f, 0.3f, 0.4f}, true, false};
+
+    for (int views = 0; views < 2; views++) {
+        input.mixes = !views;
+        input.views = views;
+        pixels_are_padded(NP_CUDA_F32, 4, input);
+        pixels_are_padded(NP_CUDA_F32, 8, input);
+        pixels_are_padded(NP_CUDA_BF16, 8, input);
+        pixels_are_padded(NP_CUDA_F16, 8, input);
+    }
+}
+
 Test(kernels_cuda, views_are_added_with_their_weights)
 {
     const float logits[6][3] = {
@@ -234,16 +290,6 @@ Test(kernels_cuda, views_are_added_with_their_weights)
         }
     for (int i = 0; i < 3; i++)
         cr_assert(mean[i] == wanted[i] && sum[i] == wanted[i], "%d: %g", i, (double)mean[i]);
-}
-
-/* Bits of one element, of any type. */
-static uint32_t bits_of(const void *x, enum np_cuda_dtype dtype, size_t i)
-{
-    uint32_t word = 0;
-    size_t bytes = dtype == NP_CUDA_F32 ? 4 : 2;
-
-    memcpy(&word, (const char *)x + i * bytes, bytes);
-    return word;
 }
 
 /* Each of 256 values in each of 3 channels, by the formula's own bits; nothing behind the last pixel. */
@@ -283,7 +329,8 @@ Test(kernels_cuda, every_pixel_value_has_the_bits_of_the_formula)
             cr_assert(pixels_are_exact((enum np_cuda_dtype)dtype, padded[i]));
 }
 
-static bool batchnorm_is_right(enum np_op op, bool relu, bool add)
+/* masks: where a byte has 8 channels; their bits are the reference's. */
+static bool batchnorm_is_right(enum np_op op, bool relu, bool add, bool masks)
 {
     bool right = true;
 
@@ -304,6 +351,14 @@ static bool batchnorm_is_right(enum np_op op, bool relu, bool add)
             if (add)
                 kernel_case_activation(&the_case, dtype, h, w, c, false);
             kernel_case_activation(&the_case, dtype, h, w, c, true);
+            if (masks && c % 8 == 0) {
+                kernel_case_activation(&the_case, NP_U8, h, w, c / 8, true);
+                kernel_case_reference(&the_case);
+                kernel_case_run_cuda(&the_case, dtype);
+                right = memcmp(the_case.reference[7], the_case.tested[7],
+                            (size_t)(6 * h * w * c / 8)) == 0 &&
+                        right;
+            }
             right = check(&the_case, dtype, 0) && right;
         }
     return right;
@@ -311,10 +366,100 @@ static bool batchnorm_is_right(enum np_op op, bool relu, bool add)
 
 Test(kernels_cuda, batchnorm_is_applied_as_the_reference_does)
 {
-    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, false, false));
-    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, true, true));
-    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, true, false));
-    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, false, true));
+    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, false, false, false));
+    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, true, true, false));
+    cr_assert(batchnorm_is_right(NP_OP_BN_APPLY, true, true, true));
+    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, true, false, false));
+    cr_assert(batchnorm_is_right(NP_OP_BN_EVAL, false, true, false));
+}
+
+/* Bits say y > 0 of what is stored: not of a NaN, of zeros, or of what rounds to 0. */
+Test(kernels_cuda, masks_are_those_of_the_stored_numbers)
+{
+    static const float values[8] = {1e-30f, -1e-30f, NAN, 0, -0.0f, 1, INFINITY, -INFINITY};
+    static const float zero[8] = {0}, one[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const uint8_t bits[3] = {0x61, 0x61, 0x60}; /* f16: 1e-30 is 0 */
+
+    for (int dtype = NP_CUDA_F32; dtype <= NP_CUDA_F16; dtype++) {
+        _Alignas(16) uint8_t x[32], add[32], y[32], mask = 0x5a;
+
+        np_cuda_cast(NULL, NP_CUDA_F32, values, (enum np_cuda_dtype)dtype, x, 8);
+        np_cuda_cast(NULL, NP_CUDA_F32, zero, (enum np_cuda_dtype)dtype, add, 8);
+        np_cuda_bn_apply(NULL, (enum np_cuda_dtype)dtype,
+            &(struct np_cuda_bn){x, add, y, zero, one, one, zero, -1, 1, 8, true, &mask});
+        cr_assert_eq(mask, bits[dtype], "type %d: %x", dtype, mask);
+    }
+}
+
+/* x: 11 rows of c numbers around the one that batchnorm makes 0. */
+static void around_zero(float *x, int c, const float *params[4])
+{
+    for (int k = 0; k < c; k++) {
+        const float scale = params[1][k] * params[2][k];
+        float v = params[0][k] - params[3][k] / scale;
+
+        for (int i = 0; i < 5; i++)
+            v = nextafterf(v, -INFINITY);
+        for (int row = 0; row < 11; row++, v = nextafterf(v, INFINITY))
+            x[row * c + k] = v;
+    }
+}
+
+/* The backward kernels recompute from x whether the relu passed it: for every x they decide as the
+ * forward kernel did, also next to 0, whatever the compiler contracts. */
+static void check_signs(int c, int skip)
+{
+    enum { ROWS = 11, MAX = 40 };
+    static _Alignas(16) float x[ROWS * MAX + 4], y[ROWS * MAX + 4], dy[ROWS * MAX + 4],
+        dx[ROWS * MAX + 4];
+    float mean[MAX], inv_std[MAX], gamma[MAX], beta[MAX], dgamma[MAX], dbeta[MAX], zero[MAX] = {0};
+    void *scratch = np_alloc(np_cuda_channel_scratch(ROWS, c));
+    int positive = 0;
+
+    for (int k = 0; k < c; k++) {
+        mean[k] = 0.3f * (float)(k % 7) - 1;
+        inv_std[k] = 1 / (0.1f + 0.37f * (float)(k % 5));
+        gamma[k] = (k % 3 == 2 ? -1 : 1) * (0.7f + 0.11f * (float)k);
+        beta[k] = 0.013f * (float)(k - 3);
+    }
+    around_zero(x + skip, c, (const float *[]){mean, inv_std, gamma, beta});
+    for (int i = 0; i < ROWS * c; i++)
+        dy[skip + i] = 1;
+    np_cuda_bn_apply(NULL, NP_CUDA_F32,
+        &(struct np_cuda_bn){
+            x + skip, NULL, y + skip, mean, inv_std, gamma, beta, -1, ROWS, c, true, NULL});
+    const struct np_cuda_bn_back back = {.dy = dy + skip,
+        .x = x + skip,
+        .mean = mean,
+        .inv_std = inv_std,
+        .gamma = gamma,
+        .beta = beta,
+        .rows = ROWS,
+        .c = c,
+        .relu = true};
+
+    np_cuda_bn_reduce(NULL, NP_CUDA_F32, &back, dgamma, dbeta, scratch);
+    np_cuda_bn_dgrad(NULL, NP_CUDA_F32, &back, zero, zero, dx + skip);
+    for (int k = 0; k < c; k++) {
+        int passed = 0;
+
+        for (int row = 0; row < ROWS; row++) {
+            passed += y[skip + row * c + k] > 0;
+            cr_assert_eq(y[skip + row * c + k] > 0, dx[skip + row * c + k] != 0);
+        }
+        cr_assert_eq((float)passed, dbeta[k], "channel %d of %d: %d, %g", k, c, passed, dbeta[k]);
+        positive += passed;
+    }
+    cr_assert(positive > c && positive < 10 * c); /* both occurred */
+    np_free(scratch);
+}
+
+Test(kernels_cuda, backward_passes_what_the_relu_passed)
+{
+    check_signs(40, 0);
+    check_signs(24, 0);
+    check_signs(40, 1); /* one at a time */
+    check_signs(13, 0);
 }
 
 Test(kernels_cuda, statistics_are_the_reference)
@@ -343,7 +488,10 @@ Test(kernels_cuda, statistics_are_the_reference)
         }
 }
 
-static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
+enum by { BY_SIGN, BY_Y, BY_MASK }; /* what masks dy */
+
+/* joins: two gradients are added. */
+static bool batchnorm_back_is_right(enum np_op op, bool relu, enum by by, bool joins)
 {
     bool right = true;
 
@@ -353,8 +501,11 @@ static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
             int h = sizes[s][0], w = sizes[s][1], c = sizes[s][2];
             struct kernel_case the_case;
 
+            if (by == BY_MASK && c % 8 != 0)
+                continue;
             kernel_case_init(&the_case, op, 6);
             kernel_case_node(&the_case)->attrs.relu = relu;
+            kernel_case_node(&the_case)->attrs.joins = joins;
             kernel_case_activation(&the_case, dtype, h, w, c, false);
             kernel_case_activation(&the_case, dtype, h, w, c, false);
             channel(&the_case, c, 0.1f, 0.2f, false);
@@ -364,15 +515,17 @@ static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
             if (op == NP_OP_BN_DGRAD) {
                 channel(&the_case, c, 1, 0, false);
                 channel(&the_case, c, 1, 0, false);
-            }
-            if (add)
-                kernel_case_activation(&the_case, dtype, h, w, c, false);
-            if (op == NP_OP_BN_REDUCE) {
-                channel(&the_case, c, 1, 0, true);
-                channel(&the_case, c, 1, 0, true);
-            } else {
                 kernel_case_activation(&the_case, dtype, h, w, c, true);
-                if (add)
+            } else {
+                if (by == BY_Y)
+                    kernel_case_activation(&the_case, dtype, h, w, c, false);
+                else if (by == BY_MASK)
+                    kernel_case_activation(&the_case, NP_U8, h, w, c / 8, false);
+                if (joins)
+                    kernel_case_activation(&the_case, dtype, h, w, c, false);
+                channel(&the_case, c, 1, 0, true);
+                channel(&the_case, c, 1, 0, true);
+                if (by != BY_SIGN || joins)
                     kernel_case_activation(&the_case, dtype, h, w, c, true);
             }
             right = check(&the_case, dtype, 0) && right;
@@ -382,12 +535,58 @@ static bool batchnorm_back_is_right(enum np_op op, bool relu, bool add)
 
 Test(kernels_cuda, batchnorm_gradient_is_the_reference)
 {
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, false, false));
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, false));
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, true));
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, false, false));
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, true, false));
-    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, true, true));
+    for (int joins = 0; joins < 2; joins++) {
+        cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, false, BY_SIGN, joins));
+        cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, BY_SIGN, joins));
+        cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, BY_Y, joins));
+        cr_assert(batchnorm_back_is_right(NP_OP_BN_REDUCE, true, BY_MASK, joins));
+    }
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, false, BY_SIGN, false));
+    cr_assert(batchnorm_back_is_right(NP_OP_BN_DGRAD, true, BY_SIGN, false));
+}
+
+/* The memory plan puts g in the place of either gradient. */
+Test(kernels_cuda, gradients_are_joined_in_place)
+{
+    enum { ROWS = 37, C = 24, N = ROWS * C };
+    static _Alignas(16) float first[N], second[N], x[N], apart[N];
+    static uint8_t mask[N / 8];
+    float ones[C], sums[4][C];
+    void *scratch = np_alloc(np_cuda_channel_scratch(ROWS, C));
+
+    for (int i = 0; i < N; i++) {
+        first[i] = (float)(i % 17) - 8;
+        second[i] = (float)(i % 13) * 0.25f;
+        x[i] = (float)(i % 5) - 2;
+        mask[i / 8] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    for (int k = 0; k < C; k++)
+        ones[k] = 1;
+    for (int place = 0; place < 3; place++) {
+        float *const g[] = {apart, first, second};
+        const struct np_cuda_bn_back back = {.dy = first,
+            .dy2 = second,
+            .x = x,
+            .mean = ones,
+            .inv_std = ones,
+            .gamma = ones,
+            .beta = ones,
+            .rows = ROWS,
+            .c = C,
+            .relu = true,
+            .mask = mask,
+            .g = g[place]};
+        float kept[N];
+
+        memcpy(kept, place == 2 ? second : first, sizeof(kept));
+        np_cuda_bn_reduce(
+            NULL, NP_CUDA_F32, &back, sums[place ? 2 : 0], sums[place ? 3 : 1], scratch);
+        cr_assert(place == 0 || memcmp(g[place], apart, sizeof(apart)) == 0, "place %d", place);
+        cr_assert(place == 0 || memcmp(sums[0], sums[2], 2 * sizeof(sums[0])) == 0);
+        if (place > 0)
+            memcpy(g[place], kept, sizeof(kept));
+    }
+    np_free(scratch);
 }
 
 /* Windows: kernel, stride, pad; on 9x9 and 7x5 pictures. */
@@ -540,5 +739,47 @@ Test(kernels_cuda, the_loss_is_the_reference)
         losses_are_right(NP_OP_BCE, NP_OP_BCE_DGRAD, kind, 1);
         losses_are_right(NP_OP_REGRESSION, NP_OP_REGRESSION_DGRAD, kind, 2);
     }
+}
+
+/* In one launch: the same bits as in two, and the batch's numbers, of the last block in any order. */
+Test(kernels_cuda, a_loss_comes_with_its_gradient_and_numbers)
+{
+    enum { ROWS = 70, CLASSES = 33, N = ROWS * CLASSES };
+    static float logits[N], apart[N], both[N], rows[6][ROWS], losses[2][NP_CUDA_SLOTS][ROWS];
+    static int32_t labels[ROWS];
+    struct np_cuda_numbers numbers[2][NP_CUDA_SLOTS] = {0};
+    const struct np_cuda_step step = {.labels = labels, .slot = 21, .loss_scale = 0.25f};
+    const struct np_cuda_scaler scaler = {.scale = 8};
+    double sum = 0;
+
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)((uint32_t)i * 2654435761u >> 20) / 1024 - 2;
+    for (int i = 0; i < ROWS; i++)
+        labels[i] = i % 9 == 4 ? -1 : i % CLASSES;
+    for (uint64_t seed = 1; seed < 4; seed++) {
+        struct np_cuda_entropy e = {
+            .logits = logits, .n = ROWS, .classes = CLASSES, .smoothing = 0.1f, .dlogits = apart};
+
+        np_emu_seed(seed);
+        np_cuda_cross_entropy(NULL, NP_CUDA_F32, &step, &scaler, &e);
+        for (int both_too = 0; both_too < 2; both_too++) {
+            e.loss = rows[3 * both_too];
+            e.correct = rows[3 * both_too + 1];
+            e.top5 = rows[3 * both_too + 2];
+            e.numbers = numbers[both_too];
+            e.losses = losses[both_too][0];
+            e.dlogits = both_too ? both : NULL;
+            np_cuda_cross_entropy(NULL, NP_CUDA_F32, &step, &scaler, &e);
+        }
+        cr_assert_eq(memcmp(apart, both, sizeof(both)), 0);
+        cr_assert_eq(memcmp(rows[0], rows[3], 3 * sizeof(rows[0])), 0);
+        cr_assert_eq(memcmp(numbers[0], numbers[1], sizeof(numbers[0])), 0);
+        cr_assert_eq(memcmp(losses[1][21 % NP_CUDA_SLOTS], rows[0], sizeof(rows[0])), 0);
+    }
+    np_emu_seed(1);
+    for (int i = 0; i < ROWS; i++)
+        sum += (double)rows[0][i];
+    cr_assert_float_eq(numbers[0][21 % NP_CUDA_SLOTS].loss_sum, sum, 1e-9 * sum);
+    cr_assert_eq(numbers[0][21 % NP_CUDA_SLOTS].rows, ROWS - 8);
 }
 #endif

@@ -79,6 +79,8 @@ static void check(int rows, int c, float mean, double slip, double tolerance)
         &(struct np_cuda_stats){x, (uint64_t)rows, c, EPS, MOMENTUM, running_mean, running_var,
             means, inv_std, NULL, 0},
         sums, sums + c);
+    for (int i = 0; i < 2 * c; i++)
+        cr_assert(sums[i] == 0);
     for (int ch = 0; ch < c; ch++) {
         double m = columns[ch].mean, v = columns[ch].var,
                unbiased = rows > 1 ? v * rows / (rows - 1) : v;
@@ -182,5 +184,13 @@ Test(kernels_stats, sums_are_right_for_any_number_of_channels)
                 check_sums(NP_CUDA_BF16, rows[k], channels[i], skip);
                 check_sums(NP_CUDA_F32, rows[k], channels[i], skip);
             }
+}
+
+/* More stretches than a team has, and more channels than a launch takes. */
+Test(kernels_stats, sums_are_right_for_many_rows_and_for_many_channels)
+{
+    check_sums(NP_CUDA_BF16, 2500, 264, 0);
+    check_sums(NP_CUDA_F32, 2500, 33, 1);
+    check_sums(NP_CUDA_F32, 3, 65601, 0);
 }
 #endif

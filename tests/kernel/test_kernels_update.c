@@ -77,16 +77,20 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
         .ratios = ratios,
         .half = half,
         .dtype = NP_CUDA_BF16,
-        .n = N};
+        .n = N,
+        .numbers = hyper->clip_norm == 0 && hyper->kind != NP_LAMB ? numbers : NULL,
+        .partial = scratch};
 
     np_bf16_from_f32(half, a->params, N); /* frozen parameters keep their halves */
     np_optim_scalars(hyper, &rules[0], &step.update);
     for (int r = 1; r < 3; r++)
         np_optim_scalars(hyper, &rules[r], &values[r - 1]);
     np_cuda_set_scalars(NULL, scalars, 1, values, 2);
-    np_cuda_norm(NULL, &step, &scaler, &table, a->grads, N, false, numbers, scratch);
+    if (!update.numbers)
+        np_cuda_norm(NULL, &step, &scaler, &table, a->grads, N, false, numbers, scratch);
     np_cuda_update(NULL, &step, &scaler, &update, hyper->kind == NP_LAMB);
     cr_assert_float_eq(numbers[1].grad_norm, norm, 1e-6 * norm);
+    cr_assert_float_eq(scaler.norm, norm, 1e-6 * norm);
     for (int i = 0; i < N; i++) {
         float back;
 
@@ -160,7 +164,7 @@ static void muon_on_grid(struct arrays *a, const struct np_hyper *hyper, bool sk
     double partial[NP_CUDA_CHUNK];
     struct np_scalars scalars[3];
     struct np_cuda_step step = {.slot = 1};
-    const struct np_cuda_scaler scaler = {.scale = 4, .grad_scale = 0.25f, .skip = skip};
+    struct np_cuda_scaler scaler = {.scale = 4, .grad_scale = 0.25f, .skip = skip};
     const struct np_cuda_optimizer update = {.params = a->params,
         .m = a->m,
         .v = a->v,
@@ -225,7 +229,7 @@ Test(kernels_cuda, muon_around_its_products_equals_the_cpu)
 static const uint8_t one_rule[1] = {0};
 static const struct np_cuda_rules plain = {one_rule, NULL, false};
 
-static void update_one(const struct np_cuda_step *step, const struct np_cuda_scaler *scaler,
+static void update_one(const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
     float *params, float *m, const float *grads, enum np_cuda_dtype dtype)
 {
     const struct np_cuda_optimizer update = {.params = params,

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/feed.h"
+
 #define MAX_READERS 64
-#define BUFFERS     3 /* of the feed */
+#define BUFFERS     NP_FEED_BUFFERS
 
 struct running {
     const struct made_pipeline *p;

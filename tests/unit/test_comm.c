@@ -140,6 +140,49 @@ Test(comm, sums_go_on_behind_other_calls, .timeout = 120)
         cr_assert_eq(run(world, sums_behind), 0, "world %d", world);
 }
 
+#define JOINED 5
+
+/* Not commutative, nor associative: a wrong order shows. */
+static void pair(double *left, const double *right, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        left[i] = 3 * left[i] - right[i] / 7;
+}
+
+static double joined(int first, int nr, int i)
+{
+    double left = value(first, i), right;
+
+    if (nr == 1)
+        return left;
+    left = joined(first, nr / 2, i);
+    right = joined(first + nr / 2, nr / 2, i);
+    pair(&left, &right, 1);
+    return left;
+}
+
+static bool joins(struct np_comm *comm, int rank, int world)
+{
+    double x[JOINED];
+    bool right = true;
+
+    for (int i = 0; i < JOINED; i++)
+        x[i] = value(rank, i);
+    right = np_comm_join(comm, x, JOINED, pair, NULL) == 0;
+    for (int i = 0; i < JOINED && right; i++)
+        right = x[i] == joined(0, world, i);
+    return right;
+}
+
+Test(comm, joins_keep_the_lower_ranks_left, .timeout = 60)
+{
+    double alone = 1;
+
+    for (int world = 1; world <= MAX_WORLD; world *= 2)
+        cr_assert_eq(run(world, joins), 0, "world %d", world);
+    cr_assert(np_comm_join(NULL, &alone, 1, pair, NULL) == 0 && alone == 1);
+}
+
 static bool gathers(struct np_comm *comm, int rank, int world)
 {
     const uint64_t own[3] = {(uint64_t)rank, 17, ~(uint64_t)rank};

@@ -77,10 +77,10 @@ static bool busy_device(void)
     uint64_t took = np_now_ns() - begin;
     np_stat_read(bench->stat, "trainer", &sum);
     bool right =
-        took >= 80 * MS && /* at most three steps ahead of the device */
-        sum.state_ns[NP_STATE_BLOCKED] >= 60 * MS &&
+        took >= (11 - NP_FEED_BUFFERS) * 10 * MS && /* as far ahead as there are buffers */
+        sum.state_ns[NP_STATE_BLOCKED] >= (9 - NP_FEED_BUFFERS) * 10 * MS &&
         sum.stages[NP_STAGE_COPY].bytes % (MADE_FEED_ROWS * (MADE_FEED_ROW_BYTES + 4)) == 0 &&
-        sum.stages[NP_STAGE_COPY].items >= 9;
+        sum.stages[NP_STAGE_COPY].items >= 12 - NP_FEED_BUFFERS;
     made_feed_free(bench);
     return right;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "tests/test.h"
 #include "trainer/trainer.h"
@@ -15,6 +16,9 @@ struct np_plan {
     double loss, grad_norm;
     float last_lr, last_scale;
     uint64_t last_update;
+    int max_later;            /* of the calls of metrics() */
+    uint64_t takes_ns;        /* each of them */
+    uint64_t nr_read, nan_at; /* calls; the one that gives NaN, 0: none */
 };
 
 static void note(struct np_plan *plan, const char *call)
@@ -49,12 +53,17 @@ static int fake_eval(
 }
 
 static int fake_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    (void)but_last;
     (void)err;
-    *ret_metrics = (struct np_metrics){
-        .loss_sum = 2 * plan->loss, .rows = 2, .correct = 1, .grad_norm = plan->grad_norm};
+    plan->max_later = later > plan->max_later ? later : plan->max_later;
+    if (plan->takes_ns > 0)
+        np_sleep_until_ns(np_now_ns() + plan->takes_ns);
+    const bool nan = ++plan->nr_read == plan->nan_at;
+    *ret_metrics = (struct np_metrics){.loss_sum = nan ? NAN : 2 * plan->loss,
+        .rows = 2,
+        .correct = 1,
+        .grad_norm = plan->grad_norm};
     return 0;
 }
 
@@ -291,6 +300,89 @@ Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 20
     cr_assert_str_eq(bench.plan.calls, "bsubsu.bsu..|"); /* the last step's boundary always is */
     cr_assert_eq(bench.last_step.step, 3);
     teardown(&bench);
+}
+
+static uint64_t nr_of(const struct bench *bench, char call)
+{
+    uint64_t n = 0;
+
+    for (const char *at = bench->plan.calls; *at; at++)
+        n += *at == call;
+    return n;
+}
+
+Test(trainer, short_steps_are_queued_further_ahead_than_long_ones, .timeout = 20)
+{
+    struct bench bench;
+
+    for (int longer = 0; longer < 2; longer++) {
+        setup(&bench, 20, 0, 1);
+        bench.plan.takes_ns = longer ? 4000000 : 0;
+        bench.config.hooks.boundary_follows = no_boundary;
+        cr_assert_eq(np_trainer_run(&bench.config, NULL), 0);
+        cr_expect_eq(bench.plan.max_later, longer ? 1 : NP_MAX_LATER);
+        cr_expect_eq(nr_of(&bench, '.'), 20);
+        teardown(&bench);
+    }
+}
+
+/* A boundary before the end: every step is read before it, so that nothing is saved. */
+static bool boundary_at_eight(void *context, uint64_t step)
+{
+    (void)context;
+    return step == 8;
+}
+
+Test(trainer, a_nan_is_seen_late_but_before_a_boundary, .timeout = 20)
+{
+    for (uint64_t nan_at = 2; nan_at <= 8; nan_at++) {
+        struct np_err err = {0};
+        struct bench bench;
+        char want[16];
+
+        setup(&bench, 12, 0, 1);
+        bench.plan.nan_at = nan_at;
+        bench.config.hooks.boundary_follows = boundary_at_eight;
+        cr_assert_eq(np_trainer_run(&bench.config, &err), -EDOM);
+        snprintf(want, sizeof(want), "step %d:", (int)nan_at);
+        cr_expect(strncmp(err.text, want, strlen(want)) == 0, "%s", err.text);
+        cr_expect_eq(nr_of(&bench, '.'), nan_at - 1);
+        cr_expect_eq(nr_of(&bench, '|'), 0);
+        cr_expect(nr_of(&bench, 's') <= nan_at + NP_MAX_LATER && nr_of(&bench, 's') <= 8);
+        teardown(&bench);
+    }
+}
+
+/* Behind the sixth batch no file can be read. */
+static int last_batch(void *context, const struct np_batch *batch)
+{
+    struct bench *bench = context;
+    struct np_err why = {0};
+
+    if (batch->step == 5)
+        np_ring_stop(bench->ring, (np_err_set(&why, -EIO, "photo.jpg: read failed"), &why));
+    return 0;
+}
+
+Test(trainer, a_rescue_reads_all_steps_first, .timeout = 20)
+{
+    for (uint64_t nan_at = 5; nan_at <= 7; nan_at++) {
+        struct np_err err = {0};
+        struct bench bench;
+
+        setup(&bench, 6, 0, 1);
+        bench.config.nr_steps = 12;
+        bench.plan.nan_at = nan_at;
+        bench.config.hooks.rescue = on_rescue;
+        bench.config.hooks.boundary_follows = no_boundary;
+        bench.config.hooks.batch = last_batch;
+        const int code = np_trainer_run(&bench.config, &err);
+        /* on a slow machine only the last step may be unread when the ring ends */
+        cr_assert(code == -EIO || (code == -EDOM && nan_at == 5));
+        cr_expect_eq(bench.rescued, nan_at <= 6 ? 0 : 6);
+        cr_expect_eq(nr_of(&bench, '.'), nan_at <= 6 ? nan_at - 1 : 6);
+        teardown(&bench);
+    }
 }
 
 Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)

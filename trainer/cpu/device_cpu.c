@@ -752,9 +752,9 @@ static void plan_numbers(const struct np_plan *plan, struct np_metrics *ret_numb
 }
 
 static int plan_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    if (!but_last)
+    if (later == 0)
         settle(plan);
     *ret_metrics = plan->metrics;
     memset(&plan->metrics, 0, sizeof(plan->metrics));

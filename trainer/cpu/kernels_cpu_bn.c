@@ -10,6 +10,7 @@
  * write run tile by tile instead: writing cache lines in order is faster. */
 #include "trainer/cpu/kernels_cpu.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "trainer/cpu/simd.h"
@@ -590,8 +591,13 @@ static void dgrad_run(void *state, const struct np_run *run)
 static int bn_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
+    int code;
 
+    /* Masks and sums of gradients are not here: np_fusions.bn_gradient. */
+    if (node->attrs.joins || (node->op == NP_OP_BN_APPLY && node->nr_outs > 1) ||
+        (node->op == NP_OP_BN_REDUCE && node->nr_outs > 2 && node->attrs.lane_rows == 0))
+        return -ENOTSUP;
+    code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
     if (code == 0 && (node->op == NP_OP_BN_STATS || node->op == NP_OP_BN_REDUCE)) {
         struct np_cpu *cpu = *ret_state;
         const size_t in_finish = 2 * (size_t)nr_groups(cpu) * sizeof(float);

@@ -11,6 +11,7 @@
 
 #include "loader/base/mem.h"
 #include "trainer/cpu/kernels.h"
+#include "trainer/cpu/simd.h"
 #include "trainer/plan.h"
 
 /* Outputs of a product in finish(), and inputs of a tile of it: fixed, for equal rounding. */
@@ -210,15 +211,20 @@ struct tile {
     size_t rows, columns, pitch;
 };
 
+NP_LOOP(add_row, (float *to, const float *from, size_t n), (to, from, n))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        np_store(to + i, np_load(to + i) + np_load(from + i));
+    for (; i < n; i++)
+        to[i] += from[i];
+}
+
 static void add_tile(const struct tile *to, const struct tile *from)
 {
-    for (size_t r = 0; r < to->rows; r++) {
-        float *sum = to->at + r * to->pitch;
-        const float *other = from->at + r * from->pitch;
-
-        for (size_t i = 0; i < to->columns; i++)
-            sum[i] += other[i];
-    }
+    for (size_t r = 0; r < to->rows; r++)
+        add_row(to->at + r * to->pitch, from->at + r * from->pitch, to->columns);
 }
 
 /* The sum over the lanes of what `make` makes of each, in a binary tree: level k has the sum of 2^k

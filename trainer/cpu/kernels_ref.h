@@ -60,6 +60,15 @@ static inline void np_ref_put(void *data, enum np_dtype dtype, size_t i, float v
         np_bf16_from_f32((uint16_t *)data + i, &value, 1);
 }
 
+/* The value that an activation would have. */
+static inline float np_ref_round(const struct np_ref *ref, float value)
+{
+    float rounded;
+
+    np_ref_put(&rounded, ref->dtype, 0, value);
+    return np_ref_get(&rounded, ref->dtype, 0);
+}
+
 static inline float np_ref_in(const struct np_ref *ref, const struct np_run *run, int k, size_t i)
 {
     return np_ref_get(run->operands->ptr[k], ref->dtype, i);

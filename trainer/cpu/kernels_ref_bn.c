@@ -163,7 +163,21 @@ void np_ref_bn_apply(void *state, const struct np_run *run)
 
         y += node->nr_ins > 5 ? np_ref_in(ref, run, 5, i) : 0;
         np_ref_out(ref, run, 0, i, node->attrs.relu && y < 0 ? 0 : y); /* a NaN stays */
+        if (node->nr_outs > 1) {
+            uint8_t *mask = (uint8_t *)run->operands->ptr[node->nr_ins + 1] + i / 8;
+            bool positive = np_ref_get(run->operands->ptr[node->nr_ins], ref->dtype, i) > 0;
+
+            *mask = (uint8_t)((i % 8 == 0 ? 0 : *mask) | (positive ? 1 << i % 8 : 0));
+        }
     }
+}
+
+/* Was element i of y, operand number y, which may be its mask, positive? */
+static bool was_positive(const struct np_ref *ref, const struct np_run *run, size_t i, int y)
+{
+    if (ref->graph->tensors[ref->node->ins[y]].dtype == NP_U8)
+        return ((const uint8_t *)run->operands->ptr[y])[i / 8] >> i % 8 & 1;
+    return np_ref_in(ref, run, y, i) > 0;
 }
 
 /* dy after the fused relu's gradient: 0 where the output is not positive. y: the output's number
@@ -171,11 +185,14 @@ void np_ref_bn_apply(void *state, const struct np_run *run)
 static float masked_dy(
     const struct np_ref *ref, const struct np_run *run, size_t i, float recomputed, int y)
 {
+    const int nr_ins = ref->node->nr_ins - ref->node->attrs.joins;
     float dy = np_ref_in(ref, run, 0, i);
 
+    if (ref->node->attrs.joins) /* rounded as the sum of gradients would be */
+        dy = np_ref_round(ref, dy + np_ref_in(ref, run, nr_ins, i));
     if (!ref->node->attrs.relu)
         return dy;
-    return (ref->node->nr_ins > y ? np_ref_in(ref, run, y, i) : recomputed) > 0 ? dy : 0;
+    return (nr_ins > y ? was_positive(ref, run, i, y) : recomputed > 0) ? dy : 0;
 }
 
 static float x_hat_of(const struct np_ref *ref, const struct np_run *run, size_t i)
@@ -201,6 +218,8 @@ void np_ref_bn_reduce(void *state, const struct np_run *run)
 
         sums[0] += (double)dy * x_hat;
         sums[c] += dy;
+        if (ref->node->nr_outs > 2 && !ref->node->attrs.lane_rows)
+            np_ref_out(ref, run, 2, i, dy);
     }
 }
 

@@ -84,6 +84,7 @@ static void run_batchnorm(struct np_cuda_program *p, const struct np_cuda_call *
         .rows = np_cuda_rows(p, node->ins[0]),
         .c = np_cuda_channels(p, node->ins[0]),
         .relu = node->attrs.relu,
+        .mask = node->nr_outs > 1 ? q[node->nr_ins + 1] : NULL,
     };
 
     np_cuda_bn_apply(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, &bn);
@@ -93,11 +94,9 @@ static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_c
 {
     const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int fixed = node->op == NP_OP_BN_REDUCE ? 6 : 8; /* operands before y */
-    const struct np_cuda_bn_back back = {
+    struct np_cuda_bn_back back = {
         .dy = q[0],
         .x = q[1],
-        .y = node->nr_ins > fixed ? q[fixed] : NULL,
         .mean = q[2],
         .inv_std = q[3],
         .gamma = q[4],
@@ -109,12 +108,19 @@ static void run_batchnorm_back(struct np_cuda_program *p, const struct np_cuda_c
         .thaw = node->attrs.thaw,
     };
 
-    if (node->op == NP_OP_BN_REDUCE)
-        np_cuda_bn_reduce(
-            stream, p->dtype, &back, q[node->nr_ins], q[node->nr_ins + 1], p->workspace);
-    else
-        np_cuda_bn_dgrad(stream, p->dtype, &back, q[6], q[7], q[node->nr_ins],
-            node->nr_outs > 1 ? q[node->nr_ins + 1] : NULL);
+    if (node->op == NP_OP_BN_DGRAD) {
+        np_cuda_bn_dgrad(stream, p->dtype, &back, q[6], q[7], q[node->nr_ins]);
+        return;
+    }
+    if (node->nr_ins - node->attrs.joins > 6) {
+        if (tensor(p, node->ins[6])->dtype == NP_U8)
+            back.mask = q[6];
+        else
+            back.y = q[6];
+    }
+    back.dy2 = node->attrs.joins ? q[node->nr_ins - 1] : NULL;
+    back.g = node->nr_outs > 2 ? q[node->nr_ins + 2] : NULL;
+    np_cuda_bn_reduce(stream, p->dtype, &back, q[node->nr_ins], q[node->nr_ins + 1], p->workspace);
 }
 
 static void run_pointwise(struct np_cuda_program *p, const struct np_cuda_call *c)
@@ -273,31 +279,45 @@ static void run_values(struct np_cuda_program *p, const struct np_cuda_call *c)
         stream, p->arrays.step, q[2], q[3], q[4], loss.n, p->arrays.numbers, p->arrays.losses);
 }
 
+/* One launch for the loss, its numbers and, where the backward pass follows, its gradient. */
+static void run_entropy(struct np_cuda_program *p, const struct np_cuda_call *c)
+{
+    void *const *q = c->p;
+    const bool back = c->node->op == NP_OP_CROSS_ENTROPY_DGRAD;
+    const struct np_cuda_entropy entropy = {
+        .logits = q[0],
+        .n = p->graph->batch,
+        .classes = np_cuda_channels(p, c->node->ins[0]),
+        .smoothing = (float)c->node->attrs.label_smoothing,
+        .loss = back ? NULL : q[2],
+        .correct = back ? NULL : q[3],
+        .top5 = back ? NULL : q[4],
+        .numbers = p->arrays.numbers,
+        .losses = p->arrays.losses,
+        .dlogits = back        ? q[2]
+                   : c->reader ? c->reader->p[2]
+                               : NULL,
+    };
+
+    if (!c->source)
+        np_cuda_cross_entropy(p->cuda->streams[NP_STREAM_COMPUTE], p->dtype, p->arrays.step,
+            p->arrays.scaler, &entropy);
+}
+
 static void run_loss(struct np_cuda_program *p, const struct np_cuda_call *c)
 {
-    const struct np_op_node *node = c->node;
     void *stream = p->cuda->streams[NP_STREAM_COMPUTE], *const *q = c->p;
-    int n = p->graph->batch, classes = np_cuda_channels(p, node->ins[0]);
-    double smoothing = node->attrs.label_smoothing;
     struct np_cuda_loss loss;
-    const bool general = weighted(p, node, &loss);
 
-    if (node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
-        if (general)
-            np_cuda_loss_dgrad(
-                stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
-        else
-            np_cuda_cross_entropy_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], n,
-                classes, smoothing, q[2]);
-        return;
-    }
-    if (general)
+    if (!weighted(p, c->node, &loss)) {
+        run_entropy(p, c);
+    } else if (c->node->op == NP_OP_CROSS_ENTROPY_DGRAD) {
+        np_cuda_loss_dgrad(stream, p->dtype, p->arrays.step, p->arrays.scaler, q[0], &loss, q[2]);
+    } else {
         np_cuda_loss(stream, p->dtype, p->arrays.step, q[0], &loss, q[2], q[3], q[4]);
-    else
-        np_cuda_cross_entropy(
-            stream, p->dtype, p->arrays.step, q[0], n, classes, smoothing, q[2], q[3], q[4]);
-    np_cuda_numbers(
-        stream, p->arrays.step, q[2], q[3], q[4], n, p->arrays.numbers, p->arrays.losses);
+        np_cuda_numbers(
+            stream, p->arrays.step, q[2], q[3], q[4], loss.n, p->arrays.numbers, p->arrays.losses);
+    }
 }
 
 /* Also queues the operations that cuDNN's pattern lacks. */
@@ -308,8 +328,6 @@ static int run_conv(struct np_cuda_program *p, const struct np_cuda_call *c, str
     int out = node->nr_outs ? node->outs[0] : -1, code;
     bool bias = node->nr_ins > 2;
 
-    if (c->sums) /* its kernel adds to the output */
-        np_cuda_zero(stream, c->sum, 2 * np_cuda_pitch(np_cuda_channels(p, out)));
     code = np_cuda_conv_run(c->sums ? c->summing : c->conv, err);
     if (code < 0)
         return code;

@@ -33,12 +33,14 @@ struct np_cuda_call { /* of a node */
     /* A convolution whose output a batchnorm normalises: */
     struct np_cuda_conv *summing; /* also sums the channels; NULL: cuDNN has no such plan */
     bool sums;                    /* summing runs, not conv */
-    struct np_cuda_call *reader;  /* the BN_STATS */
+    struct np_cuda_call *reader;  /* the BN_STATS; see below, too */
     uint64_t sums_at;             /* offset in the workspace of the sums, bytes */
     float *sum, *square_sum;      /* there, (c) each */
     float *spare[2];              /* there, for timing */
     /* That BN_STATS: */
     const struct np_cuda_call *source; /* the convolution; or NULL */
+
+    /* A loss, whose kernel also writes the gradient: reader is that node, and source of that the loss. */
 };
 
 struct np_cuda_program {

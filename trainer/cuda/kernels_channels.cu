@@ -1,162 +1,319 @@
-/* Sums over rows of (rows, c), channels adjacent, and batchnorm's results from them. Two stages,
- * both in a fixed order: a block sums its stretch of rows for up to 32 packs of channels (a
- * thread reads aligned packs of 16 bytes; neighbouring threads read the next packs, then the
- * next row), then one warp per channel adds the stretches. */
-#include "trainer/cuda/kernels_half.cuh"
+/* Sums over rows of (rows, c), channels adjacent, and batchnorm's results from them, in one launch and
+ * one fixed order. A block sums its stretch of rows for up to 32 packs of channels: a thread reads
+ * aligned packs of 16 bytes; neighbouring threads read the next packs, then the next row. The last
+ * block of each team of stretches adds up the team, the last of these blocks the teams. */
+#include "trainer/cuda/kernels_bn.cuh"
 
 #define WARP      32
 #define WARPS     8
 #define RUN       8    /* rows in a partial sum of a thread */
-#define STRETCHES 1024 /* max, over all rows */
+#define STRETCHES 1024 /* max, over all rows and channels */
 #define MIN_ROWS  64   /* of a stretch */
+#define TEAM      32   /* stretches */
+#define GROUPS    2048 /* of up to 32 packs, in a launch */
 
-/* Chooses stretches so that the grid fills the GPU and no stretch is tiny. */
-static int nr_stretches(uint64_t rows)
+/* Blocks that have come to their team's end, and to their group's; 0 between launches, which follow one
+ * another on one stream. */
+static __device__ unsigned arrived[STRETCHES + 3 * GROUPS];
+
+/* What a block adds up: a stretch of rows, of a group of lanes * N channels. */
+struct stretches {
+    uint64_t rows;
+    int c, lanes, first_group;
+    uint32_t nr, nr_teams, per; /* stretches; teams of them; rows of one */
+    float *sums;                /* (groups, nr, 2, N, lanes) of each stretch */
+    np_exact *teams;            /* (groups, nr_teams, 2, N, lanes) */
+};
+
+/* Floats for one sum of all channels: they fill whole groups of a power of two. */
+static size_t padded(int c)
 {
-    uint64_t n = (rows + MIN_ROWS - 1) / MIN_ROWS;
-
-    return n < 1 ? 1 : n > STRETCHES ? STRETCHES : (int)n;
+    return 2 * (size_t)c;
 }
 
 extern "C" size_t np_cuda_channel_scratch(uint64_t rows, int c)
 {
-    return (size_t)nr_stretches(rows) * (size_t)c * 2 * sizeof(double);
+    uint64_t most = (rows + MIN_ROWS - 1) / MIN_ROWS, nr = most < STRETCHES ? most : STRETCHES;
+    uint64_t teams = nr / TEAM + 1;
+
+    return (size_t)(nr + 1) * padded(c) * 2 * sizeof(float) +
+           (size_t)teams * padded(c) * 2 * sizeof(np_exact);
 }
 
-/* The summands: two numbers of each element, here of N adjacent elements from element i, channel
- * c, on. */
+/* A source has two numbers of each element to sum up: own<N> is what a thread keeps of its N
+ * channels, row<N> what it loads of a row, and at_once how many rows it loads before it adds
+ * them; so many `blocks` are to fit into a multiprocessor. */
 template <typename T> struct moments { /* x - shift, and its square */
     typedef T type;
-    static const int at_once = 4; /* rows that are loaded together */
-    const T *x;
-    const float *shift; /* (c): values near the mean, so that squares stay small */
+    static const int at_once = 4, blocks = 3;
+    template <int N> struct own {
+        float shift[N];
+    };
+    template <int N> struct row {
+        np_pack<T, N> x;
+    };
+    np_cuda_stats to; /* shift: the running mean, near the mean, so that squares stay small */
 
     bool wide(void) const
     {
-        return np_aligned(x);
+        return np_aligned(to.x);
     }
-    template <int N> __device__ void add(uint64_t i, int c, float *a, float *b) const
+    template <int N> __device__ void begin(int c, own<N> *by) const
     {
-        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i);
-
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            by->shift[k] = to.running_mean[c + k];
+    }
+    template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
+    {
+        in->x = *(const np_pack<T, N> *)((const T *)to.x + r * to.c + c);
+    }
+    template <int N>
+    __device__ void add(uint64_t, int, const own<N> &by, const row<N> &in, float *a, float *b) const
+    {
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
-            float v = np_get(in.v[k]) - shift[c + k];
+            float v = np_get(in.x.v[k]) - by.shift[k];
 
             a[k] += v;
             b[k] += v * v;
         }
     }
+    __device__ void end(int c, double a, double b) const;
 };
 template <typename T> struct only_sum {
     typedef T type;
-    static const int at_once = 4;
+    static const int at_once = 4, blocks = 3;
+    template <int N> struct own {
+    };
+    template <int N> struct row {
+        np_pack<T, N> x;
+    };
     const T *x;
+    float *sum;
+    int width;
 
     bool wide(void) const
     {
         return np_aligned(x);
     }
-    template <int N> __device__ void add(uint64_t i, int, float *a, float *) const
+    template <int N> __device__ void begin(int, own<N> *) const
     {
-        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i);
-
+    }
+    template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
+    {
+        in->x = *(const np_pack<T, N> *)(x + r * width + c);
+    }
+    template <int N>
+    __device__ void add(uint64_t, int, const own<N> &, const row<N> &in, float *a, float *) const
+    {
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++)
-            a[k] += np_get(in.v[k]);
+            a[k] += np_get(in.x.v[k]);
+    }
+    __device__ void end(int c, double a, double) const
+    {
+        sum[c] = (float)a;
     }
 };
-template <typename T> struct bn_sums { /* dy x_hat, dy */
-    typedef T type;
-    static const int at_once = 2; /* three arrays: more would spill registers */
-    const T *dy, *x, *y;
-    const float *mean, *inv_std, *gamma, *beta;
-    bool relu;
 
-    bool wide(void) const
-    {
-        return np_aligned(dy) && np_aligned(x) && np_aligned(y);
-    }
-    template <int N> __device__ void add(uint64_t i, int c, float *a, float *b) const
-    {
-        typedef np_pack<T, N> pack;
-        pack d = *(const pack *)(dy + i), in = *(const pack *)(x + i), out = d;
-
-        if (y)
-            out = *(const pack *)(y + i);
-        for (int k = 0; k < N; k++) {
-            float x_hat = (np_get(in.v[k]) - mean[c + k]) * inv_std[c + k];
-            float g = np_masked(
-                d.v, y ? out.v : (const T *)NULL, relu, k, x_hat, gamma[c + k], beta[c + k]);
-
-            a[k] += g * x_hat;
-            b[k] += g;
-        }
-    }
+/* dy (x - mean), and dy. The relu's mask: none, the sign of what x was normalised to, or bits; ANY of
+ * these, and y, one element at a time. JOINS: a second dy may be there, and g is written. */
+enum mask { BY_NONE, BY_SIGN, BY_BITS, BY_ANY };
+template <typename T, enum mask BY, bool JOINS>
+struct bn_sums {
+    typedef T type; static const int at_once = JOINS ? 2 : 4, blocks = 2; template <int N>
+    struct own{float mean[N]; np_bn_line lines[BY == BY_SIGN || BY == BY_ANY ? N : 1];};
+template <int N> struct row {
+    np_pack<T, N> dy, x, dy2[1];
+    uint8_t bits;
 };
+np_cuda_bn_back back;
+float *dgamma, *dbeta;
+
+bool wide(void) const
+{
+    return true; /* np_cuda_bn_reduce() asks */
+}
+template <int N> __device__ void begin(int c, own<N> *by) const
+{
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++) {
+        by->mean[k] = back.mean[c + k];
+        if (BY == BY_SIGN || BY == BY_ANY)
+            by->lines[BY == BY_SIGN || BY == BY_ANY ? k : 0] = np_bn_fold(
+                back.mean[c + k], back.inv_std[c + k], back.gamma[c + k], back.beta[c + k]);
+    }
+}
+template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
+{
+    typedef np_pack<T, N> pack;
+    uint64_t i = r * back.c + c;
+
+    in->dy = *(const pack *)((const T *)back.dy + i);
+    in->x = *(const pack *)((const T *)back.x + i);
+    if (JOINS && back.dy2)
+        in->dy2[0] = np_load_once((const pack *)((const T *)back.dy2 + i));
+    if (BY == BY_BITS)
+        in->bits = np_load_once(&back.mask[i / 8]);
+}
+/* Did the relu pass element i, number k of the thread's? */
+template <int N>
+__device__ bool passed(uint64_t i, int k, const own<N> &by, const row<N> &in, float x) const
+{
+    if (BY == BY_BITS)
+        return in.bits >> k & 1;
+    if (BY == BY_SIGN)
+        return np_bn_at(by.lines[BY == BY_SIGN ? k : 0], x) > 0;
+    if (BY == BY_NONE || !back.relu)
+        return true;
+    if (back.mask)
+        return back.mask[i / 8] >> i % 8 & 1;
+    return (back.y ? np_get(((const T *)back.y)[i]) : np_bn_at(by.lines[0], x)) > 0;
+}
+template <int N>
+__device__ void add(uint64_t r, int c, const own<N> &by, const row<N> &in, float *a, float *b) const
+{
+    uint64_t i = r * back.c + c;
+    np_pack<T, N> g = in.dy;
+
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++) {
+        float x = np_get(in.x.v[k]);
+
+        if (JOINS && back.dy2) /* rounded as a tensor of gradients is */
+            np_put(&g.v[k], np_get(in.dy.v[k]) + np_get(in.dy2[0].v[k]));
+        if (!passed<N>(i + k, k, by, in, x))
+            np_put(&g.v[k], 0.0f);
+        a[k] += np_get(g.v[k]) * (x - by.mean[k]);
+        b[k] += np_get(g.v[k]);
+    }
+    if (JOINS && back.g)
+        *(np_pack<T, N> *)((T *)back.g + i) = g;
+}
+__device__ void end(int c, double a, double b) const
+{
+    dgamma[c] = (float)(a * (double)back.inv_std[c]);
+    dbeta[c] = (float)b;
+}
+}
+;
 
 template <typename T> struct products { /* x dy */
     typedef T type;
-    static const int at_once = 2; /* 4 spill registers on sm_80 */
+    static const int at_once = 4, blocks = 3;
+    template <int N> struct own {
+    };
+    template <int N> struct row {
+        np_pack<T, N> x, dy;
+    };
     const T *x, *dy;
+    float *dgamma;
+    int width;
 
     bool wide(void) const
     {
         return np_aligned(x) && np_aligned(dy);
     }
-    template <int N> __device__ void add(uint64_t i, int, float *a, float *) const
+    template <int N> __device__ void begin(int, own<N> *) const
     {
-        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i), d = *(const np_pack<T, N> *)(dy + i);
-
+    }
+    template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
+    {
+        in->x = *(const np_pack<T, N> *)(x + r * width + c);
+        in->dy = *(const np_pack<T, N> *)(dy + r * width + c);
+    }
+    template <int N>
+    __device__ void add(uint64_t, int, const own<N> &, const row<N> &in, float *a, float *) const
+    {
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++)
-            a[k] += np_get(in.v[k]) * np_get(d.v[k]);
+            a[k] += np_get(in.x.v[k]) * np_get(in.dy.v[k]);
+    }
+    __device__ void end(int c, double a, double) const
+    {
+        dgamma[c] = (float)a;
     }
 };
 template <typename T> struct norm_sums { /* dy x_hat, dy */
     typedef T type;
-    static const int at_once = 2;
+    static const int at_once = 2, blocks = 2;
+    template <int N> struct own {
+    };
+    template <int N> struct row {
+        np_pack<T, N> x, dy;
+    };
     const T *x, *dy;
     const float *moments; /* mean and inv_std of each pixel, or of each group of a row */
     int hw, c, groups;    /* groups 0: of each pixel */
+    float *dgamma, *dbeta;
 
     bool wide(void) const
     {
         return np_aligned(x) && np_aligned(dy);
     }
-    template <int N> __device__ void add(uint64_t i, int channel, float *a, float *b) const
+    template <int N> __device__ void begin(int, own<N> *) const
     {
-        np_pack<T, N> in = *(const np_pack<T, N> *)(x + i), d = *(const np_pack<T, N> *)(dy + i);
-        uint64_t pixel = i / c;
-
+    }
+    template <int N> __device__ void load(uint64_t r, int channel, row<N> *in) const
+    {
+        in->x = *(const np_pack<T, N> *)(x + r * c + channel);
+        in->dy = *(const np_pack<T, N> *)(dy + r * c + channel);
+    }
+    template <int N>
+    __device__ void add(
+        uint64_t pixel, int channel, const own<N> &, const row<N> &in, float *a, float *b) const
+    {
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
             uint64_t set = groups ? pixel / hw * groups + (channel + k) / (c / groups) : pixel;
-            float g = np_get(d.v[k]);
+            float g = np_get(in.dy.v[k]);
 
-            a[k] += g * (np_get(in.v[k]) - moments[2 * set]) * moments[2 * set + 1];
+            a[k] += g * (np_get(in.x.v[k]) - moments[2 * set]) * moments[2 * set + 1];
             b[k] += g;
         }
     }
+    __device__ void end(int channel, double a, double b) const
+    {
+        dgamma[channel] = (float)a;
+        dbeta[channel] = (float)b;
+    }
 };
-
-typedef np_pack<double, 2> pair;
 
 /* A thread's sums over its rows of a stretch, f32 in two levels, so that no sum has many
  * summands. */
 template <typename S, int N>
 static __device__ inline void sum_own(
-    const S &source, uint64_t row, uint64_t end, int turns, int c, int channel, float *a, float *b)
+    const S &source, uint64_t r, uint64_t end, int turns, int channel, float *a, float *b)
 {
-    for (; row < end; row += (uint64_t)turns * RUN) {
+    const int once = S::at_once;
+    typename S::template own<N> by;
+
+    source.template begin<N>(channel, &by);
+    for (; r < end; r += (uint64_t)turns * RUN) {
+        const bool whole = r + (uint64_t)turns * (RUN - 1) < end;
         float run_a[N] = {0}, run_b[N] = {0};
 
-        if (row + (uint64_t)turns * (RUN - 1) < end) {
-            NP_UNROLL(S::at_once)
-            for (int k = 0; k < RUN; k++)
-                source.template add<N>(
-                    (row + (uint64_t)k * turns) * c + channel, channel, run_a, run_b);
-        } else {
-            NP_UNROLL(1)
-            for (uint64_t r = row; r < end; r += turns)
-                source.template add<N>(r * c + channel, channel, run_a, run_b);
+        NP_UNROLL(1)
+        for (uint64_t at = r; whole && at < r + (uint64_t)turns * RUN;
+             at += (uint64_t)turns * once) {
+            typename S::template row<N> in[once];
+
+            NP_UNROLL(once)
+            for (int k = 0; k < once; k++)
+                source.template load<N>(at + (uint64_t)k * turns, channel, &in[k]);
+            NP_UNROLL(once)
+            for (int k = 0; k < once; k++)
+                source.template add<N>(at + (uint64_t)k * turns, channel, by, in[k], run_a, run_b);
         }
+        NP_UNROLL(1)
+        for (uint64_t at = r; !whole && at < end; at += turns) {
+            typename S::template row<N> in;
+
+            source.template load<N>(at, channel, &in);
+            source.template add<N>(at, channel, by, in, run_a, run_b);
+        }
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
             a[k] += run_a[k];
             b[k] += run_b[k];
@@ -164,117 +321,146 @@ static __device__ inline void sum_own(
     }
 }
 
-/* Grid: (stretches, packs / lanes); block: lanes (a power of two, over a row's packs) x turns
- * (over rows). The threads' sums are added up in double. */
-template <typename S, int N>
-static __global__ void __launch_bounds__(WARP *WARPS)
-    sum_stretch(S source, uint64_t rows, int c, int per_stretch, int lanes, double *partial)
+/* The sums of a block's threads, in s.sums. Lanes of a warp with the same channels add theirs up
+ * first; then one thread adds up a number of all warps: neighbours are in neighbouring banks. */
+template <int N>
+static __device__ inline void sum_block(const stretches &s, float *a, float *b, float *to)
 {
-    NP_SHARED(float, sums, [WARP * WARPS][N][2]);
-    int lane = threadIdx.x & (lanes - 1), turn = threadIdx.x / lanes, turns = WARP * WARPS / lanes;
-    int channel = (blockIdx.y * lanes + lane) * N;
-    uint64_t first = (uint64_t)blockIdx.x * per_stretch, end = first + per_stretch;
+    NP_SHARED(float, sums, [WARPS * 2 * N * WARP]);
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, numbers = 2 * N * s.lanes;
+
+    NP_UNROLL(1)
+    for (int bits = WARP / 2; bits >= s.lanes; bits /= 2) {
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            a[k] += __shfl_xor_sync(0xffffffffu, a[k], bits);
+            b[k] += __shfl_xor_sync(0xffffffffu, b[k], bits);
+        }
+    }
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++)
+        if (lane < s.lanes) {
+            sums[warp * numbers + k * s.lanes + lane] = a[k];
+            sums[warp * numbers + (N + k) * s.lanes + lane] = b[k];
+        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < numbers; i += WARPS * WARP) {
+        float sum = 0;
+
+        NP_UNROLL(WARPS)
+        for (int w = 0; w < WARPS; w++)
+            sum += sums[w * numbers + i];
+        to[i] = sum;
+    }
+}
+
+/* By the last block of a team. */
+template <int N>
+static __device__ inline void sum_team(
+    const stretches &s, const float *from, uint32_t nr, np_exact *to)
+{
+    const int numbers = 2 * N * s.lanes;
+
+    for (int i = threadIdx.x; i < numbers; i += WARPS * WARP) {
+        np_exact sum = {0, 0};
+
+        NP_UNROLL(8)
+        for (uint32_t t = 0; t < nr; t++)
+            np_add(&sum, __ldcg(&from[(size_t)t * numbers + i]));
+        to[i] = sum;
+    }
+}
+
+static __device__ inline double sum_teams(const np_exact *from, uint32_t nr, int numbers)
+{
+    np_exact sum = {0, 0};
+
+    NP_UNROLL(8)
+    for (uint32_t t = 0; t < nr; t++) {
+        np_add(&sum, __ldcg(&from[(size_t)t * numbers].sum));
+        sum.lost += __ldcg(&from[(size_t)t * numbers].lost);
+    }
+    return (double)sum.sum + (double)sum.lost;
+}
+
+/* Grid: (stretches, groups); block: lanes (a power of two, over a row's packs) x turns (over
+ * rows). */
+template <typename S, int N>
+static __global__ void __launch_bounds__(WARP *WARPS, S::blocks) sum_channels(S source, stretches s)
+{
+    const int lane = threadIdx.x & (s.lanes - 1), turn = threadIdx.x / s.lanes;
+    const int turns = WARP * WARPS / s.lanes, numbers = 2 * N * s.lanes;
+    const uint32_t group = blockIdx.y, stretch = blockIdx.x, team = stretch / TEAM;
+    const uint32_t members = s.nr - team * TEAM < TEAM ? s.nr - team * TEAM : TEAM;
+    const int first = (s.first_group + (int)group) * s.lanes * N, channel = first + lane * N;
+    const uint64_t row = (uint64_t)stretch * s.per, end = row + s.per;
+    float *sums = s.sums + (size_t)group * s.nr * numbers;
+    np_exact *teams = s.teams + (size_t)group * s.nr_teams * numbers;
+    unsigned *here = &arrived[group * (s.nr_teams + 1)];
     float a[N] = {0}, b[N] = {0};
 
-    if (channel < c)
-        sum_own<S, N>(source, first + turn, end < rows ? end : rows, turns, c, channel, a, b);
-    for (int k = 0; k < N; k++) {
-        sums[threadIdx.x][k][0] = a[k];
-        sums[threadIdx.x][k][1] = b[k];
-    }
-    __syncthreads();
-    channel = blockIdx.y * lanes * N + threadIdx.x; /* now one thread per channel */
-    if (threadIdx.x >= (unsigned)(lanes * N) || channel >= c)
+    if (channel < s.c)
+        sum_own<S, N>(source, row + turn, end < s.rows ? end : s.rows, turns, channel, a, b);
+    sum_block<N>(s, a, b, &sums[(size_t)stretch * numbers]);
+    if (!np_last_of(&here[1 + team], members))
         return;
-    pair sum = {{0, 0}};
-    for (int t = 0; t < turns; t++) {
-        sum.v[0] += sums[t * lanes + threadIdx.x / N][threadIdx.x % N][0];
-        sum.v[1] += sums[t * lanes + threadIdx.x / N][threadIdx.x % N][1];
-    }
-    ((pair *)partial)[(uint64_t)blockIdx.x * c + channel] = sum;
-}
-
-/* A warp per channel; all its lanes get the sums. */
-static __device__ inline void add_stretches(
-    const double *partial, int nr, int c, int channel, double *a, double *b)
-{
-    double sum_a = 0, sum_b = 0;
-
-    NP_UNROLL(4)
-    for (int s = threadIdx.x % WARP; s < nr; s += WARP) {
-        pair part = ((const pair *)partial)[(uint64_t)s * c + channel];
-
-        sum_a += part.v[0];
-        sum_b += part.v[1];
-    }
-    for (int bits = WARP / 2; bits > 0; bits /= 2) {
-        sum_a += __shfl_xor_sync(0xffffffffu, sum_a, bits);
-        sum_b += __shfl_xor_sync(0xffffffffu, sum_b, bits);
-    }
-    *a = sum_a;
-    *b = sum_b;
-}
-
-static __global__ void finish_sums(
-    const double *partial, int nr, int c, float *first, float *second)
-{
-    int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
-    double a, b;
-
-    if (channel >= c)
+    sum_team<N>(s, &sums[(size_t)team * TEAM * numbers], members, &teams[(size_t)team * numbers]);
+    if (!np_last_of(here, s.nr_teams))
         return;
-    add_stretches(partial, nr, c, channel, &a, &b);
-    if (threadIdx.x % WARP == 0) {
-        first[channel] = (float)a;
-        if (second)
-            second[channel] = (float)b;
+    for (int i = threadIdx.x; i < numbers / 2; i += WARP * WARPS) {
+        const int c = first + i % s.lanes * N + i / s.lanes;
+
+        if (c < s.c)
+            source.end(c, sum_teams(&teams[i], s.nr_teams, numbers),
+                sum_teams(&teams[numbers / 2 + i], s.nr_teams, numbers));
     }
 }
 
+/* Chooses stretches so that the grid fills the GPU and that no thread has a part of a run, but in the
+ * last stretch. */
 template <typename S, int N>
-static void sum_packs(
-    void *stream, const S &source, uint64_t rows, int c, int nr, int per, double *partial)
+static void sum_packs(void *stream, const S &source, uint64_t rows, int c, void *scratch)
 {
-    int packs = c / N, lanes = 1;
+    const int packs = c / N;
+    stretches s = {rows, c, 1, 0, 0, 0, 0, NULL, NULL};
 
-    while (lanes < packs && lanes < WARP)
-        lanes *= 2;
-    NP_LAUNCH((sum_stretch<S, N>), dim3(nr, (packs + lanes - 1) / lanes), WARP * WARPS, 0, stream,
-        source, rows, c, per, lanes, partial);
+    while (s.lanes < packs && s.lanes < WARP)
+        s.lanes *= 2;
+    const int groups = (packs + s.lanes - 1) / s.lanes;
+    const uint64_t unit = (uint64_t)RUN * WARP * WARPS / s.lanes;
+    const uint64_t most = STRETCHES / groups < 1 ? 1 : STRETCHES / groups;
+
+    s.per = (uint32_t)(((rows + most - 1) / most + unit - 1) / unit * unit);
+    s.nr = (uint32_t)((rows + s.per - 1) / s.per);
+    s.nr_teams = (s.nr + TEAM - 1) / TEAM;
+    s.teams = (np_exact *)scratch;
+    for (; s.first_group < groups; s.first_group += GROUPS) {
+        const int now = groups - s.first_group < GROUPS ? groups - s.first_group : GROUPS;
+
+        s.sums = (float *)(s.teams + (size_t)now * s.nr_teams * 2 * N * s.lanes);
+        NP_LAUNCH((sum_channels<S, N>), dim3(s.nr, now), WARP * WARPS, 0, stream, source, s);
+    }
 }
 
-/* Returns the number of stretches whose sums are in scratch, (stretches, c, 2). */
 template <typename S>
-static int sum_rows(void *stream, const S &source, uint64_t rows, int c, void *scratch)
+static void sum_rows(void *stream, const S &source, uint64_t rows, int c, void *scratch)
 {
     const int wide = np_width<typename S::type>::n;
-    int nr = nr_stretches(rows), per = (int)((rows + nr - 1) / nr);
 
-    nr = (int)((rows + per - 1) / per);
     if (c % wide == 0 && source.wide())
-        sum_packs<S, wide>(stream, source, rows, c, nr, per, (double *)scratch);
+        sum_packs<S, wide>(stream, source, rows, c, scratch);
     else
-        sum_packs<S, 1>(stream, source, rows, c, nr, per, (double *)scratch);
-    return nr;
-}
-
-static int warps_for(int c)
-{
-    return (c + WARPS - 1) / WARPS;
+        sum_packs<S, 1>(stream, source, rows, c, scratch);
 }
 
 extern "C" void np_cuda_bias_grad(void *stream, enum np_cuda_dtype dtype, const void *dy,
     float *dbias, uint64_t rows, int c, void *scratch)
 {
-    int nr = 0;
-
     NP_FOR_DTYPE(dtype, T, {
-        only_sum<T> source = {(const T *)dy};
+        only_sum<T> source = {(const T *)dy, dbias, c};
 
-        nr = sum_rows(stream, source, rows, c, scratch);
+        sum_rows(stream, source, rows, c, scratch);
     });
-    NP_LAUNCH(finish_sums, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr, c,
-        dbias, (float *)NULL);
 }
 
 /* --- batchnorm, forward ---------------------------------------------------------------------- */
@@ -301,34 +487,21 @@ static __device__ inline void put_stats(
 
 /* Sums are of x - running_mean, which approaches the mean, so that squares lose no precision.
  * The variance is that of the shifted values: E[v^2] - E[v]^2. */
-static __global__ void finish_stats(const double *partial, int nr, np_cuda_stats to)
+template <typename T> __device__ void moments<T>::end(int c, double sum, double squares) const
 {
-    int channel = blockIdx.x * WARPS + threadIdx.x / WARP;
-    double sum, squares;
-
-    if (channel >= to.c)
-        return;
-    add_stretches(partial, nr, to.c, channel, &sum, &squares);
-    if (threadIdx.x % WARP != 0)
-        return;
     double n = (double)to.rows, shifted = sum / n;
 
-    put_stats(
-        to, channel, shifted + (double)to.running_mean[channel], squares / n - shifted * shifted);
+    put_stats(to, c, shifted + (double)to.running_mean[c], squares / n - shifted * shifted);
 }
 
 extern "C" void np_cuda_bn_stats(
     void *stream, enum np_cuda_dtype dtype, const np_cuda_stats *stats, void *scratch)
 {
-    int nr = 0;
-
     NP_FOR_DTYPE(dtype, T, {
-        moments<T> source = {(const T *)stats->x, stats->running_mean};
+        moments<T> source = {*stats};
 
-        nr = sum_rows(stream, source, stats->rows, stats->c, scratch);
+        sum_rows(stream, source, stats->rows, stats->c, scratch);
     });
-    NP_LAUNCH(finish_stats, warps_for(stats->c), WARP * WARPS, 0, stream, (const double *)scratch,
-        nr, *stats);
 }
 
 /* Sums of x - shift and of its square over one column, by a block; thread 0 has them. */
@@ -369,7 +542,7 @@ static __device__ inline void sum_column(
 
 template <typename T>
 static __global__ void __launch_bounds__(WARP *WARPS)
-    finish_sums_given(const float *sums, const float *squares, np_cuda_stats to)
+    finish_sums_given(float *sums, float *squares, np_cuda_stats to)
 {
     int channel = blockIdx.x;
     double n = (double)to.rows, mean = sums[channel] / n;
@@ -382,12 +555,15 @@ static __global__ void __launch_bounds__(WARP *WARPS)
         mean = (double)(float)mean + a / n;
         var = b / n - a / n * (a / n);
     }
-    if (threadIdx.x == 0)
-        put_stats(to, channel, mean, var);
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    sums[channel] = squares[channel] = 0; /* all have read them */
+    put_stats(to, channel, mean, var);
 }
 
-extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_stats *stats, const float *sums, const float *squares)
+extern "C" void np_cuda_bn_stats_of_sums(
+    void *stream, enum np_cuda_dtype dtype, const np_cuda_stats *stats, float *sums, float *squares)
 {
     NP_FOR_DTYPE(dtype, T, {
         NP_LAUNCH((finish_sums_given<T>), stats->c, WARP * WARPS, 0, stream, sums, squares, *stats);
@@ -396,19 +572,38 @@ extern "C" void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
 
 /* --- batchnorm, backward --------------------------------------------------------------------- */
 
+template <typename T, enum mask BY, bool JOINS, int N>
+static void reduce(
+    void *stream, const np_cuda_bn_back *back, float *dgamma, float *dbeta, void *scratch)
+{
+    bn_sums<T, BY, JOINS> source = {*back, dgamma, dbeta};
+
+    sum_packs<bn_sums<T, BY, JOINS>, N>(stream, source, back->rows, back->c, scratch);
+}
+
 extern "C" void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype,
     const np_cuda_bn_back *back, float *dgamma, float *dbeta, void *scratch)
 {
-    int nr = 0;
+    const bool aligned =
+        np_aligned(back->dy) && np_aligned(back->x) && np_aligned(back->dy2) && np_aligned(back->g);
 
     NP_FOR_DTYPE(dtype, T, {
-        bn_sums<T> source = {(const T *)back->dy, (const T *)back->x, (const T *)back->y,
-            back->mean, back->inv_std, back->gamma, back->beta, back->relu};
+        const int wide = np_width<T>::n;
+        const bool whole = aligned && back->c % wide == 0 && !back->y;
 
-        nr = sum_rows(stream, source, back->rows, back->c, scratch);
+        if (back->mask && back->relu && aligned)
+            reduce<T, BY_BITS, true, 8>(stream, back, dgamma, dbeta, scratch);
+        else if (!whole || back->mask)
+            reduce<T, BY_ANY, true, 1>(stream, back, dgamma, dbeta, scratch);
+        else if (back->relu && back->g)
+            reduce<T, BY_SIGN, true, wide>(stream, back, dgamma, dbeta, scratch);
+        else if (back->relu)
+            reduce<T, BY_SIGN, false, wide>(stream, back, dgamma, dbeta, scratch);
+        else if (back->g)
+            reduce<T, BY_NONE, true, wide>(stream, back, dgamma, dbeta, scratch);
+        else
+            reduce<T, BY_NONE, false, wide>(stream, back, dgamma, dbeta, scratch);
     });
-    NP_LAUNCH(finish_sums, warps_for(back->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
-        back->c, dgamma, dbeta);
 }
 
 /* --- normalisation of a row alone, scale ------------------------------------------------------ */
@@ -430,29 +625,22 @@ extern "C" void np_cuda_norm_wgrad(void *stream, enum np_cuda_dtype dtype,
     void *scratch)
 {
     float *moments = (float *)((char *)scratch + sums_bytes(norm));
-    int nr = 0;
 
     np_cuda_norm_moments(stream, dtype, norm, x, moments);
     NP_FOR_DTYPE(dtype, T, {
         norm_sums<T> source = {
-            (const T *)x, (const T *)dy, moments, norm->hw, norm->c, norm->groups};
+            (const T *)x, (const T *)dy, moments, norm->hw, norm->c, norm->groups, dgamma, dbeta};
 
-        nr = sum_rows(stream, source, (uint64_t)norm->n * norm->hw, norm->c, scratch);
+        sum_rows(stream, source, (uint64_t)norm->n * norm->hw, norm->c, scratch);
     });
-    NP_LAUNCH(finish_sums, warps_for(norm->c), WARP * WARPS, 0, stream, (const double *)scratch, nr,
-        norm->c, dgamma, dbeta);
 }
 
 extern "C" void np_cuda_scale_wgrad(void *stream, enum np_cuda_dtype dtype, const void *x,
     const void *dy, float *dgamma, uint64_t rows, int c, void *scratch)
 {
-    int nr = 0;
-
     NP_FOR_DTYPE(dtype, T, {
-        products<T> source = {(const T *)x, (const T *)dy};
+        products<T> source = {(const T *)x, (const T *)dy, dgamma, c};
 
-        nr = sum_rows(stream, source, rows, c, scratch);
+        sum_rows(stream, source, rows, c, scratch);
     });
-    NP_LAUNCH(finish_sums, warps_for(c), WARP * WARPS, 0, stream, (const double *)scratch, nr, c,
-        dgamma, (float *)NULL);
 }

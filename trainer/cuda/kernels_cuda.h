@@ -130,9 +130,10 @@ struct np_cuda_stats {
 void np_cuda_bn_stats(
     void *stream, enum np_cuda_dtype dtype, const struct np_cuda_stats *stats, void *scratch);
 /* The same from the sums of the convolution that made x: sums (c) of x, squares (c) of x * x.
- * Reads x again only for channels whose variance they cannot give precisely. */
+ * Reads x again only for channels whose variance they cannot give precisely. The sums are 0
+ * afterwards, for the next convolution to add to. */
 void np_cuda_bn_stats_of_sums(void *stream, enum np_cuda_dtype dtype,
-    const struct np_cuda_stats *stats, const float *sums, const float *squares);
+    const struct np_cuda_stats *stats, float *sums, float *squares);
 /* y = (x - mean) * inv_std * gamma + beta [+ add], then max(0, y) where relu. */
 struct np_cuda_bn {
     const void *x, *add;                       /* (rows, c); add may be NULL */
@@ -142,24 +143,30 @@ struct np_cuda_bn {
     uint64_t rows;
     int c;
     bool relu;
+    uint8_t *mask; /* NULL, or (rows, c / 8) receives a bit for each element: y > 0 */
 };
 void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn *bn);
-/* Operands of both halves of batchnorm's gradient. relu: dy is masked first, by y > 0 if y is
- * given (with an add in between), else by the sign recomputed from x. */
+/* Operands of both halves of batchnorm's gradient. relu: dy is masked first, by the sign recomputed
+ * from x, or, with an add in between, by y > 0 or np_cuda_bn's mask. */
 struct np_cuda_bn_back {
-    const void *dy, *x, *y; /* (rows, c); y may be NULL */
+    const void *dy, *x; /* (rows, c) */
     const float *mean, *inv_std, *gamma, *beta;
     uint64_t rows;
     int c;
     bool relu;
+    /* np_cuda_bn_reduce: */
+    const void *dy2, *y; /* (rows, c); dy2 is added to dy first. Each may be NULL */
+    const uint8_t *mask; /* (rows, c / 8) in place of y; or NULL */
+    void *g; /* receives dy + dy2, masked; may be dy or dy2. NULL without dy2, y and mask */
+    /* np_cuda_bn_dgrad: */
     const struct np_cuda_step *step;
-    uint64_t thaw; /* np_cuda_bn_dgrad: in steps before it, x has no part in mean and inv_std */
+    uint64_t thaw; /* in steps before it, x has no part in mean and inv_std */
 };
 void np_cuda_bn_reduce(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
     float *dgamma, float *dbeta, void *scratch);
-/* dadd: NULL, or receives the masked dy. dx may be dy. */
+/* dx may be dy. */
 void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_bn_back *back,
-    const float *dgamma, const float *dbeta, void *dx, void *dadd);
+    const float *dgamma, const float *dbeta, void *dx);
 
 /* --- rows alone ------------------------------------------------------------------------------ */
 
@@ -246,15 +253,20 @@ void np_cuda_copy_channels(void *stream, enum np_cuda_dtype dtype, const void *x
 
 /* --- loss ------------------------------------------------------------------------------------ */
 
-/* loss, correct, top5: (n) f32, 0 in rows whose label is -1. Labels: step->labels. */
+/* The plain softmax cross-entropy of step->labels, in one launch: the loss and what np_cuda_numbers()
+ * makes of it, the gradient, or both. */
+struct np_cuda_entropy {
+    const void *logits; /* (n, classes) */
+    int n, classes;
+    float smoothing;
+    float *loss, *correct, *top5; /* (n) each, 0 in rows whose label is -1; all NULL: none */
+    struct np_cuda_numbers *numbers;
+    float *losses; /* of np_cuda_numbers(); or NULL */
+    void *dlogits; /* NULL, or d(loss) / d(logits) * step->loss_scale * scaler->scale */
+};
 void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
-    const void *logits, int n, int classes, double label_smoothing, float *loss, float *correct,
-    float *top5);
-/* dlogits = d(loss) / d(logits) * step->loss_scale * scaler->scale. */
-void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const struct np_cuda_step *step, const struct np_cuda_scaler *scaler, const void *logits, int n,
-    int classes, double label_smoothing, void *dlogits);
-/* The same with a focal loss's gamma (0: none), weights of classes (NULL: all 1), and two labels for
+    const struct np_cuda_scaler *scaler, const struct np_cuda_entropy *entropy);
+/* With a focal loss's gamma (0: none), weights of classes (NULL: all 1), and two labels for
  * each row of a mixed batch (step->mixed). */
 struct np_cuda_loss {
     int n, classes;
@@ -325,10 +337,15 @@ struct np_cuda_optimizer {
     void *half;      /* NULL, or the copy of params that kernels of `dtype` read */
     enum np_cuda_dtype dtype;
     uint64_t n;
+    /* NULL, or where the update's launch puts the norm, without a call of np_cuda_norm() before: not
+     * where the norm decides anything (clip_norm, dynamic), and not with lamb or muon. partial:
+     * np_cuda_norm_scratch(n) bytes. */
+    struct np_cuda_numbers *numbers;
+    double *partial;
 };
 /* Twin: np_optim_update(). lamb: step->update.kind is NP_LAMB, which the host has to know. */
-void np_cuda_update(void *stream, const struct np_cuda_step *step,
-    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *update, bool lamb);
+void np_cuda_update(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const struct np_cuda_optimizer *update, bool lamb);
 
 /* muon's matrices, which np_cuda_update() leaves alone; twin: np_optim_update(). Matrix: elements at to
  * at + n - 1 of update's arrays. np_cuda_muon_begin() moves the mean of gradients, and x (n) = the mean

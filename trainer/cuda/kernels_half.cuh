@@ -36,6 +36,24 @@ template <typename T, int N> struct alignas(sizeof(T) * N) np_pack {
     T v[N];
 };
 
+/* Reads a pack that no kernel reads again soon, so that the cache keeps others. */
+template <typename P> static __device__ inline P np_load_once(const P *from)
+{
+    P to;
+
+    if constexpr (sizeof(P) % 16 == 0) {
+        uint4 words[sizeof(P) / 16];
+
+        NP_UNROLL(2)
+        for (int i = 0; i < (int)(sizeof(P) / 16); i++)
+            words[i] = __ldcs((const uint4 *)from + i);
+        memcpy(&to, words, sizeof(P));
+    } else {
+        to = *from;
+    }
+    return to;
+}
+
 /* Calls f<T>() for the type of dtype. */
 #define NP_FOR_DTYPE(dtype, T, ...)                                                                \
     do {                                                                                           \
@@ -61,14 +79,29 @@ static inline bool np_aligned(const void *p)
     return ((uintptr_t)p & 15) == 0;
 }
 
-#define NP_THREADS    256
+#define NP_THREADS 256
+#ifdef __CUDACC__
 #define NP_MAX_BLOCKS 4096 /* of a pointwise kernel; threads loop over the rest */
+#else
+#define NP_MAX_BLOCKS 2 /* emulated: so that threads loop in small tests too */
+#endif
 
 static inline int np_blocks(uint64_t items)
 {
     uint64_t blocks = (items + NP_THREADS - 1) / NP_THREADS;
 
     return blocks < 1 ? 1 : blocks > NP_MAX_BLOCKS ? NP_MAX_BLOCKS : (int)blocks;
+}
+
+/* Threads whose elements are packs of `packs` a row: each thread has `each` of them or more, all at
+ * the same place of a row, so that it keeps that place's channels in registers. */
+static inline int np_row_blocks(uint64_t items, uint64_t packs, int each)
+{
+    uint64_t blocks = np_blocks((items + each - 1) / each), unit = packs;
+
+    for (int i = NP_THREADS; i > 1 && unit % 2 == 0; i /= 2)
+        unit /= 2;
+    return (int)((blocks + unit - 1) / unit * unit);
 }
 
 static __device__ inline uint64_t np_thread(void)
@@ -80,21 +113,47 @@ static __device__ inline uint64_t np_stride(void)
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
+/* i / by; in 32 bits if possible: a division in 64 takes longer than the rest of most kernels. */
+static __device__ inline uint64_t np_quotient(uint64_t i, int by)
+{
+    return i >> 32 ? i / (uint64_t)by : (uint32_t)i / (uint32_t)by;
+}
+
 static __device__ inline float np_relu(float x)
 {
     return x < 0 ? 0 : x; /* a NaN stays */
 }
 
-/* dy where the relu after it was positive. */
-template <typename T>
-static __device__ inline float np_masked(
-    const T *dy, const T *y, bool relu, uint64_t i, float x_hat, float gamma, float beta)
+/* True in all threads of the block that is the last of nr to come here; it sees what the others wrote
+ * to global memory before. *arrived is 0 before and after. */
+static __device__ inline bool np_last_of(unsigned *arrived, unsigned nr)
 {
-    float d = np_get(dy[i]);
+    NP_SHARED(unsigned, last, [1]);
 
-    if (!relu)
-        return d;
-    return (y ? np_get(y[i]) : x_hat * gamma + beta) > 0 ? d : 0.0f;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence(); /* of what the barrier has shown it, too */
+        last[0] = atomicAdd(arrived, 1u) == nr - 1;
+        if (last[0])
+            *arrived = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return last[0] != 0;
+}
+
+/* A sum of floats and what its roundings lost (Knuth's two-sum): as good as double for some hundred
+ * summands, and as fast on GPUs that have few units for double. */
+struct np_exact {
+    float sum, lost;
+};
+
+static __device__ inline void np_add(np_exact *to, float x)
+{
+    float sum = to->sum + x, part = sum - to->sum;
+
+    to->lost += (to->sum - (sum - part)) + (x - part);
+    to->sum = sum;
 }
 
 #endif

@@ -48,73 +48,101 @@ static __device__ float log_sum_exp(const T *logits, int classes, float *shared)
     return most + logf(over_block<add_up>(sum, shared));
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(BLOCK) cross_entropy(const np_cuda_step *step,
-    const T *logits, int classes, float smoothing, float *loss, float *correct, float *top5)
+/* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */
+static __device__ inline void sum_numbers(const np_cuda_step *step, const float *loss,
+    const float *correct, const float *top5, int n, struct np_cuda_numbers *numbers, float *losses)
 {
-    NP_SHARED(float, shared, [BLOCK / WARP]);
-    int row = blockIdx.x, label = step->labels[row];
-    const T *mine = &logits[(uint64_t)row * classes];
-    float whole, target, mean = 0, better = 0;
+    double sum = 0;
+    unsigned int rows = 0, right = 0, right5 = 0;
 
-    if (label < 0) { /* the whole block */
-        if (threadIdx.x == 0)
-            loss[row] = correct[row] = top5[row] = 0;
-        return;
+    if (losses)
+        for (int i = threadIdx.x; i < n; i += WARP)
+            losses[(uint64_t)(step->slot % NP_CUDA_SLOTS) * n + i] = __ldcg(&loss[i]);
+    for (int i = threadIdx.x; i < n; i += WARP)
+        if (step->labels[i] >= 0) {
+            sum += __ldcg(&loss[i]);
+            rows++;
+            right += __ldcg(&correct[i]) != 0;
+            right5 += __ldcg(&top5[i]) != 0;
+        }
+    for (int bits = WARP / 2; bits > 0; bits /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, bits);
+        rows += __shfl_xor_sync(0xffffffffu, rows, bits);
+        right += __shfl_xor_sync(0xffffffffu, right, bits);
+        right5 += __shfl_xor_sync(0xffffffffu, right5, bits);
     }
-    whole = log_sum_exp(mine, classes, shared);
-    target = np_get(mine[label]);
-    for (int i = threadIdx.x; i < classes; i += BLOCK) {
+    if (threadIdx.x == 0) {
+        struct np_cuda_numbers *mine = &numbers[step->slot % NP_CUDA_SLOTS];
+
+        mine->loss_sum = sum;
+        mine->rows = rows;
+        mine->correct = right;
+        mine->top5 = right5;
+        mine->grad_norm = 0;
+    }
+}
+
+static __device__ unsigned arrived[1]; /* of the blocks of cross_entropy(); 0 between launches */
+
+/* Of a row whose label is at least 0. */
+template <typename T>
+static __device__ inline void row_loss(
+    const np_cuda_entropy &to, const T *mine, int label, float whole, float *shared)
+{
+    const int row = blockIdx.x;
+    float target = np_get(mine[label]), mean = 0, better = 0;
+
+    for (int i = threadIdx.x; i < to.classes; i += BLOCK) {
         float logit = np_get(mine[i]);
 
-        mean += (whole - logit) / (float)classes;
+        mean += (whole - logit) / (float)to.classes;
         /* of equal logits the first ranks higher; a NaN is never correct */
         better += !(logit <= target) || (logit == target && i < label) ? 1.0f : 0.0f;
     }
     mean = over_block<add_up>(mean, shared);
     better = over_block<add_up>(better, shared);
     if (threadIdx.x == 0) {
-        loss[row] = (1 - smoothing) * (whole - target) + (smoothing > 0 ? smoothing * mean : 0.0f);
-        correct[row] = better == 0;
-        top5[row] = better < 5;
+        to.loss[row] =
+            (1 - to.smoothing) * (whole - target) + (to.smoothing > 0 ? to.smoothing * mean : 0.0f);
+        to.correct[row] = better == 0;
+        to.top5[row] = better < 5;
     }
 }
 
-extern "C" void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_step *step, const void *logits, int n, int classes, double label_smoothing,
-    float *loss, float *correct, float *top5)
-{
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(cross_entropy<T>, n, BLOCK, 0, stream, step, (const T *)logits, classes,
-            (float)label_smoothing, loss, correct, top5));
-}
-
+/* A block for each row. The last one adds up the batch's numbers. */
 template <typename T>
-static __global__ void __launch_bounds__(BLOCK) cross_entropy_dgrad(const np_cuda_step *step,
-    const np_cuda_scaler *scaler, const T *logits, int classes, float smoothing, T *dlogits)
+static __global__ void __launch_bounds__(BLOCK)
+    cross_entropy(const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_entropy to)
 {
     NP_SHARED(float, shared, [BLOCK / WARP]);
-    int row = blockIdx.x, label = step->labels[row];
-    const T *mine = &logits[(uint64_t)row * classes];
-    T *out = &dlogits[(uint64_t)row * classes];
-    float whole, scale = step->loss_scale * scaler->scale;
+    const int row = blockIdx.x, label = step->labels[row];
+    const T *mine = (const T *)to.logits + (uint64_t)row * to.classes;
+    T *out = (T *)to.dlogits + (uint64_t)row * to.classes;
+    float whole = 0, scale = to.dlogits ? step->loss_scale * scaler->scale : 0;
 
-    whole = log_sum_exp(mine, classes, shared);
-    for (int i = threadIdx.x; i < classes; i += BLOCK) {
+    if (label >= 0) /* the whole block */
+        whole = log_sum_exp(mine, to.classes, shared);
+    for (int i = threadIdx.x; to.dlogits && i < to.classes; i += BLOCK) {
         float p = expf(np_get(mine[i]) - whole);
-        float target = smoothing / (float)classes + (label == i ? 1 - smoothing : 0.0f);
+        float target = to.smoothing / (float)to.classes + (label == i ? 1 - to.smoothing : 0.0f);
 
         np_put(&out[i], label < 0 ? 0.0f : (p - target) * scale);
     }
+    if (!to.loss)
+        return;
+    if (label >= 0)
+        row_loss(to, mine, label, whole, shared);
+    else if (threadIdx.x == 0)
+        to.loss[row] = to.correct[row] = to.top5[row] = 0;
+    if (np_last_of(&arrived[0], gridDim.x) && threadIdx.x < WARP)
+        sum_numbers(step, to.loss, to.correct, to.top5, to.n, to.numbers, to.losses);
 }
 
-extern "C" void np_cuda_cross_entropy_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_step *step, const np_cuda_scaler *scaler, const void *logits, int n, int classes,
-    double label_smoothing, void *dlogits)
+extern "C" void np_cuda_cross_entropy(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_step *step, const np_cuda_scaler *scaler, const np_cuda_entropy *entropy)
 {
     NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(cross_entropy_dgrad<T>, n, BLOCK, 0, stream, step, scaler, (const T *)logits,
-            classes, (float)label_smoothing, (T *)dlogits));
+        NP_LAUNCH(cross_entropy<T>, entropy->n, BLOCK, 0, stream, step, scaler, *entropy));
 }
 
 /* --- weights of classes, focal, mixed ---------------------------------------------------------- */
@@ -428,38 +456,10 @@ extern "C" void np_cuda_regression_dgrad(void *stream, enum np_cuda_dtype dtype,
             *loss, (T *)doutputs));
 }
 
-/* One warp: lane k adds rows k, k + 32, ...; then the lanes in a fixed tree. */
 static __global__ void numbers_of(const np_cuda_step *step, const float *loss, const float *correct,
     const float *top5, int n, struct np_cuda_numbers *numbers, float *losses)
 {
-    double sum = 0;
-    unsigned int rows = 0, right = 0, right5 = 0;
-
-    if (losses)
-        for (int i = threadIdx.x; i < n; i += WARP)
-            losses[(uint64_t)(step->slot % NP_CUDA_SLOTS) * n + i] = loss[i];
-    for (int i = threadIdx.x; i < n; i += WARP)
-        if (step->labels[i] >= 0) {
-            sum += loss[i];
-            rows++;
-            right += correct[i] != 0;
-            right5 += top5[i] != 0;
-        }
-    for (int bits = WARP / 2; bits > 0; bits /= 2) {
-        sum += __shfl_xor_sync(0xffffffffu, sum, bits);
-        rows += __shfl_xor_sync(0xffffffffu, rows, bits);
-        right += __shfl_xor_sync(0xffffffffu, right, bits);
-        right5 += __shfl_xor_sync(0xffffffffu, right5, bits);
-    }
-    if (threadIdx.x == 0) {
-        struct np_cuda_numbers *mine = &numbers[step->slot % NP_CUDA_SLOTS];
-
-        mine->loss_sum = sum;
-        mine->rows = rows;
-        mine->correct = right;
-        mine->top5 = right5;
-        mine->grad_norm = 0;
-    }
+    sum_numbers(step, loss, correct, top5, n, numbers, losses);
 }
 
 extern "C" void np_cuda_numbers(void *stream, const np_cuda_step *step, const float *loss,

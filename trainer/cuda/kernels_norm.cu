@@ -1,5 +1,36 @@
-/* Batchnorm element by element, forward and backward; its sums are in kernels_channels.cu. */
-#include "trainer/cuda/kernels_half.cuh"
+/* Batchnorm element by element, forward and backward; its sums are in kernels_channels.cu. A thread
+ * works on the same N channels in all its rows, and loads several packs before it calculates: what
+ * memory has on its way decides the speed. A block folds its channels' constants once. */
+#include "trainer/cuda/kernels_bn.cuh"
+
+/* The packs of a thread lie p apart, so that those of threads next to each other, and the channels
+ * of one pack, are in different banks. */
+template <int N> struct np_pitch {
+    static const int p = NP_THREADS + 32 / N;
+};
+
+/* Calls put(k, slot, c) for each channel c of the block, spread over its threads: the k-th channel of
+ * the pack that threads with this slot work on. Returns the thread's slot. c is a multiple of N, the
+ * number of threads of all blocks one of c / N. */
+template <int N, typename F> static __device__ inline int for_channels(int c, F put)
+{
+    const unsigned packs = c / N, first = blockIdx.x * NP_THREADS % packs * N;
+    const unsigned slots = packs < NP_THREADS ? packs : NP_THREADS;
+
+    for (unsigned i = threadIdx.x; i < slots * N; i += NP_THREADS) {
+        unsigned channel = first + i;
+
+        put((int)(i % N), (int)(i / N), (int)(channel < (unsigned)c ? channel : channel - c));
+    }
+    __syncthreads();
+    return (int)(threadIdx.x % slots);
+}
+
+/* Packs of a thread, at least: so many that what it reads of channels is little beside them. */
+static int packs_each(int packs_a_row)
+{
+    return packs_a_row > 256 ? 16 : packs_a_row > 64 ? packs_a_row / 16 : 4;
+}
 
 /* inv_std, or with eps 1 / sqrt(variance + eps). */
 static __device__ inline float scale_of(float second, double eps)
@@ -7,150 +38,190 @@ static __device__ inline float scale_of(float second, double eps)
     return eps < 0 ? second : (float)(1 / sqrt((double)second + eps));
 }
 
-/* Blocks of the two kernels below: few, so that a thread's channels are read for many elements. */
-#ifdef __CUDACC__
-#define MAX_BLOCKS 2048
-#else
-#define MAX_BLOCKS 2 /* emulated: so that threads loop in small tests too */
-#endif
-
-static int few_blocks(uint64_t items)
-{
-    int blocks = np_blocks(items);
-
-    return blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS;
-}
-
-/* The N channels of a thread's elements: always the same if its stride is a multiple of c (turn
- * is 0), otherwise different each time. */
-struct bn_channel {
-    int at, turn, c;
-};
-
-template <int N> static __device__ inline bn_channel first_channel(int c)
-{
-    return {(int)(np_thread() * N % c), (int)(np_stride() * N % c), c};
-}
-
-static __device__ inline void next_channel(bn_channel *channel)
-{
-    channel->at += channel->turn;
-    channel->at -= channel->at >= channel->c ? channel->c : 0;
-}
-
-/* N adjacent channels per thread; c is a multiple of N. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(NP_THREADS) bn_apply(np_cuda_bn bn)
+/* N adjacent channels per thread, U rows at once. */
+template <typename T, int N, int U, bool ADDS>
+static __global__ void __launch_bounds__(NP_THREADS, 3) bn_apply(np_cuda_bn bn)
 {
     typedef np_pack<T, N> pack;
-    const T *x = (const T *)bn.x, *add = (const T *)bn.add;
-    const uint64_t n = bn.rows * bn.c;
-    bn_channel channel = first_channel<N>(bn.c);
-    float shift[N], scale[N], factor[N], offset[N];
-    bool fresh = true;
+    NP_SHARED(float, folded, [2][N][np_pitch<N>::p]);
+    const pack *x = (const pack *)bn.x, *add = (const pack *)bn.add;
+    const uint64_t n = bn.rows * bn.c / N, stride = np_stride();
+    np_bn_line lines[N];
+    const int slot = for_channels<N>(bn.c, [&](int k, int slot, int c) {
+        np_bn_line line =
+            np_bn_fold(bn.mean[c], scale_of(bn.second[c], bn.eps), bn.gamma[c], bn.beta[c]);
 
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        pack in = ((const pack *)x)[i], other = add ? ((const pack *)add)[i] : in;
+        folded[0][k][slot] = line.scale;
+        folded[1][k][slot] = line.offset;
+    });
 
-        if (fresh) {
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++)
+        lines[k] = {folded[0][k][slot], folded[1][k][slot]};
+    for (uint64_t i = np_thread(); i < n; i += U * stride) {
+        pack in[U], other[ADDS ? U : 1];
+
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++)
+            if (i + u * stride < n) {
+                in[u] = np_load_once(&x[i + u * stride]);
+                if (ADDS)
+                    other[u] = np_load_once(&add[i + u * stride]);
+            }
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++) {
+            unsigned bits = 0;
+
+            if (i + u * stride >= n)
+                break;
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                shift[k] = bn.mean[channel.at + k];
-                scale[k] = scale_of(bn.second[channel.at + k], bn.eps);
-                factor[k] = bn.gamma[channel.at + k];
-                offset[k] = bn.beta[channel.at + k];
-            }
-        }
-        NP_UNROLL(N)
-        for (int k = 0; k < N; k++) {
-            float v = (np_get(in.v[k]) - shift[k]) * scale[k] * factor[k] + offset[k];
+                float v = np_bn_at(lines[k], np_get(in[u].v[k]));
 
-            v += add ? np_get(other.v[k]) : 0.0f;
-            np_put(&in.v[k], bn.relu ? np_relu(v) : v);
+                if (ADDS)
+                    v += np_get(other[u].v[k]);
+                np_put(&in[u].v[k], bn.relu ? np_relu(v) : v);
+                if (ADDS && N == 8)
+                    bits |= (np_get(in[u].v[k]) > 0 ? 1u : 0u) << k;
+            }
+            ((pack *)bn.y)[i + u * stride] = in[u];
+            if (ADDS && N == 8 && bn.mask)
+                bn.mask[i + u * stride] = (uint8_t)bits;
         }
-        ((pack *)bn.y)[i] = in;
-        next_channel(&channel);
-        fresh = channel.turn != 0;
     }
+}
+
+template <typename T, int N> static void apply(void *stream, const np_cuda_bn *bn)
+{
+    const uint64_t n = bn->rows * bn->c / N, packs = bn->c / N;
+    const int blocks = np_row_blocks(n, packs, packs_each((int)packs));
+
+    if (bn->add)
+        NP_LAUNCH((bn_apply<T, N, 2, true>), blocks, NP_THREADS, 0, stream, *bn);
+    else
+        NP_LAUNCH((bn_apply<T, N, 4, false>), blocks, NP_THREADS, 0, stream, *bn);
 }
 
 extern "C" void np_cuda_bn_apply(void *stream, enum np_cuda_dtype dtype, const np_cuda_bn *bn)
 {
     bool aligned = np_aligned(bn->x) && np_aligned(bn->add) && np_aligned(bn->y);
-    uint64_t n = bn->rows * bn->c;
 
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
-        if (aligned && bn->c % wide == 0)
-            NP_LAUNCH((bn_apply<T, wide>), few_blocks(n / wide), NP_THREADS, 0, stream, *bn);
+        if (bn->mask) /* its bytes have 8 channels each */
+            NP_LAUNCH((bn_apply<T, 8, 2, true>),
+                np_row_blocks(bn->rows * bn->c / 8, bn->c / 8, packs_each(bn->c / 8)), NP_THREADS,
+                0, stream, *bn);
+        else if (aligned && bn->c % wide == 0)
+            apply<T, wide>(stream, bn);
         else
-            NP_LAUNCH((bn_apply<T, 1>), few_blocks(n), NP_THREADS, 0, stream, *bn);
+            apply<T, 1>(stream, bn);
     });
 }
 
-/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)); frozen: gamma inv_std dy. N channels
- * per thread. */
-template <typename T, int N>
-static __global__ void __launch_bounds__(NP_THREADS, 2)
-    bn_dgrad(np_cuda_bn_back back, const float *dgamma, const float *dbeta, T *dx, T *dadd)
+/* dx = gamma inv_std (dy - mean(dy) - x_hat mean(dy x_hat)) = by_dy dy + by_x x + rest. */
+struct bn_slope {
+    float by_dy, by_x, rest;
+};
+
+/* share: 1 / rows; 0 if the running statistics were used: dx = gamma inv_std dy. */
+static __device__ inline bn_slope slope_of(
+    const np_cuda_bn_back &back, int c, const float *dgamma, const float *dbeta, float share)
+{
+    float scale = back.gamma[c] * back.inv_std[c];
+    float by_x = share > 0 ? -scale * back.inv_std[c] * (dgamma[c] * share) : 0;
+
+    return {scale, by_x, share > 0 ? -(by_x * back.mean[c]) - scale * (dbeta[c] * share) : 0};
+}
+
+/* SIGN: dy is masked by the relu of what x was normalised to. */
+template <typename T, int N, int U, bool SIGN>
+static __global__ void __launch_bounds__(NP_THREADS, SIGN ? 2 : 3)
+    bn_dgrad(np_cuda_bn_back back, const float *dgamma, const float *dbeta, float share, T *dx)
 {
     typedef np_pack<T, N> pack;
-    const T *dy = (const T *)back.dy, *x = (const T *)back.x, *y = (const T *)back.y;
-    uint64_t n = back.rows * back.c;
-    bn_channel channel = first_channel<N>(back.c);
-    float shift[N], scale[N], gamma[N], beta[N], mean_dy[N], mean_dy_x[N];
-    bool fresh = true, frozen = back.thaw > 0 && back.step->step < back.thaw;
+    NP_SHARED(float, folded, [SIGN ? 5 : 3][N][np_pitch<N>::p]);
+    const pack *dy = (const pack *)back.dy, *x = (const pack *)back.x;
+    const uint64_t n = back.rows * back.c / N, stride = np_stride();
+    const bool frozen = back.thaw > 0 && back.step->step < back.thaw;
+    np_bn_line lines[SIGN ? N : 1];
+    bn_slope slopes[N];
+    const int slot = for_channels<N>(back.c, [&](int k, int slot, int c) {
+        bn_slope slope = slope_of(back, c, dgamma, dbeta, frozen ? 0 : share);
 
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        pack d = ((const pack *)dy)[i], in = ((const pack *)x)[i];
-        pack out = y ? ((const pack *)y)[i] : in, passed;
+        folded[0][k][slot] = slope.by_dy;
+        folded[1][k][slot] = slope.by_x;
+        folded[2][k][slot] = slope.rest;
+        if (SIGN) {
+            np_bn_line line =
+                np_bn_fold(back.mean[c], back.inv_std[c], back.gamma[c], back.beta[c]);
 
-        if (fresh) {
+            folded[SIGN ? 3 : 0][k][slot] = line.scale;
+            folded[SIGN ? 4 : 0][k][slot] = line.offset;
+        }
+    });
+
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++) {
+        slopes[k] = {folded[0][k][slot], folded[1][k][slot], folded[2][k][slot]};
+        if (SIGN)
+            lines[SIGN ? k : 0] = {folded[SIGN ? 3 : 0][k][slot], folded[SIGN ? 4 : 0][k][slot]};
+    }
+    for (uint64_t i = np_thread(); i < n; i += U * stride) {
+        pack d[U], in[U];
+
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++)
+            if (i + u * stride < n) {
+                d[u] = np_load_once(&dy[i + u * stride]);
+                in[u] = np_load_once(&x[i + u * stride]);
+            }
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++) {
+            if (i + u * stride >= n)
+                break;
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                int c = channel.at + k;
+                float v = np_get(in[u].v[k]), g = np_get(d[u].v[k]);
 
-                shift[k] = back.mean[c];
-                scale[k] = back.inv_std[c];
-                gamma[k] = back.gamma[c];
-                beta[k] = back.beta[c];
-                mean_dy[k] = frozen ? 0 : dbeta[c] / (float)back.rows;
-                mean_dy_x[k] = frozen ? 0 : dgamma[c] / (float)back.rows;
+                if (SIGN)
+                    g = np_bn_at(lines[SIGN ? k : 0], v) > 0 ? g : 0.0f;
+                np_put(
+                    &d[u].v[k], fmaf(slopes[k].by_dy, g, fmaf(slopes[k].by_x, v, slopes[k].rest)));
             }
+            ((pack *)dx)[i + u * stride] = d[u];
         }
-        NP_UNROLL(N)
-        for (int k = 0; k < N; k++) {
-            float x_hat = (np_get(in.v[k]) - shift[k]) * scale[k];
-            float g =
-                np_masked(d.v, y ? out.v : (const T *)NULL, back.relu, k, x_hat, gamma[k], beta[k]);
-
-            np_put(&passed.v[k], g);
-            np_put(&d.v[k], gamma[k] * scale[k] * (g - mean_dy[k] - x_hat * mean_dy_x[k]));
-        }
-        ((pack *)dx)[i] = d;
-        if (dadd)
-            ((pack *)dadd)[i] = passed;
-        next_channel(&channel);
-        fresh = channel.turn != 0;
     }
 }
 
-extern "C" void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_bn_back *back, const float *dgamma, const float *dbeta, void *dx, void *dadd)
+template <typename T, int N>
+static void dgrad(
+    void *stream, const np_cuda_bn_back *back, const float *dgamma, const float *dbeta, void *dx)
 {
-    bool aligned = np_aligned(back->dy) && np_aligned(back->x) && np_aligned(back->y) &&
-                   np_aligned(dx) && np_aligned(dadd);
-    uint64_t n = back->rows * back->c;
+    const int packs = back->c / N;
+    const int blocks = np_row_blocks(back->rows * back->c / N, packs, packs_each(packs));
+    const float share = 1 / (float)back->rows;
+
+    if (back->relu)
+        NP_LAUNCH((bn_dgrad<T, N, 4, true>), blocks, NP_THREADS, 0, stream, *back, dgamma, dbeta,
+            share, (T *)dx);
+    else
+        NP_LAUNCH((bn_dgrad<T, N, 2, false>), blocks, NP_THREADS, 0, stream, *back, dgamma, dbeta,
+            share, (T *)dx);
+}
+
+extern "C" void np_cuda_bn_dgrad(void *stream, enum np_cuda_dtype dtype,
+    const np_cuda_bn_back *back, const float *dgamma, const float *dbeta, void *dx)
+{
+    bool aligned = np_aligned(back->dy) && np_aligned(back->x) && np_aligned(dx);
 
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
         if (aligned && back->c % wide == 0)
-            NP_LAUNCH((bn_dgrad<T, wide>), few_blocks(n / wide), NP_THREADS, 0, stream, *back,
-                dgamma, dbeta, (T *)dx, (T *)dadd);
+            dgrad<T, wide>(stream, back, dgamma, dbeta, dx);
         else
-            NP_LAUNCH((bn_dgrad<T, 1>), few_blocks(n), NP_THREADS, 0, stream, *back, dgamma, dbeta,
-                (T *)dx, (T *)dadd);
+            dgrad<T, 1>(stream, back, dgamma, dbeta, dx);
     });
 }

@@ -1,4 +1,5 @@
-/* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time. */
+/* Elementwise kernels, bound by memory: each thread moves 16 bytes at a time, and loads several times
+ * before it calculates. */
 #include "trainer/cuda/kernels_draws.cuh"
 #include "trainer/cuda/kernels_half.cuh"
 
@@ -51,58 +52,75 @@ static __global__ void __launch_bounds__(NP_THREADS)
     }
 }
 
-/* Rows mixed with their partners; one thread per pixel. Channels are unrolled, so that the constants
- * of each stay in registers. */
-template <typename T>
-static __global__ void input_mixed(const np_cuda_step *step, struct np_cuda_input input, T *x)
+/* Pixel p = value(c) of each channel c, normalised; N: all its channels in one store, or 1: each
+ * apart. Channels are unrolled, so that the constants of each stay in registers. */
+template <typename T, int N, typename F>
+static __device__ inline void put_pixel(
+    T *x, uint64_t p, const struct np_cuda_input &input, F value)
 {
-    const struct np_mixed m = step->mixed;
-    const uint64_t row = (uint64_t)input.h * input.w, n = row * input.n;
+    if constexpr (N > 1) {
+        np_pack<T, N> out;
 
-    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
-        const uint64_t at = p % row;
-        const int r = (int)(p / row), px = (int)(at % input.w), py = (int)(at / input.w);
-        const bool inside = px >= m.left && px < m.right && py >= m.top && py < m.bottom;
-        const uint8_t *own = &step->images[p * input.c];
-        const uint8_t *second =
-            &step->images[((uint64_t)(r > 0 ? r - 1 : input.n - 1) * row + at) * input.c];
-        const float keep = m.keep >= 1 ? 1 : m.box ? (inside ? 0.0f : 1.0f) : m.keep;
+        NP_UNROLL(N)
+        for (int c = 0; c < N; c++) {
+            const int known = c % MAX_CHANNELS;
 
+            np_put(&out.v[c], c < MAX_CHANNELS && c < input.c
+                                  ? (value(c) / 255 - input.mean[known]) / input.std[known]
+                                  : 0.0f);
+        }
+        ((np_pack<T, N> *)x)[p] = out;
+    } else {
         NP_UNROLL(MAX_CHANNELS)
         for (int c = 0; c < MAX_CHANNELS; c++)
-            if (c < input.c) {
-                float value = keep * own[c] + (1 - keep) * second[c];
-
-                np_put(&x[p * input.padded + c], (value / 255 - input.mean[c]) / input.std[c]);
-            }
+            if (c < input.c)
+                np_put(&x[p * input.padded + c], (value(c) / 255 - input.mean[c]) / input.std[c]);
         for (int c = input.c; c < input.padded; c++)
             np_put(&x[p * input.padded + c], 0.0f);
     }
 }
 
+/* Rows mixed with their partners; one thread per pixel. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    input_mixed(const np_cuda_step *step, struct np_cuda_input input, T *x)
+{
+    const struct np_mixed m = step->mixed;
+    const uint8_t *images = step->images;
+    const uint64_t row = (uint64_t)input.h * input.w, n = row * input.n;
+
+    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
+        const int r = (int)np_quotient(p, input.h * input.w);
+        const uint64_t at = p - r * row;
+        const int py = (int)np_quotient(at, input.w), px = (int)at - py * input.w;
+        const bool inside = px >= m.left && px < m.right && py >= m.top && py < m.bottom;
+        const uint8_t *own = &images[p * input.c];
+        const uint8_t *second =
+            &images[((uint64_t)(r > 0 ? r - 1 : input.n - 1) * row + at) * input.c];
+        const float keep = m.keep >= 1 ? 1 : m.box ? (inside ? 0.0f : 1.0f) : m.keep;
+
+        put_pixel<T, N>(x, p, input, [&](int c) { return keep * own[c] + (1 - keep) * second[c]; });
+    }
+}
+
 /* A view of the pictures; one thread per pixel. */
-template <typename T>
-static __global__ void input_view(const np_cuda_step *step, struct np_cuda_input input, T *x)
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    input_view(const np_cuda_step *step, struct np_cuda_input input, T *x)
 {
     const uint64_t row = (uint64_t)input.h * input.w, n = row * input.n;
+    const uint8_t *images = step->images;
     const int view = step->view;
 
     for (uint64_t p = np_thread(); p < n; p += np_stride()) {
-        const uint64_t at = p % row;
+        const uint64_t at = p - np_quotient(p, input.h * input.w) * row;
         int from_y, from_x;
 
         np_view_pixel(
             view, (int)(at / input.w), (int)(at % input.w), input.h, input.w, &from_y, &from_x);
-        const uint8_t *pixel =
-            &step->images[(p - at + (uint64_t)from_y * input.w + from_x) * input.c];
+        const uint8_t *pixel = &images[(p - at + (uint64_t)from_y * input.w + from_x) * input.c];
 
-        NP_UNROLL(MAX_CHANNELS)
-        for (int c = 0; c < MAX_CHANNELS; c++)
-            if (c < input.c)
-                np_put(&x[p * input.padded + c],
-                    ((float)pixel[c] / 255 - input.mean[c]) / input.std[c]);
-        for (int c = input.c; c < input.padded; c++)
-            np_put(&x[p * input.padded + c], 0.0f);
+        put_pixel<T, N>(x, p, input, [&](int c) { return (float)pixel[c]; });
     }
 }
 
@@ -115,10 +133,14 @@ extern "C" void np_cuda_input(void *stream, enum np_cuda_dtype dtype, const np_c
         const int wide = np_width<T>::n;
         T *to = (T *)x;
 
-        if (input->mixes)
-            NP_LAUNCH((input_mixed<T>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        if (input->mixes && input->padded == wide)
+            NP_LAUNCH((input_mixed<T, wide>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->mixes)
+            NP_LAUNCH((input_mixed<T, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
+        else if (input->views && input->padded == wide)
+            NP_LAUNCH((input_view<T, wide>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->views)
-            NP_LAUNCH((input_view<T>), blocks, NP_THREADS, 0, stream, step, *input, to);
+            NP_LAUNCH((input_view<T, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->padded == 1)
             NP_LAUNCH((input_pixel<T, 1, 1>), blocks, NP_THREADS, 0, stream, step, *input, to);
         else if (input->padded == 3)
@@ -179,23 +201,45 @@ struct relu_sum {
     }
 };
 
-/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b:
- * each thread reads before it writes. */
+#define AT_ONCE 4 /* loads of each operand */
+
+/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b: each
+ * thread reads its elements before it writes them. */
 template <typename T, typename F, int N>
-static __global__ void pointwise(const T *a, const T *b, T *y, uint64_t n)
+static __global__ void __launch_bounds__(NP_THREADS, 2)
+    pointwise(const T *a, const T *b, T *y, uint64_t n)
 {
     typedef np_pack<T, N> pack;
-    uint64_t nr_packs = n / N;
+    const uint64_t nr_packs = n / N, stride = np_stride();
 
-    for (uint64_t i = np_thread(); i < nr_packs; i += np_stride()) {
-        pack in = ((const pack *)a)[i], second = b ? ((const pack *)b)[i] : in;
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        pack in[AT_ONCE], second[AT_ONCE];
 
-        for (int k = 0; k < N; k++)
-            np_put(&in.v[k], F::of(np_get(in.v[k]), np_get(second.v[k])));
-        ((pack *)y)[i] = in;
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++)
+            if (i + u * stride < nr_packs) {
+                in[u] = np_load_once((const pack *)a + i + u * stride);
+                if (b)
+                    second[u] = np_load_once((const pack *)b + i + u * stride);
+            }
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (i + u * stride >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                np_put(&in[u].v[k], F::of(np_get(in[u].v[k]), b ? np_get(second[u].v[k]) : 0.0f));
+            ((pack *)y)[i + u * stride] = in[u];
+        }
     }
-    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += np_stride())
+    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
         np_put(&y[i], F::of(np_get(a[i]), b ? np_get(b[i]) : 0.0f));
+}
+
+/* Packs of a thread, at least, where there are many. */
+static int few_blocks(uint64_t packs)
+{
+    return np_blocks((packs + AT_ONCE - 1) / AT_ONCE);
 }
 
 template <typename F>
@@ -208,10 +252,10 @@ static void run_pointwise(
         const int wide_n = np_width<T>::n;
 
         if (wide)
-            NP_LAUNCH((pointwise<T, F, wide_n>), np_blocks(n / wide_n), NP_THREADS, 0, stream,
+            NP_LAUNCH((pointwise<T, F, wide_n>), few_blocks(n / wide_n), NP_THREADS, 0, stream,
                 (const T *)a, (const T *)b, (T *)y, n);
         else
-            NP_LAUNCH((pointwise<T, F, 1>), np_blocks(n), NP_THREADS, 0, stream, (const T *)a,
+            NP_LAUNCH((pointwise<T, F, 1>), few_blocks(n), NP_THREADS, 0, stream, (const T *)a,
                 (const T *)b, (T *)y, n);
     });
 }
@@ -239,19 +283,51 @@ extern "C" void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *
 
 /* --- casts, sums ----------------------------------------------------------------------------- */
 
-template <typename From, typename To> static __global__ void cast(const From *x, To *y, uint64_t n)
+/* N elements per thread at a time; the remainder one by one. */
+template <typename From, typename To, int N>
+static __global__ void __launch_bounds__(NP_THREADS) cast(const From *x, To *y, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
+    const uint64_t nr_packs = n / N, stride = np_stride();
+
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        np_pack<From, N> in[AT_ONCE];
+
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++)
+            if (i + u * stride < nr_packs)
+                in[u] = np_load_once((const np_pack<From, N> *)x + i + u * stride);
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            np_pack<To, N> out;
+
+            if (i + u * stride >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                np_put(&out.v[k], np_get(in[u].v[k]));
+            ((np_pack<To, N> *)y)[i + u * stride] = out;
+        }
+    }
+    for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
         np_put(&y[i], np_get(x[i]));
 }
 
 extern "C" void np_cuda_cast(void *stream, enum np_cuda_dtype from, const void *x,
     enum np_cuda_dtype to, void *y, uint64_t n)
 {
+    const bool wide = np_aligned(x) && np_aligned(y);
+
     NP_FOR_DTYPE(from, From, {
-        NP_FOR_DTYPE(to, To,
-            NP_LAUNCH((cast<From, To>), np_blocks(n), NP_THREADS, 0, stream, (const From *)x,
-                (To *)y, n));
+        NP_FOR_DTYPE(to, To, {
+            const From *in = (const From *)x;
+
+            if (wide)
+                NP_LAUNCH(
+                    (cast<From, To, 4>), few_blocks(n / 4), NP_THREADS, 0, stream, in, (To *)y, n);
+            else
+                NP_LAUNCH(
+                    (cast<From, To, 1>), few_blocks(n), NP_THREADS, 0, stream, in, (To *)y, n);
+        });
     });
 }
 
@@ -284,15 +360,30 @@ extern "C" void np_cuda_fill(
         dtype, T, NP_LAUNCH((fill<T>), np_blocks(n), NP_THREADS, 0, stream, (T *)x, n, scale));
 }
 
-static __global__ void accumulate(const float *x, float *sum, bool first, uint64_t n)
+template <int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    accumulate(const float *x, float *sum, bool first, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
-        sum[i] = first ? x[i] : sum[i] + x[i];
+    typedef np_pack<float, N> pack;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        pack in = np_load_once((const pack *)x + i), so_far = in;
+
+        if (!first)
+            so_far = ((const pack *)sum)[i];
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            in.v[k] = first ? in.v[k] : so_far.v[k] + in.v[k];
+        ((pack *)sum)[i] = in;
+    }
 }
 
 extern "C" void np_cuda_accumulate(void *stream, const float *x, float *sum, bool first, uint64_t n)
 {
-    NP_LAUNCH(accumulate, np_blocks(n), NP_THREADS, 0, stream, x, sum, first, n);
+    if (n % 4 == 0 && np_aligned(x) && np_aligned(sum))
+        NP_LAUNCH(accumulate<4>, np_blocks(n / 4), NP_THREADS, 0, stream, x, sum, first, n);
+    else
+        NP_LAUNCH(accumulate<1>, np_blocks(n), NP_THREADS, 0, stream, x, sum, first, n);
 }
 
 /* --- bias ------------------------------------------------------------------------------------ */
@@ -301,7 +392,7 @@ template <typename T>
 static __global__ void add_bias(const float *bias, bool relu, T *y, uint64_t n, int c)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = np_get(y[i]) + bias[i % c];
+        float value = np_get(y[i]) + bias[i - np_quotient(i, c) * c];
 
         np_put(&y[i], relu ? np_relu(value) : value);
     }
@@ -317,29 +408,42 @@ extern "C" void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
-/* A thread draws for four elements. */
+/* A thread draws for four elements, which it moves as one if `whole`. */
 template <typename T>
-static __global__ void dropout(
-    const np_cuda_step *step, uint64_t seed, double rate, float scale, const T *x, T *y, uint64_t n)
+static __global__ void __launch_bounds__(NP_THREADS) dropout(const np_cuda_step *step,
+    uint64_t seed, double rate, float scale, bool whole, const T *x, T *y, uint64_t n)
 {
+    typedef np_pack<T, 4> pack;
     uint64_t number = step->step;
 
     for (uint64_t i = np_thread(); i < (n + 3) / 4; i += np_stride()) {
         uint32_t words[4] = {
             (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)number, (uint32_t)(number >> 32)};
+        pack in = {};
 
+        if (whole)
+            in = ((const pack *)x)[i];
         np_philox((uint32_t)seed, (uint32_t)(seed >> 32), words);
-        for (int k = 0; k < 4 && 4 * i + k < n; k++)
-            np_put(&y[4 * i + k], words[k] * 0x1p-32 >= rate ? np_get(x[4 * i + k]) * scale : 0.0f);
+        NP_UNROLL(4)
+        for (int k = 0; k < 4; k++) {
+            if (!whole && 4 * i + k < n)
+                in.v[k] = x[4 * i + k];
+            np_put(&in.v[k], words[k] * 0x1p-32 >= rate ? np_get(in.v[k]) * scale : 0.0f);
+            if (!whole && 4 * i + k < n)
+                y[4 * i + k] = in.v[k];
+        }
+        if (whole)
+            ((pack *)y)[i] = in;
     }
 }
 
 extern "C" void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
     uint64_t seed, double rate, const void *x, void *y, uint64_t n)
 {
-    float scale = (float)(1 / (1 - rate));
+    const float scale = (float)(1 / (1 - rate));
+    const bool whole = n % 4 == 0 && np_aligned(x) && np_aligned(y);
 
     NP_FOR_DTYPE(dtype, T,
         NP_LAUNCH(dropout<T>, np_blocks((n + 3) / 4), NP_THREADS, 0, stream, step, seed, rate,
-            scale, (const T *)x, (T *)y, n));
+            scale, whole, (const T *)x, (T *)y, n));
 }

@@ -25,6 +25,66 @@ template <int N> static __device__ inline place place_of(uint64_t i, int h, int 
         (int)((uint32_t)i - pixel * packs) * N};
 }
 
+/* Windows of K x K: a line of a window is loaded before it is compared. */
+template <typename T, int N, int K>
+static __global__ void __launch_bounds__(NP_THREADS, 2)
+    maxpool_known(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint64_t n)
+{
+    typedef np_pack<T, N> pack;
+    typedef np_pack<uint8_t, N> pack_of_bytes;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const place o = place_of<N>(i, p.out_h, p.out_w, p.c);
+        const int top = o.y * p.stride_h - p.pad_h, left = o.x * p.stride_w - p.pad_w;
+        float most[N];
+        int at[N];
+        pack out;
+        pack_of_bytes chosen;
+
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            most[k] = -INFINITY;
+            at[k] = -1;
+        }
+        NP_UNROLL(1)
+        for (int ky = 0; ky < K; ky++) {
+            const int iy = top + ky;
+            const T *line = x + ((int64_t)((o.picture * p.h + iy) * p.w) + left) * p.c + o.c;
+            pack in[K];
+
+            if (iy < 0 || iy >= p.h)
+                continue;
+            NP_UNROLL(K)
+            for (int kx = 0; kx < K; kx++)
+                if (left + kx >= 0 && left + kx < p.w)
+                    in[kx] = *(const pack *)(line + (int64_t)kx * p.c);
+            NP_UNROLL(K)
+            for (int kx = 0; kx < K; kx++) {
+                if (left + kx < 0 || left + kx >= p.w)
+                    continue;
+                NP_UNROLL(N)
+                for (int k = 0; k < N; k++) {
+                    float v = np_get(in[kx].v[k]);
+
+                    if (at[k] < 0 || v > most[k] || v != v) {
+                        most[k] = v;
+                        at[k] = ky * K + kx;
+                    }
+                }
+            }
+        }
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            np_put(&out.v[k], most[k]);
+            chosen.v[k] = (uint8_t)(at[k] < 0 ? 0 : at[k]);
+        }
+        ((pack *)y)[i] = out;
+        if (argmax)
+            ((pack_of_bytes *)argmax)[i] = chosen;
+    }
+}
+
+/* Any window. */
 template <typename T, int N>
 static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint64_t n)
 {
@@ -71,7 +131,55 @@ static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax
     }
 }
 
-/* Adds the gradients of the windows over this pixel that chose it, from the first on. */
+/* Adds the gradients of the windows over this pixel that chose it, from the first on. K: the side of
+ * the windows, S: the stride; at most W * W windows are over a pixel. */
+template <typename T, int N, int K, int S>
+static __global__ void __launch_bounds__(NP_THREADS, 2)
+    maxpool_dgrad_known(np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
+{
+    typedef np_pack<T, N> pack;
+    typedef np_pack<uint8_t, N> pack_of_bytes;
+    const int W = (K + S - 1) / S;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const place at = place_of<N>(i, p.h, p.w, p.c);
+        const int y = at.y + p.pad_h, x = at.x + p.pad_w; /* of the padded picture */
+        pack in[W * W], out;
+        pack_of_bytes chosen[W * W];
+        int from[W * W]; /* this pixel's position in the window; -1: it is not there */
+        float sum[N] = {0};
+
+        NP_UNROLL(W * W)
+        for (int w = 0; w < W * W; w++) {
+            const int oy = (int)((unsigned)y / S) - (W - 1) + w / W;
+            const int ox = (int)((unsigned)x / S) - (W - 1) + w % W;
+            const int ky = y - oy * S, kx = x - ox * S;
+            const bool there =
+                oy >= 0 && ox >= 0 && oy < p.out_h && ox < p.out_w && ky < K && kx < K;
+            const uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
+
+            from[w] = there ? ky * K + kx : -1;
+            if (there) {
+                chosen[w] = *(const pack_of_bytes *)&argmax[o];
+                in[w] = *(const pack *)&dy[o];
+            }
+        }
+        NP_UNROLL(W * W)
+        for (int w = 0; w < W * W; w++) {
+            if (from[w] < 0)
+                continue;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                sum[k] += chosen[w].v[k] == from[w] ? np_get(in[w].v[k]) : 0.0f;
+        }
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            np_put(&out.v[k], sum[k]);
+        ((pack *)dx)[i] = out;
+    }
+}
+
+/* Any window. */
 template <typename T, int N>
 static __global__ void maxpool_dgrad(
     np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
@@ -110,6 +218,13 @@ static __global__ void maxpool_dgrad(
     }
 }
 
+/* Are the windows squares of this side and stride? */
+static bool is_square(const np_cuda_pool *pool, int kernel, int stride)
+{
+    return pool->kernel_h == kernel && pool->kernel_w == kernel && pool->stride_h == stride &&
+           pool->stride_w == stride;
+}
+
 extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np_cuda_pool *pool,
     const void *x, void *y, uint8_t *argmax)
 {
@@ -119,7 +234,13 @@ extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
-        if (aligned && pool->c % wide == 0)
+        if (aligned && pool->c % wide == 0 && is_square(pool, 3, pool->stride_h))
+            NP_LAUNCH((maxpool_known<T, wide, 3>), np_blocks(n / wide), NP_THREADS, 0, stream,
+                *pool, (const T *)x, (T *)y, argmax, n);
+        else if (aligned && pool->c % wide == 0 && is_square(pool, 2, pool->stride_h))
+            NP_LAUNCH((maxpool_known<T, wide, 2>), np_blocks(n / wide), NP_THREADS, 0, stream,
+                *pool, (const T *)x, (T *)y, argmax, n);
+        else if (aligned && pool->c % wide == 0)
             NP_LAUNCH((maxpool<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
                 (const T *)x, (T *)y, argmax, n);
         else
@@ -137,7 +258,13 @@ extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
-        if (aligned && pool->c % wide == 0)
+        if (aligned && pool->c % wide == 0 && is_square(pool, 3, 2))
+            NP_LAUNCH((maxpool_dgrad_known<T, wide, 3, 2>), np_blocks(n / wide), NP_THREADS, 0,
+                stream, *pool, (const T *)dy, argmax, (T *)dx, n);
+        else if (aligned && pool->c % wide == 0 && is_square(pool, 2, 2))
+            NP_LAUNCH((maxpool_dgrad_known<T, wide, 2, 2>), np_blocks(n / wide), NP_THREADS, 0,
+                stream, *pool, (const T *)dy, argmax, (T *)dx, n);
+        else if (aligned && pool->c % wide == 0)
             NP_LAUNCH((maxpool_dgrad<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
                 (const T *)dy, argmax, (T *)dx, n);
         else
@@ -161,20 +288,18 @@ static __device__ inline int area_of(const np_cuda_pool &p, int oy, int ox)
 template <typename T> static __global__ void avgpool(np_cuda_pool p, const T *x, T *y, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        int c = (int)(i % p.c), ox = (int)(i / p.c % p.out_w);
-        int oy = (int)(i / p.c / p.out_w % p.out_h);
-        uint64_t picture = i / p.c / p.out_w / p.out_h;
+        const place o = place_of<1>(i, p.out_h, p.out_w, p.c);
         float sum = 0;
 
         for (int ky = 0; ky < p.kernel_h; ky++)
             for (int kx = 0; kx < p.kernel_w; kx++) {
-                int iy = oy * p.stride_h - p.pad_h + ky;
-                int ix = ox * p.stride_w - p.pad_w + kx;
+                int iy = o.y * p.stride_h - p.pad_h + ky;
+                int ix = o.x * p.stride_w - p.pad_w + kx;
 
                 if (iy >= 0 && iy < p.h && ix >= 0 && ix < p.w)
-                    sum += np_get(x[((picture * p.h + iy) * p.w + ix) * p.c + c]);
+                    sum += np_get(x[((o.picture * p.h + iy) * p.w + ix) * p.c + o.c]);
             }
-        np_put(&y[i], sum / (float)area_of(p, oy, ox));
+        np_put(&y[i], sum / (float)area_of(p, o.y, o.x));
     }
 }
 
@@ -182,18 +307,17 @@ template <typename T>
 static __global__ void avgpool_dgrad(np_cuda_pool p, const T *dy, T *dx, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        int c = (int)(i % p.c), ix = (int)(i / p.c % p.w), iy = (int)(i / p.c / p.w % p.h);
-        uint64_t picture = i / p.c / p.w / p.h;
+        const place at = place_of<1>(i, p.h, p.w, p.c);
         float sum = 0, whole = (float)(p.kernel_h * p.kernel_w);
 
         for (int ky = p.kernel_h - 1; ky >= 0; ky--)
             for (int kx = p.kernel_w - 1; kx >= 0; kx--) {
-                int top = iy + p.pad_h - ky, left = ix + p.pad_w - kx;
+                int top = at.y + p.pad_h - ky, left = at.x + p.pad_w - kx;
                 int oy = top / p.stride_h, ox = left / p.stride_w;
 
                 if (top >= 0 && left >= 0 && top % p.stride_h == 0 && left % p.stride_w == 0 &&
                     oy < p.out_h && ox < p.out_w)
-                    sum += np_get(dy[((picture * p.out_h + oy) * p.out_w + ox) * p.c + c]) *
+                    sum += np_get(dy[((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c]) *
                            (whole / (float)area_of(p, oy, ox));
             }
         np_put(&dx[i], sum / whole);
@@ -219,43 +343,101 @@ extern "C" void np_cuda_avgpool_dgrad(
             (T *)dx, n));
 }
 
-/* One thread per channel of a picture: its pixels in their order. */
-template <typename T>
-static __global__ void global_avgpool(const T *x, T *y, int hw, int c, uint64_t n)
-{
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        const T *from = &x[i / c * hw * c + i % c];
-        float sum = 0;
+#define PIXELS 8 /* that a thread loads before it adds them */
 
-        for (int p = 0; p < hw; p++)
-            sum += np_get(from[(uint64_t)p * c]);
-        np_put(&y[i], sum / (float)hw);
+/* One thread per N channels of a picture: its pixels in their order. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    global_avgpool(const T *x, T *y, int hw, int c, uint64_t n)
+{
+    typedef np_pack<T, N> pack;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const uint64_t picture = np_quotient(i, c / N), packs = c / N;
+        const pack *from = (const pack *)x + picture * hw * packs + (i - picture * packs);
+        float sum[N] = {0};
+        pack out;
+        int p = 0;
+
+        for (; p + PIXELS <= hw; p += PIXELS) {
+            pack in[PIXELS];
+
+            NP_UNROLL(PIXELS)
+            for (int u = 0; u < PIXELS; u++)
+                in[u] = np_load_once(&from[(p + u) * packs]);
+            NP_UNROLL(PIXELS)
+            for (int u = 0; u < PIXELS; u++) {
+                NP_UNROLL(N)
+                for (int k = 0; k < N; k++)
+                    sum[k] += np_get(in[u].v[k]);
+            }
+        }
+        NP_UNROLL(1)
+        for (; p < hw; p++) {
+            const pack in = np_load_once(&from[p * packs]);
+
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++)
+                sum[k] += np_get(in.v[k]);
+        }
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            np_put(&out.v[k], sum[k] / (float)hw);
+        ((pack *)y)[i] = out;
     }
 }
 
-template <typename T>
-static __global__ void global_avgpool_dgrad(const T *dy, T *dx, int hw, int c, uint64_t n)
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    global_avgpool_dgrad(const T *dy, T *dx, int hw, int c, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
-        np_put(&dx[i], np_get(dy[i / c / hw * c + i % c]) / (float)hw);
+    typedef np_pack<T, N> pack;
+
+    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
+        const uint64_t packs = c / N, pixel = np_quotient(i, c / N);
+        pack in = ((const pack *)dy)[np_quotient(pixel, hw) * packs + (i - pixel * packs)];
+
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++)
+            np_put(&in.v[k], np_get(in.v[k]) / (float)hw);
+        ((pack *)dx)[i] = in;
+    }
 }
 
 extern "C" void np_cuda_global_avgpool(
     void *stream, enum np_cuda_dtype dtype, const void *x, void *y, int n, int hw, int c)
 {
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(global_avgpool<T>, np_blocks((uint64_t)n * c), NP_THREADS, 0, stream,
-            (const T *)x, (T *)y, hw, c, (uint64_t)n * c));
+    const uint64_t all = (uint64_t)n * c;
+    const bool aligned = np_aligned(x) && np_aligned(y);
+
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && c % wide == 0)
+            NP_LAUNCH((global_avgpool<T, wide>), np_blocks(all / wide), NP_THREADS, 0, stream,
+                (const T *)x, (T *)y, hw, c, all);
+        else
+            NP_LAUNCH((global_avgpool<T, 1>), np_blocks(all), NP_THREADS, 0, stream, (const T *)x,
+                (T *)y, hw, c, all);
+    });
 }
 
 extern "C" void np_cuda_global_avgpool_dgrad(
     void *stream, enum np_cuda_dtype dtype, const void *dy, void *dx, int n, int hw, int c)
 {
-    uint64_t all = (uint64_t)n * hw * c;
+    const uint64_t all = (uint64_t)n * hw * c;
+    const bool aligned = np_aligned(dy) && np_aligned(dx);
 
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(global_avgpool_dgrad<T>, np_blocks(all), NP_THREADS, 0, stream, (const T *)dy,
-            (T *)dx, hw, c, all));
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && c % wide == 0)
+            NP_LAUNCH((global_avgpool_dgrad<T, wide>), np_blocks(all / wide), NP_THREADS, 0, stream,
+                (const T *)dy, (T *)dx, hw, c, all);
+        else
+            NP_LAUNCH((global_avgpool_dgrad<T, 1>), np_blocks(all), NP_THREADS, 0, stream,
+                (const T *)dy, (T *)dx, hw, c, all);
+    });
 }
 
 /* --- places ---------------------------------------------------------------------------------- */
@@ -265,8 +447,9 @@ template <typename T>
 static __global__ void flatten(const T *x, T *y, int hw, int c, bool back, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        uint64_t row = (uint64_t)hw * c, picture = i / row, at = i % row;
-        int inner = back ? c : hw, outer_at = (int)(at / inner), inner_at = (int)(at % inner);
+        uint64_t row = (uint64_t)hw * c, picture = np_quotient(i, hw * c), at = i - picture * row;
+        int inner = back ? c : hw, outer_at = (int)np_quotient(at, inner);
+        int inner_at = (int)at - outer_at * inner;
 
         y[i] = x[picture * row + (uint64_t)inner_at * (back ? hw : c) + outer_at];
     }
@@ -287,8 +470,8 @@ static __global__ void copy_channels(
     const T *x, int x_c, int from, T *y, int y_c, int to, int channels, uint64_t n)
 {
     for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        uint64_t row = i / channels;
-        int c = (int)(i % channels);
+        uint64_t row = np_quotient(i, channels);
+        int c = (int)(i - row * channels);
 
         y[row * y_c + to + c] = x[row * x_c + from + c];
     }

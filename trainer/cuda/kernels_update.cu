@@ -65,31 +65,13 @@ static __device__ inline const np_scalars *scalars_at(
     return rule ? &rules.scalars[rule] : &step->update;
 }
 
-static __global__ void __launch_bounds__(NP_THREADS) square_sums(
-    const np_cuda_step *step, np_cuda_rules rules, const float *grads, uint64_t n, double *partial)
+static __device__ unsigned
+    arrived[1]; /* of the blocks of a launch with finish_norm(); 0 between launches */
+
+/* What the norm decides. Clipping: np_clip_scale() of optim.c. */
+static __device__ inline void judge(const np_cuda_step *step, np_cuda_scaler *scaler, double sum,
+    bool dynamic, struct np_cuda_numbers *numbers)
 {
-    double sum = 0;
-
-    for (uint64_t i = np_thread(); i < n; i += np_stride())
-        if (!rules.freezes || !scalars_at(step, rules, i)->frozen)
-            sum += (double)grads[i] * grads[i];
-    sum = sum_block(sum);
-    if (threadIdx.x == 0)
-        partial[blockIdx.x] = sum;
-}
-
-/* One block: calculates the update's scale. Clipping: np_clip_scale() of optim.c. */
-static __global__ void __launch_bounds__(NP_THREADS)
-    judge(const np_cuda_step *step, np_cuda_scaler *scaler, const double *partial, int nr,
-        bool dynamic, struct np_cuda_numbers *numbers)
-{
-    double sum = 0;
-
-    for (int i = threadIdx.x; i < nr; i += NP_THREADS)
-        sum += partial[i];
-    sum = sum_block(sum);
-    if (threadIdx.x != 0)
-        return;
     double norm = sqrt(sum) / scaler->scale;
     bool finite = norm - norm == 0;
     double clip = step->clip_norm > 0 ? step->clip_norm / (norm + 1e-6) : 1;
@@ -110,15 +92,91 @@ static __global__ void __launch_bounds__(NP_THREADS)
     }
 }
 
+#define AT_ONCE 4 /* loads of a thread */
+
+/* A thread's sum of squares of its gradients; with params: of |w| g. N adjacent elements have one
+ * rule. */
+template <int N>
+static __device__ inline double sum_squares(const np_cuda_step *step, const np_cuda_rules &rules,
+    const float *params, const float *grads, uint64_t n)
+{
+    typedef np_pack<float, N> pack;
+    const uint64_t stride = np_stride();
+    double sum = 0;
+
+    for (uint64_t i = np_thread(); i < n / N; i += AT_ONCE * stride) {
+        pack g[AT_ONCE], w[AT_ONCE];
+
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++)
+            if (i + u * stride < n / N) {
+                g[u] = ((const pack *)grads)[i + u * stride];
+                if (params)
+                    w[u] = ((const pack *)params)[i + u * stride];
+            }
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            if (i + u * stride >= n / N)
+                break;
+            if (rules.freezes && scalars_at(step, rules, (i + u * stride) * N)->frozen)
+                continue;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++) {
+                float value = params ? w[u].v[k] * g[u].v[k] : g[u].v[k];
+
+                sum += (double)value * value;
+            }
+        }
+    }
+    return sum;
+}
+
+/* The last block adds up what all have left in partial, in their order, and judges it. */
+static __device__ inline void finish_norm(const np_cuda_step *step, np_cuda_scaler *scaler,
+    double sum, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
+{
+    sum = sum_block(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+    if (!np_last_of(&arrived[0], gridDim.x))
+        return;
+    sum = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += NP_THREADS)
+        sum += __ldcg(&partial[i]);
+    sum = sum_block(sum);
+    if (threadIdx.x == 0)
+        judge(step, scaler, sum, dynamic, numbers);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(NP_THREADS) gradient_norm(const np_cuda_step *step,
+    np_cuda_scaler *scaler, np_cuda_rules rules, const float *params, const float *grads,
+    uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
+{
+    finish_norm(
+        step, scaler, sum_squares<N>(step, rules, params, grads, n), dynamic, numbers, partial);
+}
+
+/* params: NULL, or as of sum_squares(). */
+static void run_norm(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
+    const np_cuda_rules *rules, const float *params, const float *grads, uint64_t n, bool dynamic,
+    struct np_cuda_numbers *numbers, void *scratch)
+{
+    const bool wide = n % NP_CUDA_CHUNK == 0 && np_aligned(grads) && np_aligned(params);
+
+    if (wide)
+        NP_LAUNCH(gradient_norm<4>, norm_blocks(n), NP_THREADS, 0, stream, step, scaler, *rules,
+            params, grads, n, dynamic, numbers, (double *)scratch);
+    else
+        NP_LAUNCH(gradient_norm<1>, norm_blocks(n), NP_THREADS, 0, stream, step, scaler, *rules,
+            params, grads, n, dynamic, numbers, (double *)scratch);
+}
+
 extern "C" void np_cuda_norm(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
     const np_cuda_rules *rules, const float *grads, uint64_t n, bool dynamic,
     struct np_cuda_numbers *numbers, void *scratch)
 {
-    int nr = norm_blocks(n);
-
-    NP_LAUNCH(square_sums, nr, NP_THREADS, 0, stream, step, *rules, grads, n, (double *)scratch);
-    NP_LAUNCH(judge, 1, NP_THREADS, 0, stream, step, scaler, (const double *)scratch, nr, dynamic,
-        numbers);
+    run_norm(stream, step, scaler, rules, NULL, grads, n, dynamic, numbers, scratch);
 }
 
 /* The new parameter. */
@@ -184,32 +242,72 @@ static __device__ inline float lion(const np_scalars *s, float param, float *m, 
     return param * s->keep - s->lr * (way > 0 ? 1.0f : way < 0 ? -1.0f : way);
 }
 
-template <typename T>
-static __global__ void update(
-    const np_cuda_step *step, const np_cuda_scaler *scaler, np_cuda_optimizer to)
+/* One element, by its rule. */
+static __device__ inline float moved(
+    const np_scalars *s, float param, float *m, float *v, float grad)
 {
-    float scale = scaler->grad_scale;
-
-    if (scaler->skip)
-        return;
-    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
-        const np_scalars *s = scalars_at(step, to.rules, i);
-        float grad = to.grads[i] * scale, param = to.params[i];
-
-        if (s->frozen)
-            continue;
-        switch (s->kind) {
-        case NP_NADAM: param = nadam(s, param, &to.m[i], &to.v[i], grad); break;
-        case NP_RMSPROP: param = rmsprop(s, param, &to.m[i], &to.v[i], grad); break;
-        case NP_LION: param = lion(s, param, &to.m[i], grad); break;
-        case NP_MUON: continue; /* np_cuda_muon_end() moves it */
-        case NP_SGD: param = sgd(s, param, &to.m[i], grad); break;
-        default: param = adam(s, param, &to.m[i], &to.v[i], grad);
-        }
-        to.params[i] = param;
-        if (to.half)
-            np_put(&((T *)to.half)[i], param);
+    switch (s->kind) {
+    case NP_NADAM: return nadam(s, param, m, v, grad);
+    case NP_RMSPROP: return rmsprop(s, param, m, v, grad);
+    case NP_LION: return lion(s, param, m, grad);
+    case NP_SGD: return sgd(s, param, m, grad);
+    default: return adam(s, param, m, v, grad);
     }
+}
+
+/* N adjacent elements, which have one rule. The rule is copied: a store might change it, for all
+ * that the compiler knows. NORM: it is calculated on the way. */
+template <typename T, int N, bool NORM>
+static __global__ void __launch_bounds__(NP_THREADS)
+    update(const np_cuda_step *step, np_cuda_scaler *scaler, np_cuda_optimizer to)
+{
+    typedef np_pack<float, N> pack;
+    const float scale = NORM ? 1 / scaler->scale : scaler->grad_scale;
+    double sum = 0;
+
+    if (!NORM && scaler->skip)
+        return;
+    for (uint64_t i = np_thread(); i < to.n / N; i += np_stride()) {
+        const np_scalars s = *scalars_at(step, to.rules, i * N);
+        const bool has_v = s.kind == NP_RMSPROP ? s.moves : s.kind != NP_SGD && s.kind != NP_LION;
+        pack grad, param, m, v = {};
+        np_pack<T, N> half;
+
+        if (s.frozen || s.kind == NP_MUON) /* np_cuda_muon_end() moves it */
+            continue;
+        grad = np_load_once((const pack *)to.grads + i);
+        param = ((const pack *)to.params)[i];
+        m = ((const pack *)to.m)[i];
+        if (has_v)
+            v = ((const pack *)to.v)[i];
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            if (NORM)
+                sum += (double)grad.v[k] * grad.v[k];
+            param.v[k] = moved(&s, param.v[k], &m.v[k], &v.v[k], grad.v[k] * scale);
+            np_put(&half.v[k], param.v[k]);
+        }
+        ((pack *)to.params)[i] = param;
+        ((pack *)to.m)[i] = m;
+        if (has_v)
+            ((pack *)to.v)[i] = v;
+        if (to.half)
+            ((np_pack<T, N> *)to.half)[i] = half;
+    }
+    if (NORM)
+        finish_norm(step, scaler, sum, false, to.numbers, to.partial);
+}
+
+template <typename T, int N>
+static void run_update(
+    void *stream, const np_cuda_step *step, np_cuda_scaler *scaler, const np_cuda_optimizer *to)
+{
+    if (to->numbers)
+        NP_LAUNCH(
+            (update<T, N, true>), norm_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to);
+    else
+        NP_LAUNCH(
+            (update<T, N, false>), np_blocks(to->n / N), NP_THREADS, 0, stream, step, scaler, *to);
 }
 
 /* --- lamb: means and squares of each chunk, a ratio for each tensor, the step ----------------- */
@@ -295,14 +393,22 @@ static __global__ void lamb_apply(
 }
 
 extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
-    const struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to, bool lamb)
+    struct np_cuda_scaler *scaler, const struct np_cuda_optimizer *to, bool lamb)
 {
     uint64_t chunks = to->n / NP_CUDA_CHUNK;
 
     static_assert(NP_CUDA_CHUNK == NP_THREADS, "lamb_squares() has a thread for each element");
     if (!lamb) {
-        NP_FOR_DTYPE(to->dtype, T,
-            NP_LAUNCH(update<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
+        const bool wide = to->n % NP_CUDA_CHUNK == 0 && np_aligned(to->params) &&
+                          np_aligned(to->m) && np_aligned(to->v) && np_aligned(to->grads) &&
+                          np_aligned(to->half);
+
+        NP_FOR_DTYPE(to->dtype, T, {
+            if (wide)
+                run_update<T, 4>(stream, step, scaler, to);
+            else
+                run_update<T, 1>(stream, step, scaler, to);
+        });
         return;
     }
     NP_LAUNCH(
@@ -402,23 +508,6 @@ extern "C" void np_cuda_combine(
 
 /* --- sam ------------------------------------------------------------------------------------- */
 
-/* Of |w| g. */
-static __global__ void __launch_bounds__(NP_THREADS)
-    adaptive_sums(const np_cuda_step *step, struct np_cuda_climb to, double *partial)
-{
-    double sum = 0;
-
-    for (uint64_t i = np_thread(); i < to.n; i += np_stride()) {
-        float value = to.params[i] * to.grads[i];
-
-        if (!to.rules.freezes || !scalars_at(step, to.rules, i)->frozen)
-            sum += (double)value * value;
-    }
-    sum = sum_block(sum);
-    if (threadIdx.x == 0)
-        partial[blockIdx.x] = sum;
-}
-
 /* The gradients are multiplied by scaler->scale, the norm is not. */
 template <typename T>
 static __global__ void __launch_bounds__(NP_THREADS)
@@ -444,15 +533,8 @@ static __global__ void __launch_bounds__(NP_THREADS)
 extern "C" void np_cuda_climb(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
     const struct np_cuda_climb *to, struct np_cuda_numbers *numbers, void *scratch)
 {
-    int nr = norm_blocks(to->n);
-
-    if (to->adaptive)
-        NP_LAUNCH(adaptive_sums, nr, NP_THREADS, 0, stream, step, *to, (double *)scratch);
-    else
-        NP_LAUNCH(square_sums, nr, NP_THREADS, 0, stream, step, to->rules, to->grads, to->n,
-            (double *)scratch);
-    NP_LAUNCH(
-        judge, 1, NP_THREADS, 0, stream, step, scaler, (const double *)scratch, nr, false, numbers);
+    run_norm(stream, step, scaler, &to->rules, to->adaptive ? to->params : NULL, to->grads, to->n,
+        false, numbers, scratch);
     NP_FOR_DTYPE(to->dtype, T,
         NP_LAUNCH(climb<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }

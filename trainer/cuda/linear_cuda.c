@@ -99,6 +99,8 @@ static cublasStatus_t choose(struct np_cuda_linear *linear, int *ret_n)
 static cublasStatus_t describe(
     struct np_cuda_linear *linear, cudaDataType_t type, bool relu, bool tf32)
 {
+    /* cuBLASLt chooses an algorithm by the pointer's alignment; np_cuda_linear_bind() sets the real one. */
+    const uintptr_t any_bias = 512;
     const struct product *product = &linear->product;
     const struct np_cublaslt *lt = linear->lt;
     const cublasComputeType_t compute =
@@ -118,6 +120,9 @@ static cublasStatus_t describe(
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt->set_matmul(
             linear->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (status == CUBLAS_STATUS_SUCCESS && product->bias >= 0)
+        status = lt->set_matmul(
+            linear->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any_bias, sizeof(any_bias));
     for (int i = 0; i < 3 && status == CUBLAS_STATUS_SUCCESS; i++) {
         const int matrix = product->matrices[i];
         const uint64_t *size = product->sizes[matrix];

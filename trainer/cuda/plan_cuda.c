@@ -1,7 +1,6 @@
 /* A network on the GPU: weights and optimizer state as flat arrays, a training and an evaluation
  * program over one arena, and their CUDA graphs. The host queues a step with one launch and reads
- * its numbers one step later from memory that the device writes; it never waits for the step
- * itself. Trainer thread.
+ * its numbers later from memory that the device writes, while later steps run. Trainer thread.
  *
  *     set_step (by value) -> graph: input ... backward -> norm -> update; numbers -> event
  *
@@ -173,10 +172,10 @@ static int fold(struct np_plan *plan, uint64_t end, struct np_err *err)
 }
 
 static int plan_metrics(
-    struct np_plan *plan, bool but_last, struct np_metrics *ret_metrics, struct np_err *err)
+    struct np_plan *plan, int later, struct np_metrics *ret_metrics, struct np_err *err)
 {
-    uint64_t end = plan->nr_batches - (but_last && plan->nr_batches > plan->nr_folded);
-    int code = fold(plan, end, err);
+    const uint64_t left = plan->nr_batches - plan->nr_folded, out = (uint64_t)later;
+    int code = fold(plan, plan->nr_batches - (out < left ? out : left), err);
 
     if (code < 0)
         return code;
@@ -256,9 +255,12 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
     const struct np_cuda_rules rules = rules_of(plan);
+    const bool together = plan->clip_norm == 0 && !plan->f16 && plan->kind != NP_LAMB &&
+                          plan->kind != NP_MUON; /* the norm is reported, and decides nothing */
 
-    np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16, a->numbers,
-        plan->norm_scratch);
+    if (!together)
+        np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16,
+            a->numbers, plan->norm_scratch);
     const struct np_cuda_optimizer update = {
         .params = a->params,
         .m = plan->state[0],
@@ -272,6 +274,8 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
         .half = a->half,
         .dtype = plan->train->dtype,
         .n = n,
+        .numbers = together ? a->numbers : NULL,
+        .partial = plan->norm_scratch,
     };
     np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, &update, plan->kind == NP_LAMB);
     const int code = plan->kind == NP_MUON ? np_cuda_muon_queue(plan->muon, np_cuda_stream(plan), a,

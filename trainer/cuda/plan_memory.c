@@ -337,13 +337,15 @@ int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, s
 
     if (hyper->kind == NP_MUON && !plan->muon)
         return np_err_set(err, -EINVAL, "%s: this plan is not for muon", plan->device->name);
-    if (plan->kind != hyper->kind || plan->iterations != hyper->iterations) {
+    if (plan->kind != hyper->kind || plan->iterations != hyper->iterations ||
+        (plan->clip_norm == 0) != (hyper->clip_norm == 0)) {
         if (*graph)
             cudaGraphExecDestroy(*graph);
         plan->captured[NP_CUDA_STEP_UPDATE] = (struct np_cuda_captured){0};
     }
     plan->kind = hyper->kind;
     plan->iterations = hyper->iterations;
+    plan->clip_norm = hyper->clip_norm;
     if (hyper->kind == NP_LAMB && !plan->lamb.starts && take_lamb(plan, err) < 0)
         return err->code;
     return np_hyper_states(hyper) > 1 ? np_cuda_second_state(plan, err) : 0;

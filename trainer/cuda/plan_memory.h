@@ -33,6 +33,7 @@ struct np_plan {
     bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
     int kind, iterations;       /* enum np_optimizer, and muon's: of the newest update */
+    float clip_norm;            /* the same */
     uint8_t *rule_of;           /* of the layout, on the device */
     struct np_scalars *scalars; /* (nr_rules) there */
     struct {
@@ -89,8 +90,8 @@ int np_cuda_take_muon(struct np_plan *plan, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
 /* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
-/* Takes what updates of this kind need, unless it exists, and sets plan->kind. Drops the captured
- * step of another kind: different arrays and calls need another graph. */
+/* Takes what updates of this kind need, unless it exists, and sets plan->kind and clip_norm. Drops the
+ * captured step of another kind: different arrays and calls need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
 
 /* Takes the averages of params and buffers, unless they exist. */

@@ -10,8 +10,12 @@
 #define SUM_PLANS 3   /* with sums: each takes a second to compile */
 #define ALIGNED   256 /* bytes: places in the workspace */
 
-static const struct np_fusions fusions = {
-    .bn_relu = true, .bn_add_relu = true, .conv_relu = true, .linear_relu = true, .add_relu = true};
+static const struct np_fusions fusions = {.bn_relu = true,
+    .bn_add_relu = true,
+    .conv_relu = true,
+    .linear_relu = true,
+    .add_relu = true,
+    .bn_gradient = true};
 
 static bool is_conv(enum np_op op)
 {
@@ -100,6 +104,20 @@ static int pair_call(struct np_cuda_program *program, const struct np_cuda_parts
     return 0;
 }
 
+/* The gradient of a cross-entropy comes from the same launch as the loss. Nothing runs between the
+ * two nodes, so that its place is free by then. */
+static void pair_loss(struct np_cuda_program *program)
+{
+    const int loss = program->graph->nr_forward - 1, back = loss + 1;
+
+    if (loss < 0 || back >= program->graph->nr_nodes ||
+        program->graph->nodes[loss].op != NP_OP_CROSS_ENTROPY ||
+        program->graph->nodes[back].op != NP_OP_CROSS_ENTROPY_DGRAD)
+        return;
+    program->calls[loss].reader = &program->calls[back];
+    program->calls[back].source = &program->calls[loss];
+}
+
 int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph *graph,
     const struct np_cuda_arrays *arrays, const struct np_dnn_rules *rules,
     struct np_cuda_program **ret_program, struct np_err *err)
@@ -124,6 +142,7 @@ int np_cuda_program_new(const struct np_cuda_parts *parts, const struct np_graph
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         if (program->graph->nodes[n].op == NP_OP_BN_STATS)
             code = pair_call(program, parts, &program->calls[n], err);
+    pair_loss(program);
     if (code < 0)
         np_cuda_program_free(program);
     else
@@ -279,15 +298,18 @@ static int queue_call(
 
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
 {
+    cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
     int code = 0;
 
+    if (program->sums_bytes > 0) /* what convolutions add to: other programs use that memory, too */
+        np_cuda_zero(stream, (float *)((char *)program->workspace + program->workspace_bytes),
+            (int)(program->sums_bytes / sizeof(float)));
     for (int n = 0; code == 0 && n < program->graph->nr_nodes; n++)
         code = queue_call(program, &program->calls[n], err);
     /* Casts the gradients of convolutions, which are halves, into the others' f32 array. */
     if (code == 0 && program->arrays.half_grads &&
         program->graph->nr_nodes > program->graph->nr_forward)
-        np_cuda_cast(program->cuda->streams[NP_STREAM_COMPUTE], program->dtype,
-            program->arrays.half_grads, NP_CUDA_F32, program->arrays.grads,
-            program->arrays.layout->nr_convs);
+        np_cuda_cast(stream, program->dtype, program->arrays.half_grads, NP_CUDA_F32,
+            program->arrays.grads, program->arrays.layout->nr_convs);
     return code;
 }

@@ -232,6 +232,8 @@ static int choose_sums(struct tuner *tuner, struct np_cuda_call *call, struct np
 
     tuner->timed++;
     warm_up(tuner, call);
+    np_cuda_zero(tuner->stream, call->sum,
+        2 * np_cuda_pitch(np_cuda_channels(tuner->program, call->node->outs[0])));
     apart = time_run(tuner, call, run_pair, -1, err);
     if (apart.ms < 0)
         return np_err_set(err, -EIO, "its statistics do not run");

@@ -1,6 +1,7 @@
 /* Rewrites pairs of nodes that a device runs as one. Forward nodes are fused together with their
  * backward nodes: a backward node may still need the tensor between the forward ones, so a pair
  * is fused only when nothing else reads that tensor. Runs once, at start. */
+#include <stdio.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -131,6 +132,75 @@ static void fuse_relu(struct np_graph *graph, int n)
     kill(graph, relu);
 }
 
+/* --- gradients ------------------------------------------------------------------------------- */
+
+/* Returns the ADD of two gradients that writes tensor, if no node but these two reads it, or -1. */
+static int sum_for(const struct np_graph *graph, int tensor, int reduce, int dgrad)
+{
+    int found = -1;
+
+    for (int n = graph->nr_forward; n < graph->nr_nodes; n++) {
+        const struct np_op_node *node = &graph->nodes[n];
+
+        if (node->op == NP_OP_ADD && node->nr_outs && node->outs[0] == tensor)
+            found = n;
+        for (int i = 0; i < node->nr_ins; i++)
+            if (node->ins[i] == tensor && n != reduce && n != dgrad)
+                return -1;
+    }
+    return found;
+}
+
+/* BN_REDUCE reads the bits of y > 0, which the forward node writes, instead of y. */
+static void take_mask(struct np_graph *graph, int reduce)
+{
+    const int apply = graph->nodes[reduce].forward, y = graph->nodes[reduce].ins[6];
+    const struct np_tensor like = graph->tensors[y];
+    int dims[4], last = like.nr_dims - 1, mask;
+    char name[256];
+
+    if (like.dims[last] % 8 != 0)
+        return;
+    memcpy(dims, like.dims, sizeof(dims));
+    dims[last] /= 8;
+    snprintf(name, sizeof(name), "%.240s > 0", like.name);
+    mask = np_graph_tensor(graph, name, NP_ROLE_SAVED, NP_U8, like.nr_dims, dims);
+    np_graph_out(graph, apply, mask);
+    graph->nodes[reduce].ins[6] = mask;
+}
+
+/* ADD(dy, dy2) -> sum is dropped: BN_REDUCE reads both. Where it adds, or masks by y, it also writes
+ * the result g, which BN_DGRAD reads as its dy: so that has nothing to mask, and need not write the
+ * d other of fuse_backward_add(), which is g. */
+static void fuse_bn_gradient(struct np_graph *graph, int reduce)
+{
+    const int dgrad = backward_of(graph, graph->nodes[reduce].forward, NP_OP_BN_DGRAD);
+    const bool by_y = graph->nodes[reduce].nr_ins > 6;
+    int add, g;
+
+    if (dgrad < 0)
+        return;
+    g = graph->nodes[reduce].ins[0];
+    add = sum_for(graph, g, reduce, dgrad);
+    if (!by_y && add < 0)
+        return;
+    if (by_y) {
+        take_mask(graph, reduce);
+        g = graph->nodes[dgrad].outs[1];
+        graph->nodes[dgrad].nr_ins = 8;
+        graph->nodes[dgrad].nr_outs = 1;
+    }
+    if (add >= 0) {
+        graph->nodes[reduce].ins[0] = graph->nodes[add].ins[0];
+        np_graph_in(graph, reduce, graph->nodes[add].ins[1]);
+        graph->nodes[reduce].attrs.joins = true;
+        kill(graph, add);
+    }
+    np_graph_out(graph, reduce, g);
+    graph->nodes[dgrad].ins[0] = g;
+    graph->nodes[dgrad].attrs.relu = false;
+}
+
 /* Removes the dropped nodes and renumbers the references to nodes. */
 static void sweep(struct np_graph *graph)
 {
@@ -173,5 +243,8 @@ void np_fuse(struct np_graph *graph, const struct np_fusions *fusions)
                  (op == NP_OP_ADD && fusions->add_relu))
             fuse_relu(graph, n);
     }
+    for (int n = graph->nr_forward; n < graph->nr_nodes && fusions->bn_gradient; n++)
+        if (graph->nodes[n].op == NP_OP_BN_REDUCE && graph->nodes[n].nr_outs == 2)
+            fuse_bn_gradient(graph, n);
     sweep(graph);
 }

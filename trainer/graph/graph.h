@@ -28,10 +28,13 @@ enum np_op {
     NP_OP_CONV_DGRAD, /* dy, weight -> dx; also x, weight -> y of a transposed convolution */
     NP_OP_CONV_WGRAD, /* x, dy -> dweight, [dbias] */
     NP_OP_BN_STATS,   /* x, running_mean, running_var (updated) -> mean, inv_std (c), f32 */
-    NP_OP_BN_APPLY,   /* x, mean, inv_std, gamma, beta, [add] -> y      attr: bn, relu */
-    NP_OP_BN_EVAL,    /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
-    /* dy, x, mean, inv_std, gamma, beta, [y] -> dgamma, dbeta; relu: masks dy first (with [add]: by
-     * y > 0; without: by the recomputed sign) */
+    /* x, mean, inv_std, gamma, beta, [add] -> y, [mask]      attr: bn, relu. mask: (n, h, w, c / 8)
+     * u8, bit k of byte j is y > 0 of channel 8 j + k */
+    NP_OP_BN_APPLY,
+    NP_OP_BN_EVAL, /* x, running_mean, running_var, gamma, beta, [add] -> y   attr: bn, relu */
+    /* dy, x, mean, inv_std, gamma, beta, [y or mask], [dy2] -> dgamma, dbeta, [g]; relu: masks dy
+     * first (with [add]: by y > 0; without: by the recomputed sign). attr joins: there is a dy2, which
+     * is added to dy before. g: the dy that the sums are of, as its reader gets it */
     NP_OP_BN_REDUCE,
     NP_OP_BN_DGRAD,       /* dy, x, mean, inv_std, gamma, beta, dgamma, dbeta, [y] -> dx, [dadd] */
     NP_OP_RELU,           /* x -> y */
@@ -117,6 +120,7 @@ char *np_axes_text(char text[24], int h, int w);
 struct np_attrs {
     struct np_window window; /* conv, pools */
     bool relu;               /* a relu fused after the operation */
+    bool joins;              /* bn_reduce: its last operand is the second dy */
     double momentum, eps;    /* batchnorm: torch's meaning, running = (1-m)*running + m*batch */
     double rate;             /* dropout, drop_rows */
     enum np_act act;
@@ -295,6 +299,7 @@ int np_graph_nr_views(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
+    bool bn_gradient; /* BN_REDUCE adds and masks gradients, by bits; BN_DGRAD reads the result */
 };
 void np_fuse(struct np_graph *graph, const struct np_fusions *fusions);
 
