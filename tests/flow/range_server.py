@@ -98,7 +98,8 @@ class Handler(socketserver.StreamRequestHandler):
         if options.strip and path.startswith(options.strip):
             path = path[len(options.strip):]
         if log:
-            log.write("%s %s %s%s\n" % (line[0], path, fields.get("range", "-"), " proxied" if "proxied" in fields else ""))
+            proxied = " proxied" if "proxied" in fields else ""
+            log.write("%s %s %s%s\n" % (line[0], path, fields.get("range", "-"), proxied))
         wrong = faults()
         if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
             wrong = {}

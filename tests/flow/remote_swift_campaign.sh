@@ -9,7 +9,8 @@ for program in swift-ring-builder swift-proxy-server swift-object-server memcach
     command -v $program >/dev/null || { skip "sets in Swift" "$program is not installed"; exit 0; }
 done
 "$PYTHON" -c 'import boto3' 2>/dev/null || { skip "sets in Swift" "this Python has no boto3"; exit 0; }
-[ "$(id -u)" -eq 0 ] && [ ! -e /etc/swift/swift.conf ] || { skip "sets in Swift" "not root, or there is a Swift"; exit 0; }
+[ "$(id -u)" -eq 0 ] && [ ! -e /etc/swift/swift.conf ] || { skip "sets in Swift" "not root, or there is a Swift"; \
+    exit 0; }
 unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY AWS_PROFILE AWS_SESSION_TOKEN
 export no_proxy=127.0.0.1 HOME=$TMP AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=eu-west-1
 trap 'kill $(cat pids) 2>/dev/null; rm -f /etc/swift/swift.conf; rm -rf "$TMP"' EXIT
@@ -19,7 +20,8 @@ rm -f served/*.npidx
 local=$("$NNPIPE" data ls 'served/train-*.tar' | md5sum)
 
 mkdir -p etc disk/sdb1 recon /etc/swift
-printf '[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n[storage-policy:0]\nname = gold\ndefault = yes\n' |
+printf '[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n[storage-policy:0]\nname = \
+    gold\ndefault = yes\n' |
     tee etc/swift.conf >/etc/swift/swift.conf
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 cache=$(port) proxy=$(port)
@@ -86,7 +88,8 @@ cat >put.py <<'P'
 import glob, os, sys, boto3
 from botocore.config import Config
 s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"], region_name="eu-west-1", config=Config(
-    s3={"addressing_style": "path"}, request_checksum_calculation="when_required", response_checksum_validation="when_required"))
+    s3={"addressing_style": "path"},
+    request_checksum_calculation="when_required", response_checksum_validation="when_required"))
 if sys.argv[1:]:
     s3.put_object(Bucket="photos", Key="train-00001.tar", Body=open("served/train-00001.tar", "rb").read()[:-1] + b"x")
     sys.exit()
@@ -97,13 +100,15 @@ for name in sorted(glob.glob("served/*.tar")):
 P
 for _ in $(tries 60); do "$PYTHON" put.py >put.log 2>&1 && break; sleep 1; done
 shards="train-{00000..00001}.tar"
-lists() { rm -rf cache; got=$("$NNPIPE" data ls "s3://photos/$1$shards" 2>ls.err | md5sum); [ "$got" = "$local" ] || { cat ls.err; tail -n 1 put.log; return 1; }; }
+lists() { rm -rf cache; got=$("$NNPIPE" data ls "s3://photos/$1$shards" 2>ls.err | md5sum); [ "$got" = "$local" ] \
+    || { cat ls.err; tail -n 1 put.log; return 1; }; }
 t "signatures are good" lists ""
 t "with spaces, +, %, UTF-8" lists "a b+c%20/ä漢/"
 t "and with reserved characters" lists "%s&=:,;!()'\$@/"
 t "the whole set is read and verified" says "0 bad" "$NNPIPE" data verify "s3://photos/$shards"
 t "a wrong secret is refused and named" env AWS_SECRET_ACCESS_KEY=x bash -c \
-    "$(declare -f says exits); TMP=$TMP; says 'HTTP 403: SignatureDoesNotMatch' exits 1 $NNPIPE data ls s3://photos/train-00000.tar"
+    "$(declare -f says exits); TMP=$TMP; \
+    says 'HTTP 403: SignatureDoesNotMatch' exits 1 $NNPIPE data ls s3://photos/train-00000.tar"
 t "an object that is not there is named" says "HTTP 404: NoSuchKey" exits 1 "$NNPIPE" data ls s3://photos/none.tar
 cat >net.yaml <<Y
 name: net
