@@ -231,8 +231,8 @@ unserve
 serve --no-etag
 t "without an ETag size and Last-Modified are compared" eval 'same_digest $BASE && start modified $BASE && touch -d \
     2001-01-01 \
-    served/train-00001.tar && rm faults && unserve && serve --no-etag && ended 74 && grep -q "another \
-        Last-Modified" modified.err'
+    served/train-00001.tar && rm faults && unserve && serve --no-etag && ended 74 && 
+    grep -q "another Last-Modified" modified.err'
 cp -p kept.tar served/train-00001.tar
 unserve
 serve
@@ -242,6 +242,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 
     -addext subjectAltName=DNS:localhost >openssl.log 2>&1 && cat cert.pem key.pem >both.pem
 first_port=$PORT PORT=
 unserve
+if [ -s both.pem ]; then
 serve --tls both.pem
 t "a certificate that nobody knows is refused" says "certificate" exits 1 "$NNPIPE" data ls \
     "https://localhost:$PORT/test-00000.tar"
@@ -251,6 +252,10 @@ t "one of AWS_CA_BUNDLE is good" env AWS_CA_BUNDLE="$TMP/cert.pem" no_proxy=loca
 t "for another host it is not" env AWS_CA_BUNDLE="$TMP/cert.pem" \
     bash -c "$(declare -f says exits); TMP=$TMP; \
     says 'certificate' exits 1 $NNPIPE data ls https://127.0.0.1:$PORT/test-00000.tar"
+else
+    skip "TLS" "openssl makes no certificate here"
+    serve
+fi
 unserve
 PORT=$first_port
 serve
