@@ -11,7 +11,6 @@ np_jpeg_use_plain: tests compare plain C with the vector code
 np_sizes_nr_read: a test counts the headers that were read
 np_formatter_has_vectors: a test asks whether a table is made by vectors
 np_vectors_limit: tests compare the instruction sets of one CPU
-np_index_parse: fuzz_index gives bytes (a file is mapped, and its stamp is checked)
 np_profile_parse: fuzz_profile gives bytes
 np_profile_html_to: fuzz_profile takes the page without a file
 np_classes_read: fuzz_classes gives bytes

@@ -91,7 +91,8 @@ bool np_profile_has(const char *text, const char *name, bool in_config)
     return look(text, name, in_config, NULL, NULL, 0);
 }
 
-int64_t np_time_of_text(const char *text)
+/* "2026-01-02T03:04:05Z" in seconds; 0: not a time. */
+static int64_t time_of(const char *text)
 {
     struct tm utc = {0};
     const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
@@ -124,7 +125,7 @@ int np_keys_of_json(const char *text, size_t bytes, struct np_keys *ret_keys, st
     if (!code) {
         if (*np_node_text(node, "Token") && !copy(node, "Token", keys.token, sizeof(keys.token)))
             code = np_err_set(err, -EBADMSG, "its Token is no token");
-        keys.expires = np_time_of_text(np_node_text(node, "Expiration"));
+        keys.expires = time_of(np_node_text(node, "Expiration"));
     }
     np_node_free(node);
     if (!code)

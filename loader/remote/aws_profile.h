@@ -23,7 +23,5 @@ bool np_profile_get(const char *text, const char *name, bool in_config, const ch
 bool np_profile_has(const char *text, const char *name, bool in_config); /* is there the section? */
 /* {"AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": ...}. -EBADMSG. */
 int np_keys_of_json(const char *text, size_t bytes, struct np_keys *ret_keys, struct np_err *err);
-/* "2026-01-02T03:04:05Z" in seconds; 0: not a time. */
-int64_t np_time_of_text(const char *text);
 
 #endif

@@ -118,13 +118,22 @@ static bool put_query(struct text *text, const char *query)
     return true;
 }
 
+/* The name of a header field, in small letters. */
+static void put_name(struct text *text, const struct item *field)
+{
+    for (size_t i = 0; i < field->name; i++) {
+        const char small = (char)tolower((unsigned char)field->at[i]);
+
+        put(text, &small, 1);
+    }
+}
+
 /* "Name:  a  b " becomes "name:a b". */
 static void put_field(struct text *text, const struct item *field)
 {
     bool gap = false, begun = false;
 
-    for (size_t i = 0; i < field->name; i++)
-        put(text, &(char){(char)tolower((unsigned char)field->at[i])}, 1);
+    put_name(text, field);
     put(text, ":", 1);
     for (size_t i = field->name + 1; i < field->bytes; i++) {
         const char byte = field->at[i];
@@ -145,8 +154,7 @@ static void put_names(struct text *text, const struct item *fields, int nr)
 {
     for (int f = 0; f < nr; f++) {
         put(text, ";", f > 0);
-        for (size_t i = 0; i < fields[f].name; i++)
-            put(text, &(char){(char)tolower((unsigned char)fields[f].at[i])}, 1);
+        put_name(text, &fields[f]);
     }
 }
 

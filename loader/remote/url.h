@@ -42,7 +42,5 @@ struct np_url_place {
  * not fit a certificate; AWS is host style. -EINVAL: the endpoint is no URL of a server. */
 int np_url_wire(const char *url, const struct np_url_place *place, struct np_url_wire *ret_wire,
     struct np_err *err);
-/* Percent-encodes all but letters, digits, and - . _ ~ / (RFC 3986). False: no room. */
-bool np_url_encode(const char *text, char *out, size_t out_bytes);
 
 #endif

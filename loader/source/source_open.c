@@ -235,8 +235,8 @@ static int look_at_urls(const struct np_paths *paths, struct np_err *err)
 }
 
 /* All files of a set, those of the labels included. */
-static int find_files(
-    const struct np_source_options *options, struct np_paths *ret_paths, struct np_err *err)
+static int find_files(const struct np_source_options *options, bool looks,
+    struct np_paths *ret_paths, struct np_err *err)
 {
     struct np_paths paths = {NULL, 0};
     int code = np_paths_find(options->path, &paths, err);
@@ -245,7 +245,7 @@ static int find_files(
         code = np_paths_add(options->labels, &paths, err);
     if (!code && is_set(options->synsets))
         code = np_paths_add(options->synsets, &paths, err);
-    if (!code)
+    if (!code && looks)
         code = look_at_urls(&paths, err);
     if (code)
         np_paths_fini(&paths);
@@ -254,15 +254,17 @@ static int find_files(
     return code;
 }
 
-static int find_places(
-    const struct np_source_options *options, struct places *ret_places, struct np_err *err)
+/* looks: asks servers for the current versions of objects; else those are taken that are known, so that
+ * the end of a run waits for no server. */
+static int find_places(const struct np_source_options *options, bool looks,
+    struct places *ret_places, struct np_err *err)
 {
     struct places places = {0};
     struct np_paths paths;
     char *asked = NULL, *folder = NULL, *cache = NULL;
     struct stat st;
     bool has_cache;
-    int code = find_files(options, &paths, err);
+    int code = find_files(options, looks, &paths, err);
 
     if (code)
         return code;
@@ -408,7 +410,7 @@ static int save_somewhere(const struct np_source_options *options, const struct 
     bool beside, char **ret_path, struct np_err *err)
 {
     struct places places;
-    int code = find_places(options, &places, err);
+    int code = find_places(options, false, &places, err);
 
     if (code)
         return code;
@@ -449,7 +451,7 @@ void np_source_forget(const struct np_source_options *options)
     struct places places;
     struct stat st;
 
-    if (find_places(options, &places, NULL))
+    if (find_places(options, false, &places, NULL))
         return;
     if (!np_is_url(places.beside) && stat(places.beside, &st) == 0 && st.st_uid == geteuid())
         unlink(places.beside);
@@ -508,7 +510,7 @@ static int open_stored(const struct np_source_options *options,
     struct np_err unsaved = {0};
     struct places places;
     /* Before the scan: a change during it leaves a stale key, never a wrong index. */
-    int code = find_places(options, &places, err);
+    int code = find_places(options, true, &places, err);
 
     if (code)
         return code;

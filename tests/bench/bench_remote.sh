@@ -3,7 +3,8 @@
 # disk, in turns; batches of 64, 8 of them ahead. Server and proxy take time of the same cores: it is counted, and taken
 # out of the remote run's seconds (their share of the cores). Then the stall of a device that needs FEED images a
 # second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
-#   NNPIPE_DATA  the folder of imagenet-sample-500.tar;  ROUNDS (5), EPOCHS (4), FEED (120), DEPTH (auto)
+#   NNPIPE_DATA  the folder of imagenet-sample-500.tar
+#   ROUNDS (5), EPOCHS (4), FEED (120), STALL_EPOCHS (4), DEPTH (auto)
 set -eu
 : "${NNPIPE_DATA:?}"
 cd "$(dirname "$0")/../.."
@@ -18,7 +19,8 @@ chmod 755 "$out"
 cat >"$out/nginx.conf" <<C
 daemon off; worker_processes 1; pid $out/nginx.pid; error_log $out/nginx.log; user root;
 events { worker_connections 2048; }
-http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; client_body_temp_path $out/b; proxy_temp_path $out/p;
+http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000;
+  client_body_temp_path $out/b; proxy_temp_path $out/p;
   fastcgi_temp_path $out/f; uwsgi_temp_path $out/u; scgi_temp_path $out/s;
   server { listen 127.0.0.1:0; listen unix:$out/unused; root $NNPIPE_DATA; } }
 C
@@ -51,7 +53,8 @@ bench() { # FILE PATH FLAGS...
         >"$out/json"
     after=$(server_seconds)
     seconds=$(field seconds <"$out/json") images=$(field images <"$out/json")
-    awk -v i="$images" -v s="$seconds" -v b="$before" -v a="$after" -v c="$cores" -v cpu="$(field cpu_seconds <"$out/json")" \
+    awk -v i="$images" -v s="$seconds" -v b="$before" -v a="$after" -v c="$cores" -v \
+        cpu="$(field cpu_seconds <"$out/json")" \
         'BEGIN { print i / s, i / (s - (a - b) / c), i / cpu }' >>"$out/$file"
 }
 far=http://127.0.0.1:$(cat "$out/good.port")/imagenet-sample-500.tar
@@ -64,17 +67,21 @@ for _ in $(seq "${ROUNDS:-5}"); do
 done
 column() { cut -d ' ' -f "$2" "$out/$1" | median; }
 ratio() { paste -d ' ' "$out/$1" "$out/local" | awk -v n="$2" -v of="$3" '{ print $n / $of }' | median; }
-echo "| photographs, batch 64, 8 ahead | img/s | with the servers' CPU time taken out | of local | img per CPU second of nnpipe | of local |"
+echo "| photographs, batch 64, 8 ahead | img/s | without the servers' CPU time | of local | img per CPU second |" \
+    "of local |"
 echo "|---|---|---|---|---|---|"
-row() { printf '| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n' "$1" "$(column "$2" 1)" "$(column "$2" 2)" "$(ratio "$2" 2 4)" "$(column "$2" 3)" "$(ratio "$2" 3 6)"; }
+row() { printf '| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n' "$1" "$(column "$2" 1)" "$(column "$2" 2)" \
+    "$(ratio "$2" 2 4)" "$(column "$2" 3)" "$(ratio "$2" 3 6)"; }
 row "local disk" local
 row "5 ms away" remote
 row "5 ms away, \`disk_cache\`" disk
 
 ms=$(awk -v f="${FEED:-120}" 'BEGIN { print 64000 / f }')
 for where in "$NNPIPE_PHOTOS" "$far" "http://127.0.0.1:$(cat "$out/bad.port")/imagenet-sample-500.tar"; do
-    ./nnpipe train tests/bench/photos.yaml --json -o "runs=$out/runs" -o "device={sim: {step_ms: $ms}}" -o data.train.source=tar \
-        -o "data.train.path=$where" -o loader.cache=none -o loader.disk_cache=none -o loader.prefetch=8 -o train.epochs=10 \
+    ./nnpipe train tests/bench/photos.yaml --json -o "runs=$out/runs" -o "device={sim: {step_ms: $ms}}" -o \
+        data.train.source=tar \
+        -o "data.train.path=$where" -o loader.cache=none -o loader.disk_cache=none -o loader.prefetch=8 -o \
+            "train.epochs=${STALL_EPOCHS:-4}" \
         >"$out/json" 2>"$out/err" || tail -n 3 "$out/err"
     printf 'stall at %s img/s, %s: %.2f %%\n' "${FEED:-120}" "${where##*[0-9]/}" \
         "$(awk -v s="$(field stall_ratio <"$out/json")" 'BEGIN { print 100 * s }')"

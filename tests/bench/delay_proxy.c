@@ -80,8 +80,8 @@ static void take_client(int listener, int upstream)
 static void take_request(struct pair *pair, uint64_t delay_ms)
 {
     static const char refusal[] = "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n";
-    const ssize_t got =
-        recv(pair->client, pair->request + pair->nr, sizeof(pair->request) - 1 - (size_t)pair->nr, 0);
+    const ssize_t got = recv(
+        pair->client, pair->request + pair->nr, sizeof(pair->request) - 1 - (size_t)pair->nr, 0);
     const double draw = (double)random() / ((double)RAND_MAX + 1);
 
     if (got <= 0) {
@@ -105,7 +105,8 @@ static void take_request(struct pair *pair, uint64_t delay_ms)
 /* Sends what a client has not taken yet. */
 static void put_answer(struct pair *pair)
 {
-    const ssize_t sent = send(pair->client, pair->out, (size_t)pair->nr_out, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent =
+        send(pair->client, pair->out, (size_t)pair->nr_out, MSG_NOSIGNAL | MSG_DONTWAIT);
 
     if (sent < 0 && errno != EAGAIN) {
         end(pair, 0);
@@ -163,7 +164,11 @@ int main(int argc, char **argv)
         for (int i = 0; i < MAX_PAIRS; i++) {
             const struct pair *pair = &pairs[i];
 
-            fds[1 + 2 * i] = (struct pollfd){pair->client, pair->nr_out ? POLLOUT : pair->due_ms ? 0 : POLLIN, 0};
+            fds[1 + 2 * i] = (struct pollfd){pair->client,
+                pair->nr_out   ? POLLOUT
+                : pair->due_ms ? 0
+                               : POLLIN,
+                0};
             fds[2 + 2 * i] = (struct pollfd){pair->nr_out ? -1 : pair->server, POLLIN, 0};
         }
         poll(fds, 1 + 2 * MAX_PAIRS, wait_ms());
@@ -172,7 +177,8 @@ int main(int argc, char **argv)
         for (int i = 0; i < MAX_PAIRS; i++) {
             struct pair *pair = &pairs[i];
 
-            if (fds[1 + 2 * i].fd >= 0 && pair->client == fds[1 + 2 * i].fd && fds[1 + 2 * i].revents) {
+            if (fds[1 + 2 * i].fd >= 0 && pair->client == fds[1 + 2 * i].fd &&
+                fds[1 + 2 * i].revents) {
                 if (pair->nr_out)
                     put_answer(pair);
                 else if (fds[1 + 2 * i].revents & POLLIN)
@@ -180,7 +186,8 @@ int main(int argc, char **argv)
                 else
                     end(pair, 0);
             }
-            if (fds[2 + 2 * i].fd >= 0 && pair->server == fds[2 + 2 * i].fd && fds[2 + 2 * i].revents)
+            if (fds[2 + 2 * i].fd >= 0 && pair->server == fds[2 + 2 * i].fd &&
+                fds[2 + 2 * i].revents)
                 take_answer(pair);
             if (pair->client >= 0 && pair->due_ms && pair->due_ms <= now_ms()) {
                 pair->due_ms = 0;

@@ -2,7 +2,7 @@
 """A small HTTP server of byte ranges that can fail on purpose, for the tests of remote data.
 
 range_server.py FOLDER PORTFILE [--port N] [--log FILE] [--faults FILE] [--delay MS] [--seed N] [--no-etag]
-    [--strip PREFIX]
+    [--strip PREFIX] [--tls PEM]
 
 Serves the files of FOLDER with Range, If-Match, ETag (of size and mtime) and Last-Modified; writes its port
 to PORTFILE. FAULTS is read again for each request: a line NAME=VALUE each, all of them off by default:
@@ -20,6 +20,7 @@ import os
 import random
 import socket
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ parser.add_argument("--delay", type=float, default=0)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--no-etag", action="store_true")
 parser.add_argument("--strip", default="", help="this prefix of paths is left out (a bucket)")
+parser.add_argument("--tls", help="certificate and key")
 options = parser.parse_args()
 
 draws = random.Random(options.seed)
@@ -75,7 +77,7 @@ class Handler(socketserver.StreamRequestHandler):
         try:
             while self.serve_one():
                 pass
-        except (ConnectionError, BrokenPipeError, TimeoutError):
+        except (ConnectionError, BrokenPipeError, TimeoutError, ssl.SSLError):
             pass
 
     def serve_one(self):
@@ -90,10 +92,14 @@ class Handler(socketserver.StreamRequestHandler):
             name, _, value = field.partition(":")
             fields[name.strip().lower()] = value.strip()
         path = line[1].split("?")[0]
+        if path.startswith("http://"):  # as a proxy
+            path = "/" + path.split("/", 3)[3]
+            fields["proxied"] = "yes"
         if options.strip and path.startswith(options.strip):
             path = path[len(options.strip):]
         if log:
-            log.write("%s %s %s\n" % (line[0], path, fields.get("range", "-")))
+            proxied = " proxied" if "proxied" in fields else ""
+            log.write("%s %s %s%s\n" % (line[0], path, fields.get("range", "-"), proxied))
         wrong = faults()
         if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
             wrong = {}
@@ -158,6 +164,10 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 server = Server(("127.0.0.1", options.port), Handler)
+if options.tls:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(options.tls)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 with open(options.portfile + ".new", "w") as out:
     print(server.server_address[1], file=out)
 os.rename(options.portfile + ".new", options.portfile)

@@ -6,8 +6,10 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 PYTHON=${NNPIPE_S3_PYTHON:-python3}
-"$PYTHON" -c 'import moto.server, botocore' 2>/dev/null || { skip "sets in buckets" "this Python has no moto and botocore"; exit 0; }
-unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
+"$PYTHON" -c 'import moto.server, botocore' 2>/dev/null || { skip "sets in buckets" \
+    "this Python has no moto and botocore"; exit 0; }
+unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY \
+    AWS_SESSION_TOKEN
 export no_proxy=127.0.0.1 HOME=$TMP/home AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=eu-west-1
 mkdir -p "$HOME/.aws"
 "$NNPIPE" data synth --out made --samples 120 --test 24 --size 12 >/dev/null || exit 1
@@ -32,10 +34,12 @@ iam.create_user(UserName="user")
 key = iam.create_access_key(UserName="user")["AccessKey"]
 allow = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]})
 iam.put_user_policy(UserName="user", PolicyName="policy", PolicyDocument=allow)
-trust = json.dumps({"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]})
+trust = json.dumps({"Version": "2012-10-17", "Statement": [
+    {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}]})
 role = iam.create_role(RoleName="role", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
 iam.put_role_policy(RoleName="role", PolicyName="policy", PolicyDocument=allow)
-session = boto3.client("sts", endpoint_url=end, region_name="us-east-1").assume_role(RoleArn=role, RoleSessionName="session")["Credentials"]
+session = boto3.client("sts", endpoint_url=end, region_name="us-east-1").assume_role(
+    RoleArn=role, RoleSessionName="session")["Credentials"]
 s3 = boto3.client("s3", endpoint_url=end, region_name="eu-west-1")
 s3.create_bucket(Bucket="photos", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
 for name in sorted(glob.glob("served/*.tar")):
@@ -60,9 +64,11 @@ AWS_ENDPOINT_URL_S3=http://127.0.0.1:$(get port)
 export AWS_ENDPOINT_URL_S3
 last=$(ls served/train-*.tar | tail -n 1 | sed 's/.*-0*\([0-9][0-9]*\).tar/\1/')
 shards="train-{00000..$(printf %05d "${last:-0}")}.tar"
-key() { export AWS_ACCESS_KEY_ID="$1" AWS_SECRET_ACCESS_KEY="$2"; [ -n "${3:-}" ] && export AWS_SESSION_TOKEN="$3" || unset AWS_SESSION_TOKEN; }
+key() { export AWS_ACCESS_KEY_ID="$1" AWS_SECRET_ACCESS_KEY="$2"; [ -n "${3:-}" ] && export AWS_SESSION_TOKEN="$3" \
+    || unset AWS_SESSION_TOKEN; }
 # lists PREFIX: the set has the samples of the local files
-lists() { rm -rf cache; got=$("$NNPIPE" data ls "s3://photos/$1$shards" 2>ls.err | md5sum); [ "$got" = "$local" ] || { cat ls.err; return 1; }; }
+lists() { rm -rf cache; got=$("$NNPIPE" data ls "s3://photos/$1$shards" 2>ls.err | md5sum); [ "$got" = "$local" ] \
+    || { cat ls.err; return 1; }; }
 refuses() { rm -rf cache; says "$1" exits 1 "$NNPIPE" data ls "s3://photos/$shards"; }
 
 key "$(get id)" "$(get secret)"
@@ -83,7 +89,8 @@ t "a wrong token is refused" refuses "HTTP 40"
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 t "without keys the bucket is closed, and says what to set" refuses "there are no keys: set AWS_ACCESS_KEY_ID"
 
-printf '[default]\naws_access_key_id = nobody\naws_secret_access_key = x\n[ml]\naws_access_key_id=%s\naws_secret_access_key = %s\n' \
+printf '[default]\naws_access_key_id = nobody\naws_secret_access_key = \
+    x\n[ml]\naws_access_key_id=%s\naws_secret_access_key = %s\n' \
     "$(get id)" "$(get secret)" >"$HOME/.aws/credentials"
 t "the default profile counts" refuses "InvalidAccessKeyId"
 export AWS_PROFILE=ml
@@ -103,7 +110,10 @@ keys = json.load(open("moto.json"))
 class Role(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): open("role.log", "a").write(self.command + " " + self.path + "\n")
     def say(self, text, status=200):
-        self.send_response(status); self.send_header("Content-Length", str(len(text))); self.end_headers(); self.wfile.write(text.encode())
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
     def do_PUT(self):
         self.say("T" if self.headers.get("X-aws-ec2-metadata-token-ttl-seconds") else "", 200)
     def do_GET(self):
@@ -111,7 +121,8 @@ class Role(http.server.BaseHTTPRequestHandler):
         if not good: return self.say("", 401)
         if self.path.endswith("security-credentials/"): return self.say("r")
         expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 301.5))
-        self.say(json.dumps({"AccessKeyId": keys["sid"], "SecretAccessKey": keys["ssecret"], "Token": keys["token"], "Expiration": expires}))
+        self.say(json.dumps({"AccessKeyId": keys["sid"], "SecretAccessKey": keys["ssecret"], 
+                             "Token": keys["token"], "Expiration": expires}))
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Role)
 open("role.port", "w").write(str(server.server_address[1]))
 server.serve_forever()
@@ -132,7 +143,9 @@ loader: {batch: 4, cache: none, disk_cache: none}
 model: [flatten, {linear: {out: classes}}]
 train: {epochs: 1}
 Y
-t "its keys are asked for again before they expire" eval ': >role.log; "$NNPIPE" train net.yaml && [ "$(grep -c GET role.log)" -ge 2 ]'
+t "its keys are asked for again before they expire" eval ': >role.log; "$NNPIPE" train net.yaml && [ "$(grep -c GET \
+    role.log)" -ge 2 ]'
 t "only this machine is asked without TLS" env AWS_CONTAINER_CREDENTIALS_FULL_URI=http://example.org/x \
-    bash -c "$(declare -f says exits); TMP=$TMP; says 'keys are asked for by https' exits 1 $NNPIPE data ls s3://photos/x.tar"
+    bash -c "$(declare -f says exits); TMP=$TMP; \
+    says 'keys are asked for by https' exits 1 $NNPIPE data ls s3://photos/x.tar"
 [ "$failed" -eq 0 ]

@@ -86,7 +86,6 @@ static void read_keys(const char *text, size_t bytes)
     if (np_keys_of_json(text, bytes, &keys, NULL) == 0)
         require(*keys.id && *keys.secret && !strpbrk(keys.id, "\r\n ") &&
                 !strpbrk(keys.token, "\r\n ") && keys.expires >= 0);
-    np_time_of_text(text);
 }
 
 /* Lines: ETag, Last-Modified, Content-Range. */
