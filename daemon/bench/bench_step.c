@@ -4,6 +4,7 @@
  * with a part of the batch. Main thread. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "daemon/bench/bench.h"
 #include "daemon/run/compute.h"
@@ -29,7 +30,17 @@ struct step_bench {
     double *ms;
     size_t nr_steps;
     double seconds;
+    double cpu_start, cpu_seconds; /* of all threads, for the same steps */
 };
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
 
 static int write_weights(struct np_bench *bench, const struct step_bench *step, struct np_err *err)
 {
@@ -86,7 +97,8 @@ static int open_lanes(struct np_bench *bench, struct step_bench *step,
             "%s started %d processes: `bench step` needs train.lanes of %d or more, and --steps",
             launch.by, launch.world, launch.world);
     if (lanes > 1 && !step->device->plan_ops->at_once)
-        return np_err_set(err, -EINVAL, "`bench step` measures train.lanes with `device: cpu` only");
+        return np_err_set(
+            err, -EINVAL, "`bench step` measures train.lanes with `device: cpu` only");
     if (launch.world > 1 && (code = np_comm_open(&launch, &step->comm, err)) < 0)
         return code;
     if (launch.rank > 0)
@@ -140,8 +152,7 @@ static int queue_step(
     const struct np_device_ops *ops = step->device->ops;
     const struct np_plan_ops *plan_ops = step->device->plan_ops;
     const void *labels = (uint8_t *)step->device_batch + step->labels_at;
-    const float scale =
-        1.0f / (float)(bench->setup.graph->batch * np_comm_world(step->comm));
+    const float scale = 1.0f / (float)(bench->setup.graph->batch * np_comm_world(step->comm));
     struct np_hyper hyper;
     int code;
 
@@ -172,6 +183,9 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
     if (i >= WARMUP_STEPS) {
         step->ms[step->nr_steps++] = (double)(end - step->last_ns) * 1e-6;
         step->seconds += (double)(end - step->last_ns) * 1e-9;
+        step->cpu_seconds = cpu_seconds() - step->cpu_start;
+    } else {
+        step->cpu_start = cpu_seconds();
     }
     step->last_ns = end;
     return 0;
@@ -219,6 +233,7 @@ static void report(struct np_bench *bench, struct step_bench *step)
     np_json_int(json, "steps", (int64_t)step->nr_steps);
     np_json_int(json, "batch", batch);
     np_json_real(json, "seconds", step->seconds);
+    np_json_real(json, "cpu_seconds", step->cpu_seconds);
     np_json_real(json, "images_per_second", rate);
     np_json_real(json, "step_ms_p50", p50);
     np_json_real(json, "step_ms_p99", p99);

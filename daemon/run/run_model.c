@@ -365,6 +365,20 @@ static void say_frozen(struct np_run *run)
         later, stopped, norms);
 }
 
+/* Prints what a user of other programs might not expect. */
+static void say_over(struct np_run *run)
+{
+    bool has = false;
+
+    for (int n = 0; n < run->setup.graph->nr_forward; n++)
+        has |= run->setup.graph->nodes[n].op == NP_OP_BN_STATS;
+    if (has && run->comm && run->batchnorm_over == NP_OVER_PROCESS)
+        np_run_say(run,
+            "train.batchnorm_over: batchnorms average over the rows of a process; the running "
+            "statistics are rank 0's, and the weights depend on the number of processes, %d",
+            np_comm_world(run->comm));
+}
+
 /* --- rows that grow ------------------------------------------------------------------------- */
 
 bool np_run_grows(const struct np_run *run, uint64_t step)
@@ -516,8 +530,10 @@ int np_run_open_model(struct np_run *run, struct np_err *err)
     run->usage = run->usage || code == -ENOEXEC;
     if (code == 0)
         code = open_weights(run, err);
-    if (code == 0)
+    if (code == 0) {
         say_frozen(run);
+        say_over(run);
+    }
     if (code == 0 && run->setup.growth && !run->device_state[np_state_kind(run->device)])
         code = survey_stages(run, err);
     if (code == 0)

@@ -1,36 +1,45 @@
 #!/bin/sh
-# One run in several processes: images a second of training, beside one process that computes whole batches. In
-# turns; the median of ROUNDS, and of the ratios of a round. The real CIFAR-10 (NNPIPE_DATA).
-#   ROUNDS (5), STEPS (60) of 128 images, LANES (4), CONFIGS ("cifar10 resnet20")
+# Training steps in several processes (`nnpipe bench step`, no data): images a second of one process with two threads
+# that computes whole batches, of one that computes them in lanes, and of two processes of one thread each with half
+# of the lanes. In turns; the median of ROUNDS, and of the ratios of a round. CPU: the ratio of CPU seconds of whole
+# batches and of lanes, which other programs on the machine disturb less.
+#   ROUNDS (5), STEPS (40), LANES (8), CONFIGS ("cifar10 resnet20"; "alexnet" ...), FLAGS (more -o)
 set -eu
-: "${NNPIPE_DATA:?}"
 cd "$(dirname "$0")/../.."
 . tests/bench/field.sh
-rounds=${ROUNDS:-5} steps=${STEPS:-60} lanes=${LANES:-4}
+rounds=${ROUNDS:-5} steps=${STEPS:-40} lanes=${LANES:-8} nnpipe=${NNPIPE:-./nnpipe}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-export XDG_CACHE_HOME="$out/cache"
 
-# rate FILE CONFIG FLAG...
-rate() {
+# step FILE CONFIG FLAG...: adds a rate to FILE, and CPU seconds to FILE.cpu
+step() {
     file=$1 config=$2
     shift 2
-    ./nnpipe train "configs/$config.yaml" -o "runs=$out/runs" -o "train.steps=$steps" -o train.eval_every=never \
-        -o "data={train: {source: tar, path: $NNPIPE_DATA/cifar10-jpeg.tar.zst, match: 'train/*'}}" \
-        -o loader.batch=128 -o train.threads=2 -o checkpoint.every=never "$@" --json >"$out/json" 2>"$out/err"
+    "$nnpipe" bench step "configs/$config.yaml" --steps "$steps" -o device=cpu -o train.threads=2 ${FLAGS:-} "$@" \
+        --json >"$out/json" 2>"$out/err" || { cat "$out/err"; return 1; }
     field images_per_second <"$out/json" >>"$out/$file"
+    field cpu_seconds <"$out/json" >>"$out/$file.cpu"
 }
-echo "| config | whole batches | $lanes lanes, one process | of whole batches | two processes |" \
+two() {
+    export NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-bench-$$"
+    NNPIPE_RANK=1 "$nnpipe" bench step "configs/$1.yaml" --steps "$steps" -o device=cpu -o train.threads=2 ${FLAGS:-} \
+        -o "train.lanes=$lanes" --json >/dev/null 2>&1 &
+    NNPIPE_RANK=0 step two "$1" -o "train.lanes=$lanes"
+    wait
+    unset NNPIPE_WORLD NNPIPE_COMM
+}
+echo "| config | whole batches | $lanes lanes, one process | of whole batches | CPU | two processes |" \
     "of whole batches | of one process |"
-echo "|---|---|---|---|---|---|---|"
+echo "|---|---|---|---|---|---|---|---|"
 for config in ${CONFIGS:-cifar10 resnet20}; do
-    rm -f "$out/whole" "$out/one" "$out/two"
+    rm -f "$out"/*
     for _ in $(seq "$rounds"); do
-        rate whole "$config"
-        rate one "$config" -o "train.lanes=$lanes"
-        rate two "$config" -o "train.lanes=$lanes" --processes 2
+        step whole "$config"
+        step lanes "$config" -o "train.lanes=$lanes"
+        two "$config"
     done
     ratio() { paste "$out/$1" "$out/$2" | awk '{ print $1 / $2 }' | median; }
-    printf '| %s | %.0f | %.0f | %.2f | %.0f | %.2f | %.2f |\n' "$config" "$(median <"$out/whole")" \
-        "$(median <"$out/one")" "$(ratio one whole)" "$(median <"$out/two")" "$(ratio two whole)" "$(ratio two one)"
+    printf '| %s | %.0f | %.0f | %.2f | %.2f | %.0f | %.2f | %.2f |\n' "$config" "$(median <"$out/whole")" \
+        "$(median <"$out/lanes")" "$(ratio lanes whole)" "$(ratio whole.cpu lanes.cpu)" "$(median <"$out/two")" \
+        "$(ratio two whole)" "$(ratio two lanes)"
 done

@@ -1,4 +1,5 @@
-"""Frozen parameters, and rates of their own, against torch: torch_freeze.py MODE NNPIPE TMP GOLDEN.
+"""Frozen parameters, and rates of their own, against torch: torch_freeze.py MODE NNPIPE TMP GOLDEN LANES.
+LANES: train.lanes; batchnorm is over all rows of the batch, as in torch, whatever they are.
 MODE golden: 50 steps of each case, whose losses must be those in the file GOLDEN. live: losses and
 weights must be those of the torch here, at most 3 times as far from it as its f32 is from its f64.
 write: torch's losses into GOLDEN. Prints one line a check; exit 1 if one is not ok."""
@@ -10,7 +11,7 @@ import sys
 import torch_steps as steps
 from torch_steps import check
 
-mode, nnpipe, tmp, golden = sys.argv[1:5]
+mode, nnpipe, tmp, golden, lanes = sys.argv[1:6]
 SIDE, CLASSES, IMAGES, STEPS, LR = 16, 4, 8, 50, 0.05
 MODEL = """
 data: {train: {source: folder, path: "%s/set"}, test: {source: folder, path: "%s/set"}}
@@ -27,9 +28,9 @@ model:
   - relu
   - global_avgpool
   - linear: {name: fc, out: classes}
-train: {steps: 50, threads: 2, eval_every: never}
+train: {steps: 50, threads: 2, eval_every: never, lanes: %s}
 checkpoint: {every: never}
-""" % (tmp, tmp)
+""" % (tmp, tmp, lanes)
 NAMES = ["conv1", "bn1", "conv2", "bn2", "fc"]
 SHAPES = {"conv1.weight": (8, 3, 3, 3), "conv1.bias": (8,), "conv2.weight": (8, 8, 3, 3), "fc.weight": (4, 8),
           "fc.bias": (4,)}
