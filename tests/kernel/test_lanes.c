@@ -1,5 +1,6 @@
 /* A batch in lanes on the CPU device: 1, 2, 4 and 8 processes, and any number of threads, compute the
  * same bits; and what they compute is the reference's. A process is a fork. */
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "loader/base/rng.h"
 #include "tests/kernel/made_graphs.h"
 #include "tests/test.h"
+#include "tests/unit/made_memory.h"
 #include "trainer/comm.h"
 #include "trainer/cpu/tree.h"
 #include "trainer/plan.h"
@@ -83,6 +85,14 @@ static bool make_net(const struct trial *trial, struct net *net)
     net->buffers = np_alloc_array(net->train->nr_buffers + 1, sizeof(float));
     np_graph_init(net->train, 3, net->params, net->buffers);
     return np_autodiff(net->train, &err) == 0;
+}
+
+static void net_fini(struct net *net)
+{
+    np_graph_free(net->train);
+    np_graph_free(net->eval);
+    np_free(net->params);
+    np_free(net->buffers);
 }
 
 /* The rows of one rank: pixels and labels are functions of the row. */
@@ -164,10 +174,7 @@ static bool run_rank(const struct trial *trial, struct np_comm *comm)
     if (plan)
         ops->free(plan);
     np_device_close(device);
-    np_graph_free(net.train);
-    np_graph_free(net.eval);
-    np_free(net.params);
-    np_free(net.buffers);
+    net_fini(&net);
     return code == 0;
 }
 
@@ -375,6 +382,42 @@ Test(lanes, a_group_of_rows_is_a_batch_of_its_own, .timeout = 60)
     cr_expect(apart(a.result->grads, b.result->grads, a.result->nr_params) > 1e-3);
     end_trial(&a);
     end_trial(&b);
+}
+
+/* Every allocation of a plan in lanes fails once, and of its first step: the error is said, nothing leaks. */
+Test(lanes, too_little_memory_is_an_error, .timeout = 120)
+{
+    struct trial trial = {
+        .net = nets[0], .options = {.parts = LANES, .threads = 2}, .world = 1, .sam = true};
+    bool in_step = false;
+    int n = 1;
+
+    trial.result = new_result();
+    for (bool failed = true; failed; n++) {
+        struct np_device *device = NULL;
+        struct np_plan *plan = NULL;
+        struct np_err err = {0};
+        struct net net = {0};
+
+        cr_assert(make_net(&trial, &net) && np_device_open("cpu", NULL, &device, &err) == 0);
+        made_memory_fail(n);
+        int code =
+            device->plan_ops->prepare(device, net.train, net.eval, &trial.options, &plan, &err);
+        if (code == 0) {
+            in_step = true;
+            code = compute(&trial, device, plan, NULL, &err);
+        }
+        failed = made_memory_failed();
+        made_memory_fail(0);
+        cr_assert_eq(code, failed ? -ENOMEM : 0, "allocation %d: %d %s", n, code, err.text);
+        cr_assert(!failed || *err.text);
+        if (plan)
+            device->plan_ops->free(plan);
+        np_device_close(device);
+        net_fini(&net);
+    }
+    cr_assert(in_step && n > 20, "only %d allocations", n);
+    end_trial(&trial);
 }
 
 /* --- the tree of lanes ----------------------------------------------------------------------- */

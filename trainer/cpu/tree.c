@@ -21,9 +21,9 @@ struct np_tree {
     float **waiting;
 };
 
-/* Every lane that is being computed may have a complete neighbour at each level of its path up; the
+/* Vectors that a sum needs at one time: every lane that is being computed may have a complete neighbour at each level of its path up; the
  * uppermost levels of the paths are shared. */
-int np_tree_vectors(int nr_leaves, int nr_threads)
+static int vectors_for(int nr_leaves, int nr_threads)
 {
     int levels = 0, shared = 0;
 
@@ -45,7 +45,7 @@ int np_tree_new(
     pthread_mutex_init(&tree->lock, NULL);
     tree->nr_leaves = nr_leaves;
     tree->n = n;
-    tree->nr_vectors = np_tree_vectors(nr_leaves, nr_threads);
+    tree->nr_vectors = vectors_for(nr_leaves, nr_threads);
     tree->vectors = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->vectors));
     tree->free = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->free));
     tree->waiting = np_alloc_array(2 * (size_t)nr_leaves, sizeof(*tree->waiting));

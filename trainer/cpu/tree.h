@@ -15,8 +15,6 @@ struct np_tree;
 int np_tree_new(
     int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err);
 void np_tree_free(struct np_tree *tree);
-/* Vectors of a tree, the most that a sum needs at one time. */
-int np_tree_vectors(int nr_leaves, int nr_threads);
 /* Returns a vector for a lane, with any values. */
 float *np_tree_take(struct np_tree *tree);
 /* The lane's vector is complete: adds it. */
