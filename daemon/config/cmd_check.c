@@ -262,6 +262,8 @@ static void check_processes(
     const struct np_node *lanes = np_node_get(config->run_node, "lanes");
     const int line = lanes ? lanes->line : 0, column = lanes ? lanes->column : 0;
 
+    if (processes <= 1)
+        return;
     if (processes & (processes - 1))
         np_report_add(report, 0, 0, "a run may have 1, 2, 4, 8 ... processes, not %lld",
             (long long)processes);
