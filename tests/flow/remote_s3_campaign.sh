@@ -89,9 +89,14 @@ t "a wrong token is refused" refuses "HTTP 40"
 unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN
 t "without keys the bucket is closed, and says what to set" refuses "there are no keys: set AWS_ACCESS_KEY_ID"
 
-printf '[default]\naws_access_key_id = nobody\naws_secret_access_key = \
-    x\n[ml]\naws_access_key_id=%s\naws_secret_access_key = %s\n' \
-    "$(get id)" "$(get secret)" >"$HOME/.aws/credentials"
+cat >"$HOME/.aws/credentials" <<C
+[default]
+aws_access_key_id = nobody
+aws_secret_access_key = x
+[ml]
+aws_access_key_id=$(get id)
+aws_secret_access_key = $(get secret)
+C
 t "the default profile counts" refuses "InvalidAccessKeyId"
 export AWS_PROFILE=ml
 t "keys of a profile are good" lists ""

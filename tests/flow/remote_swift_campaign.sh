@@ -20,9 +20,14 @@ rm -f served/*.npidx
 local=$("$NNPIPE" data ls 'served/train-*.tar' | md5sum)
 
 mkdir -p etc disk/sdb1 recon /etc/swift
-printf '[swift-hash]\nswift_hash_path_prefix = a\nswift_hash_path_suffix = b\n[storage-policy:0]\nname = \
-    gold\ndefault = yes\n' |
-    tee etc/swift.conf >/etc/swift/swift.conf
+tee etc/swift.conf >/etc/swift/swift.conf <<C
+[swift-hash]
+swift_hash_path_prefix = a
+swift_hash_path_suffix = b
+[storage-policy:0]
+name = gold
+default = yes
+C
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 cache=$(port) proxy=$(port)
 for name in object container account; do

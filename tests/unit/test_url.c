@@ -5,6 +5,7 @@
 #include "loader/base/mem.h"
 #include "loader/base/remote.h"
 #include "loader/remote/url.h"
+#include "loader/source/source.h"
 #include "tests/test.h"
 
 static bool is(const char *url, enum np_url_kind want)
@@ -105,6 +106,19 @@ Test(url, bad_braces_are_refused)
 
     for (int i = 0; bad[i]; i++)
         cr_expect_null(expanded(bad[i]), "%s", bad[i]);
+}
+
+Test(url, a_program_without_the_table_refuses_urls)
+{
+    struct np_paths paths;
+    struct np_err err = {0};
+    struct stat st;
+
+    np_remote_use(NULL);
+    cr_expect_eq(np_paths_find("s3://bucket/a.tar", &paths, &err), -ENOTSUP);
+    cr_expect(strstr(err.text, "reads no URLs"), "%s", err.text);
+    cr_expect_eq(np_file_open("https://host/a.tar", NULL), -ENOTSUP);
+    cr_expect_eq(np_file_stat("https://host/a.tar", &st, NULL), -ENOTSUP);
 }
 
 static bool wired(
