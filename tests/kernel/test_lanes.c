@@ -173,7 +173,7 @@ static bool run_rank(const struct trial *trial, struct np_comm *comm)
 
 static void be_rank(const struct trial *trial, const char *address, int rank)
 {
-    struct np_launch launch = {rank, trial->world, rank, trial->world, "test", ""};
+    struct np_launch launch = {rank, trial->world, rank, trial->world, "test", "", -1};
     struct np_comm *comm = NULL;
     struct np_err err = {0};
 
