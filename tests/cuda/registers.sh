@@ -84,7 +84,7 @@ no_local() {
 }
 # of halves, the wide form: what runs for tensors at multiples of 16 bytes
 wide_ones() {
-    awk '$2 ~ /(bn_apply|bn_dgrad|sum_stretch|pointwise|maxpool).*bfloat16.*Li8/ {
+    awk '$2 ~ /(bn_apply|bn_dgrad|sum_channels|pointwise|maxpool).*bfloat16.*Li8/ {
             n++; if ($3 == 0 || $5 == 0) { print $2 " has no load or no store of 16 bytes on " $1; bad = 1 }
         }
         END { exit bad || n < 5 }' "$TMP/code"
@@ -108,7 +108,7 @@ awk -v threads=256 '
     }' "$TMP/kernels" "$TMP/code" | sort >"$TMP/figures"
 names() { if command -v c++filt >/dev/null; then c++filt -p; else cat; fi; }
 echo "# sm_90: registers, shared memory, blocks an SM, 16-byte loads ahead (surely), KiB in flight, 16-byte loads and stores"
-awk '$1 == "sm_90" && /(sum_stretch|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums|update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/ && !/norm_sums|finish_sums_given.*(half|If)/ {
+awk '$1 == "sm_90" && /(sum_channels|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums|update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/ && !/norm_sums|finish_sums_given.*(half|If)/ {
         printf "# | %s | %d | %d | %d | %d (%d) | %.0f (%.0f) | %s | %s |\n", $9, $2, $3, $4, $5, $6, \
             $4 * 256 * 16 * $5 / 1024, $4 * 256 * 16 * $6 / 1024, $7, $8
     }' "$TMP/figures" | names
