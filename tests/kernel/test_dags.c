@@ -19,7 +19,7 @@
 #define MAX_TEXT  8192
 #define NR_LAYERS 9
 
-static const struct np_fusions all_fusions = {true, true, true, true, true, true};
+static const struct np_fusions all_fusions = {true, true, true, true, true, true, true};
 
 /* --- making -------------------------------------------------------------------------------- */
 
@@ -375,6 +375,42 @@ Test(dags, batchnorm_joins_and_masks_gradients)
             cr_assert_lt(distance(&b, &a), 0.1);
         else
             cr_assert(equal(&a, &b));
+        np_recompute(fused, 3);
+        result_free(&a);
+        a = run(fused, true, 1, 6);
+        cr_assert(equal(&a, &b));
+        result_free(&a);
+        result_free(&b);
+        np_graph_free(plain);
+        np_graph_free(fused);
+    }
+}
+
+/* A relu before a pool needs neither a pass nor its output in the backward pass; one whose output
+ * is read elsewhere, too, does. */
+Test(dags, a_pool_masks_for_the_relu_before_it)
+{
+    static const char *const nets[] = {
+        "model:\n  - conv: {out: 6, kernel: 3, pad: 1}\n  - relu\n"
+        "  - maxpool: {kernel: 3, stride: 2, pad: 1}\n  - conv: {out: 5, kernel: 3}\n  - relu\n"
+        "  - maxpool: {kernel: 2}\n  - flatten\n  - linear: {out: classes}\n",
+        "model:\n  - conv: {out: 6, kernel: 3, pad: 1}\n  - relu: {name: r}\n"
+        "  - maxpool: {name: p, kernel: 3, stride: 1, pad: 1}\n  - add: [p, r]\n  - flatten\n"
+        "  - linear: {out: classes}\n"};
+
+    for (int variant = 0; variant < 4; variant++) {
+        struct np_graph *plain = made_good_graph(
+            nets[variant / 2], (struct made){6, 8, 8, 3, 10, variant & 1 ? NP_BF16 : NP_F32});
+        struct result a, b;
+
+        cr_assert(plain && np_autodiff(plain, NULL) == 0);
+        struct np_graph *fused = np_graph_copy(plain);
+
+        np_fuse(fused, &all_fusions);
+        cr_assert_eq(count_op(fused, NP_OP_RELU_DGRAD), variant / 2);
+        a = run(plain, true, 1, 6);
+        b = run(fused, true, 1, 6);
+        cr_assert(variant & 1 ? distance(&b, &a) < 0.1 : equal(&a, &b), "%d", variant);
         np_recompute(fused, 3);
         result_free(&a);
         a = run(fused, true, 1, 6);

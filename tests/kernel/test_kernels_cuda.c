@@ -594,7 +594,7 @@ static const struct np_window windows[] = {NP_SQUARE(2, 2, 0, 1, 1), NP_SQUARE(3
     NP_SQUARE(3, 1, 1, 1, 1), NP_SQUARE(1, 1, 0, 1, 1), {3, 2, 3, 1, 1, 0, 1, 1, 1}};
 
 static bool pool_is_right(
-    enum np_op op, enum np_dtype dtype, const struct np_window *w, int h, int wd, int c)
+    enum np_op op, enum np_dtype dtype, const struct np_window *w, int h, int wd, int c, bool relu)
 {
     int oh = kernel_pool_out(h, w->kernel_h, w->stride_h, w->pad_h, c % 2);
     int ow = kernel_pool_out(wd, w->kernel_w, w->stride_w, w->pad_w, c % 2);
@@ -620,6 +620,9 @@ static bool pool_is_right(
             ((uint8_t *)the_case.reference[1])[i] = ((uint8_t *)the_case.tested[1])[i] =
                 (uint8_t)at;
         }
+        if (relu)
+            kernel_case_activation(&the_case, dtype, oh, ow, c, false);
+        kernel_case_node(&the_case)->attrs.relu = relu;
     }
     kernel_case_activation(&the_case, dtype, h, wd, c, true);
     return check(&the_case, dtype, 0);
@@ -630,18 +633,16 @@ Test(kernels_cuda, pools_are_the_reference_forward_and_back)
     static const enum np_op ops[] = {
         NP_OP_MAXPOOL, NP_OP_MAXPOOL_DGRAD, NP_OP_AVGPOOL, NP_OP_AVGPOOL_DGRAD};
 
+    static const int pictures[][3] = {{9, 9, 5}, {7, 5, 17}, {6, 7, 24}}; /* 24: whole packs */
+
     for (int o = 0; o < 4; o++)
         for (int i = 0; i < 5; i++)
-            for (int half = 0; half < 2; half++) {
-                enum np_dtype dtype = half ? NP_BF16 : NP_F32;
-
-                cr_assert(
-                    pool_is_right(ops[o], dtype, &windows[i], 9, 9, 5), "op %d window %d", o, i);
-                cr_assert(
-                    pool_is_right(ops[o], dtype, &windows[i], 7, 5, 17), "op %d window %d", o, i);
-                cr_assert(/* whole packs of 16 bytes */
-                    pool_is_right(ops[o], dtype, &windows[i], 6, 7, 24), "op %d window %d", o, i);
-            }
+            for (int half = 0; half < 2; half++)
+                for (int k = 0; k < 3; k++)
+                    for (int relu = 0; relu <= (ops[o] == NP_OP_MAXPOOL_DGRAD); relu++)
+                        cr_assert(pool_is_right(ops[o], half ? NP_BF16 : NP_F32, &windows[i],
+                                      pictures[k][0], pictures[k][1], pictures[k][2], relu),
+                            "op %d window %d", o, i);
 }
 
 /* Pictures as a whole. */

@@ -2,6 +2,7 @@
  * the window was the maximum and routes the gradient there. */
 #include "trainer/cpu/kernels_cpu.h"
 
+#include <errno.h>
 #include <math.h>
 
 #include "trainer/cpu/simd.h"
@@ -277,8 +278,11 @@ static void global_dgrad_run(void *state, const struct np_run *run)
 static int pool_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
-    int code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
+    int code;
 
+    if (node->attrs.relu) /* np_fusions.relu_pool */
+        return -ENOTSUP;
+    code = np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
     if (code == 0) { /* a picture in f32; sums are rounded to bf16 at the end */
         struct np_cpu *cpu = *ret_state;
 

@@ -164,7 +164,8 @@ static void run_pool(struct np_cuda_program *p, const struct np_cuda_call *c)
     if (node->op == NP_OP_MAXPOOL)
         np_cuda_maxpool(stream, p->dtype, &pool, q[0], q[1], node->nr_outs > 1 ? q[2] : NULL);
     else if (node->op == NP_OP_MAXPOOL_DGRAD)
-        np_cuda_maxpool_dgrad(stream, p->dtype, &pool, q[0], q[1], q[2]);
+        np_cuda_maxpool_dgrad(
+            stream, p->dtype, &pool, q[0], q[1], node->attrs.relu ? q[2] : NULL, q[node->nr_ins]);
     else if (node->op == NP_OP_AVGPOOL)
         np_cuda_avgpool(stream, p->dtype, &pool, q[0], q[1]);
     else

@@ -233,9 +233,10 @@ void np_cuda_resample_dgrad(void *stream, enum np_cuda_dtype dtype,
 /* argmax: (n, out_h, out_w, c) u8, position in the window; NULL: not stored (evaluation). */
 void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
     const void *x, void *y, uint8_t *argmax);
-/* Each dx gathers from the windows over it, in their order: no atomics. */
+/* Each dx gathers from the windows over it, in their order: no atomics. y: NULL, or what the pool made:
+ * dy is then masked by y > 0, for a relu before the pool. */
 void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
-    const void *dy, const uint8_t *argmax, void *dx);
+    const void *dy, const uint8_t *argmax, const void *y, void *dx);
 void np_cuda_avgpool(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,
     const void *x, void *y);
 void np_cuda_avgpool_dgrad(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_pool *pool,

@@ -131,11 +131,12 @@ static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax
     }
 }
 
-/* Adds the gradients of the windows over this pixel that chose it, from the first on. K: the side of
- * the windows, S: the stride; at most W * W windows are over a pixel. */
+/* Adds the gradients of the windows over this pixel that chose it, from the first on; with y, which
+ * the pool made: of those that made a positive one. K: the side of the windows, S: the stride; at most
+ * W * W windows are over a pixel, and those of a line are loaded before they are added. */
 template <typename T, int N, int K, int S>
-static __global__ void __launch_bounds__(NP_THREADS, 2)
-    maxpool_dgrad_known(np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
+static __global__ void __launch_bounds__(NP_THREADS, 2) maxpool_dgrad_known(
+    np_cuda_pool p, const T *dy, const uint8_t *argmax, const T *y, T *dx, uint64_t n)
 {
     typedef np_pack<T, N> pack;
     typedef np_pack<uint8_t, N> pack_of_bytes;
@@ -143,34 +144,42 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
 
     for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
         const place at = place_of<N>(i, p.h, p.w, p.c);
-        const int y = at.y + p.pad_h, x = at.x + p.pad_w; /* of the padded picture */
-        pack in[W * W], out;
-        pack_of_bytes chosen[W * W];
-        int from[W * W]; /* this pixel's position in the window; -1: it is not there */
+        const int top = at.y + p.pad_h, left = at.x + p.pad_w; /* in the padded picture */
         float sum[N] = {0};
+        pack out;
 
-        NP_UNROLL(W * W)
-        for (int w = 0; w < W * W; w++) {
-            const int oy = (int)((unsigned)y / S) - (W - 1) + w / W;
-            const int ox = (int)((unsigned)x / S) - (W - 1) + w % W;
-            const int ky = y - oy * S, kx = x - ox * S;
-            const bool there =
-                oy >= 0 && ox >= 0 && oy < p.out_h && ox < p.out_w && ky < K && kx < K;
-            const uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
+        NP_UNROLL(1)
+        for (int line = 0; line < W; line++) {
+            const int oy = (int)((unsigned)top / S) - (W - 1) + line, ky = top - oy * S;
+            pack in[W], made[W];
+            pack_of_bytes chosen[W];
+            int from[W]; /* this pixel's position in the window; -1: it is not there */
 
-            from[w] = there ? ky * K + kx : -1;
-            if (there) {
-                chosen[w] = *(const pack_of_bytes *)&argmax[o];
-                in[w] = *(const pack *)&dy[o];
+            NP_UNROLL(W)
+            for (int w = 0; w < W; w++) {
+                const int ox = (int)((unsigned)left / S) - (W - 1) + w, kx = left - ox * S;
+                const bool there =
+                    oy >= 0 && ox >= 0 && oy < p.out_h && ox < p.out_w && ky < K && kx < K;
+                const uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
+
+                from[w] = there ? ky * K + kx : -1;
+                if (there) {
+                    chosen[w] = *(const pack_of_bytes *)&argmax[o];
+                    in[w] = *(const pack *)&dy[o];
+                    made[w] = y ? *(const pack *)&y[o] : in[w];
+                }
             }
-        }
-        NP_UNROLL(W * W)
-        for (int w = 0; w < W * W; w++) {
-            if (from[w] < 0)
-                continue;
-            NP_UNROLL(N)
-            for (int k = 0; k < N; k++)
-                sum[k] += chosen[w].v[k] == from[w] ? np_get(in[w].v[k]) : 0.0f;
+            NP_UNROLL(W)
+            for (int w = 0; w < W; w++) {
+                if (from[w] < 0)
+                    continue;
+                NP_UNROLL(N)
+                for (int k = 0; k < N; k++) {
+                    const bool mine = chosen[w].v[k] == from[w] && (!y || np_get(made[w].v[k]) > 0);
+
+                    sum[k] += mine ? np_get(in[w].v[k]) : 0.0f;
+                }
+            }
         }
         NP_UNROLL(N)
         for (int k = 0; k < N; k++)
@@ -182,7 +191,7 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
 /* Any window. */
 template <typename T, int N>
 static __global__ void maxpool_dgrad(
-    np_cuda_pool p, const T *dy, const uint8_t *argmax, T *dx, uint64_t n)
+    np_cuda_pool p, const T *dy, const uint8_t *argmax, const T *y, T *dx, uint64_t n)
 {
     typedef np_pack<T, N> pack;
     typedef np_pack<uint8_t, N> pack_of_bytes;
@@ -204,14 +213,20 @@ static __global__ void maxpool_dgrad(
                     continue;
                 uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
                 pack_of_bytes chosen = *(const pack_of_bytes *)&argmax[o];
-                pack in = *(const pack *)&dy[o];
+                pack in = *(const pack *)&dy[o], made = y ? *(const pack *)&y[o] : in;
 
-                for (int k = 0; k < N; k++)
-                    sum[k] += chosen.v[k] == ky * p.kernel_w + kx ? np_get(in.v[k]) : 0.0f;
+                NP_UNROLL(N)
+                for (int k = 0; k < N; k++) {
+                    const bool mine =
+                        chosen.v[k] == ky * p.kernel_w + kx && (!y || np_get(made.v[k]) > 0);
+
+                    sum[k] += mine ? np_get(in.v[k]) : 0.0f;
+                }
             }
         }
         pack out;
 
+        NP_UNROLL(N)
         for (int k = 0; k < N; k++)
             np_put(&out.v[k], sum[k]);
         ((pack *)dx)[i] = out;
@@ -250,26 +265,26 @@ extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np
 }
 
 extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_pool *pool, const void *dy, const uint8_t *argmax, void *dx)
+    const np_cuda_pool *pool, const void *dy, const uint8_t *argmax, const void *y, void *dx)
 {
     uint64_t n = (uint64_t)pool->n * pool->h * pool->w * pool->c;
-    bool aligned = np_aligned(dy) && np_aligned(dx) && np_aligned(argmax);
+    bool aligned = np_aligned(dy) && np_aligned(dx) && np_aligned(argmax) && np_aligned(y);
 
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
 
         if (aligned && pool->c % wide == 0 && is_square(pool, 3, 2))
             NP_LAUNCH((maxpool_dgrad_known<T, wide, 3, 2>), np_blocks(n / wide), NP_THREADS, 0,
-                stream, *pool, (const T *)dy, argmax, (T *)dx, n);
+                stream, *pool, (const T *)dy, argmax, (const T *)y, (T *)dx, n);
         else if (aligned && pool->c % wide == 0 && is_square(pool, 2, 2))
             NP_LAUNCH((maxpool_dgrad_known<T, wide, 2, 2>), np_blocks(n / wide), NP_THREADS, 0,
-                stream, *pool, (const T *)dy, argmax, (T *)dx, n);
+                stream, *pool, (const T *)dy, argmax, (const T *)y, (T *)dx, n);
         else if (aligned && pool->c % wide == 0)
             NP_LAUNCH((maxpool_dgrad<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
-                (const T *)dy, argmax, (T *)dx, n);
+                (const T *)dy, argmax, (const T *)y, (T *)dx, n);
         else
             NP_LAUNCH((maxpool_dgrad<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *pool,
-                (const T *)dy, argmax, (T *)dx, n);
+                (const T *)dy, argmax, (const T *)y, (T *)dx, n);
     });
 }
 

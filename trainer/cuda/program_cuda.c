@@ -15,6 +15,7 @@ static const struct np_fusions fusions = {.bn_relu = true,
     .conv_relu = true,
     .linear_relu = true,
     .add_relu = true,
+    .relu_pool = true,
     .bn_gradient = true};
 
 static bool is_conv(enum np_op op)

@@ -134,6 +134,30 @@ static void fuse_relu(struct np_graph *graph, int n)
 
 /* --- gradients ------------------------------------------------------------------------------- */
 
+/* RELU -> x, MAXPOOL(x) -> y: MAXPOOL_DGRAD(dy) -> dx, RELU_DGRAD(dx, x) becomes MAXPOOL_DGRAD(dy, y),
+ * because the x that a window chose is its y. */
+static void fuse_relu_pool(struct np_graph *graph, int relu_back)
+{
+    const int dx = graph->nodes[relu_back].ins[0], x = graph->nodes[relu_back].ins[1];
+    int pool_back = -1;
+
+    for (int n = graph->nr_forward; n < graph->nr_nodes; n++) {
+        const struct np_op_node *node = &graph->nodes[n];
+
+        if (node->op == NP_OP_MAXPOOL_DGRAD && node->nr_outs && node->outs[0] == dx)
+            pool_back = n;
+        for (int i = 0; i < node->nr_ins; i++)
+            if (node->ins[i] == dx && n != relu_back)
+                return;
+    }
+    if (pool_back < 0 || graph->nodes[graph->nodes[pool_back].forward].ins[0] != x)
+        return;
+    np_graph_in(graph, pool_back, graph->nodes[graph->nodes[pool_back].forward].outs[0]);
+    graph->nodes[pool_back].attrs.relu = true;
+    graph->nodes[pool_back].outs[0] = graph->nodes[relu_back].outs[0];
+    kill(graph, relu_back);
+}
+
 /* Returns the ADD of two gradients that writes tensor, if no node but these two reads it, or -1. */
 static int sum_for(const struct np_graph *graph, int tensor, int reduce, int dgrad)
 {
@@ -243,8 +267,12 @@ void np_fuse(struct np_graph *graph, const struct np_fusions *fusions)
                  (op == NP_OP_ADD && fusions->add_relu))
             fuse_relu(graph, n);
     }
-    for (int n = graph->nr_forward; n < graph->nr_nodes && fusions->bn_gradient; n++)
-        if (graph->nodes[n].op == NP_OP_BN_REDUCE && graph->nodes[n].nr_outs == 2)
+    for (int n = graph->nr_forward; n < graph->nr_nodes; n++)
+        if (graph->nodes[n].op == NP_OP_BN_REDUCE && graph->nodes[n].nr_outs == 2 &&
+            fusions->bn_gradient)
             fuse_bn_gradient(graph, n);
+        else if (graph->nodes[n].op == NP_OP_RELU_DGRAD && graph->nodes[n].nr_outs &&
+                 fusions->relu_pool)
+            fuse_relu_pool(graph, n);
     sweep(graph);
 }

@@ -42,7 +42,7 @@ enum np_op {
     NP_OP_ACT,            /* x -> y               attr: act, slope */
     NP_OP_ACT_DGRAD,      /* dy, x -> dx */
     NP_OP_MAXPOOL,        /* x -> y, [argmax] (n, ho, wo, c) u8: position in the window */
-    NP_OP_MAXPOOL_DGRAD,  /* dy, argmax -> dx */
+    NP_OP_MAXPOOL_DGRAD,  /* dy, argmax, [y] -> dx      attr: relu: masks dy first, by y > 0 */
     NP_OP_AVGPOOL,        /* x -> y     padding counts, as in torch */
     NP_OP_AVGPOOL_DGRAD,  /* dy -> dx */
     NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
@@ -299,6 +299,7 @@ int np_graph_nr_views(const struct np_graph *graph);
 /* Applies the fusions that the device supports. fuse.c */
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
+    bool relu_pool; /* MAXPOOL_DGRAD masks for a relu before the pool, by the smaller y behind it */
     bool bn_gradient; /* BN_REDUCE adds and masks gradients, by bits; BN_DGRAD reads the result */
 };
 void np_fuse(struct np_graph *graph, const struct np_fusions *fusions);
