@@ -34,9 +34,9 @@ static bool in_arena(const struct np_tensor *tensor)
 /* The output that may take an operand's place, or -1. */
 static int placed_output(const struct np_op_node *node)
 {
-    const int out = node->op == NP_OP_BN_REDUCE && node->attrs.lane_rows == 0 ? 2 : 0;
-
-    return out < node->nr_outs ? node->outs[out] : -1;
+    if (node->op == NP_OP_BN_REDUCE) /* in lanes it has sums of groups there */
+        return node->nr_outs > 2 && node->attrs.lane_rows == 0 ? node->outs[2] : -1;
+    return node->nr_outs ? node->outs[0] : -1;
 }
 
 /* True: that output may take the place of this operand. */
