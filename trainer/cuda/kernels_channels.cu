@@ -50,7 +50,7 @@ template <typename T> struct moments { /* x - shift, and its square */
         float shift[N];
     };
     template <int N> struct row {
-        np_pack<T, N> x;
+        np_loaded<np_pack<T, N>> x;
     };
     np_cuda_stats to; /* shift: the running mean, near the mean, so that squares stay small */
 
@@ -66,14 +66,16 @@ template <typename T> struct moments { /* x - shift, and its square */
     }
     template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
     {
-        in->x = *(const np_pack<T, N> *)((const T *)to.x + r * to.c + c);
+        in->x = np_load((const np_pack<T, N> *)((const T *)to.x + r * to.c + c));
     }
     template <int N>
     __device__ void add(uint64_t, int, const own<N> &by, const row<N> &in, float *a, float *b) const
     {
+        const np_pack<T, N> x = np_open<np_pack<T, N>>(in.x);
+
         NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
-            float v = np_get(in.x.v[k]) - by.shift[k];
+            float v = np_get(x.v[k]) - by.shift[k];
 
             a[k] += v;
             b[k] += v * v;
@@ -87,7 +89,7 @@ template <typename T> struct only_sum {
     template <int N> struct own {
     };
     template <int N> struct row {
-        np_pack<T, N> x;
+        np_loaded<np_pack<T, N>> x;
     };
     const T *x;
     float *sum;
@@ -102,14 +104,16 @@ template <typename T> struct only_sum {
     }
     template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
     {
-        in->x = *(const np_pack<T, N> *)(x + r * width + c);
+        in->x = np_load((const np_pack<T, N> *)(x + r * width + c));
     }
     template <int N>
     __device__ void add(uint64_t, int, const own<N> &, const row<N> &in, float *a, float *) const
     {
+        const np_pack<T, N> in_x = np_open<np_pack<T, N>>(in.x);
+
         NP_UNROLL(N)
         for (int k = 0; k < N; k++)
-            a[k] += np_get(in.x.v[k]);
+            a[k] += np_get(in_x.v[k]);
     }
     __device__ void end(int c, double a, double) const
     {
@@ -119,85 +123,92 @@ template <typename T> struct only_sum {
 
 /* dy (x - mean), and dy. The relu's mask: none, the sign of what x was normalised to, or bits; ANY of
  * these, and y, one element at a time. JOINS: a second dy may be there, and g is written. */
-enum mask { BY_NONE, BY_SIGN, BY_BITS, BY_ANY };
-template <typename T, enum mask BY, bool JOINS>
-struct bn_sums {
-    typedef T type; static const int at_once = JOINS ? 2 : 4, blocks = 2; template <int N>
-    struct own{float mean[N]; np_bn_line lines[BY == BY_SIGN || BY == BY_ANY ? N : 1];};
-template <int N> struct row {
-    np_pack<T, N> dy, x, dy2[1];
-    uint8_t bits;
+enum { BY_NONE, BY_SIGN, BY_BITS, BY_ANY };
+template <typename T, int BY, bool JOINS> struct bn_sums {
+    typedef T type;
+    static const int at_once = JOINS ? 2 : 4, blocks = 2;
+    template <int N> struct own {
+        float mean[N];
+        np_bn_line lines[BY == BY_SIGN || BY == BY_ANY ? N : 1];
+    };
+    template <int N> struct row {
+        np_loaded<np_pack<T, N>> dy, x, dy2;
+        uint8_t bits;
+    };
+    np_cuda_bn_back back;
+    float *dgamma, *dbeta;
+
+    bool wide(void) const
+    {
+        return true; /* np_cuda_bn_reduce() asks */
+    }
+    template <int N> __device__ void begin(int c, own<N> *by) const
+    {
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            by->mean[k] = back.mean[c + k];
+            if (BY == BY_SIGN || BY == BY_ANY)
+                by->lines[BY == BY_SIGN || BY == BY_ANY ? k : 0] = np_bn_fold(
+                    back.mean[c + k], back.inv_std[c + k], back.gamma[c + k], back.beta[c + k]);
+        }
+    }
+    template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
+    {
+        typedef np_pack<T, N> pack;
+        uint64_t i = r * back.c + c;
+
+        in->dy = np_load((const pack *)((const T *)back.dy + i));
+        in->x = np_load((const pack *)((const T *)back.x + i));
+        if (JOINS && back.dy2)
+            in->dy2 = np_load_last((const pack *)((const T *)back.dy2 + i));
+        if (BY == BY_BITS)
+            in->bits = np_load_once(&back.mask[i / 8]);
+    }
+    /* Did the relu pass element i, number k of the thread's? */
+    template <int N>
+    __device__ bool passed(uint64_t i, int k, const own<N> &by, const row<N> &in, float x) const
+    {
+        if (BY == BY_BITS)
+            return in.bits >> k & 1;
+        if (BY == BY_SIGN)
+            return np_bn_at(by.lines[BY == BY_SIGN ? k : 0], x) > 0;
+        if (BY == BY_NONE || !back.relu)
+            return true;
+        if (back.mask)
+            return back.mask[i / 8] >> i % 8 & 1;
+        return (back.y ? np_get(((const T *)back.y)[i]) : np_bn_at(by.lines[0], x)) > 0;
+    }
+    template <int N>
+    __device__ void add(
+        uint64_t r, int c, const own<N> &by, const row<N> &in, float *a, float *b) const
+    {
+        uint64_t i = r * back.c + c;
+        np_pack<T, N> g = np_open<np_pack<T, N>>(in.dy), more = g;
+        const np_pack<T, N> in_x = np_open<np_pack<T, N>>(in.x);
+
+        if (JOINS && back.dy2)
+            more = np_open<np_pack<T, N>>(in.dy2);
+
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            float x = np_get(in_x.v[k]);
+
+            if (JOINS && back.dy2) /* rounded as a tensor of gradients is */
+                np_put(&g.v[k], np_get(g.v[k]) + np_get(more.v[k]));
+            if (!passed<N>(i + k, k, by, in, x))
+                np_put(&g.v[k], 0.0f);
+            a[k] += np_get(g.v[k]) * (x - by.mean[k]);
+            b[k] += np_get(g.v[k]);
+        }
+        if (JOINS && back.g)
+            *(np_pack<T, N> *)((T *)back.g + i) = g;
+    }
+    __device__ void end(int c, double a, double b) const
+    {
+        dgamma[c] = (float)(a * (double)back.inv_std[c]);
+        dbeta[c] = (float)b;
+    }
 };
-np_cuda_bn_back back;
-float *dgamma, *dbeta;
-
-bool wide(void) const
-{
-    return true; /* np_cuda_bn_reduce() asks */
-}
-template <int N> __device__ void begin(int c, own<N> *by) const
-{
-    NP_UNROLL(N)
-    for (int k = 0; k < N; k++) {
-        by->mean[k] = back.mean[c + k];
-        if (BY == BY_SIGN || BY == BY_ANY)
-            by->lines[BY == BY_SIGN || BY == BY_ANY ? k : 0] = np_bn_fold(
-                back.mean[c + k], back.inv_std[c + k], back.gamma[c + k], back.beta[c + k]);
-    }
-}
-template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
-{
-    typedef np_pack<T, N> pack;
-    uint64_t i = r * back.c + c;
-
-    in->dy = *(const pack *)((const T *)back.dy + i);
-    in->x = *(const pack *)((const T *)back.x + i);
-    if (JOINS && back.dy2)
-        in->dy2[0] = np_load_once((const pack *)((const T *)back.dy2 + i));
-    if (BY == BY_BITS)
-        in->bits = np_load_once(&back.mask[i / 8]);
-}
-/* Did the relu pass element i, number k of the thread's? */
-template <int N>
-__device__ bool passed(uint64_t i, int k, const own<N> &by, const row<N> &in, float x) const
-{
-    if (BY == BY_BITS)
-        return in.bits >> k & 1;
-    if (BY == BY_SIGN)
-        return np_bn_at(by.lines[BY == BY_SIGN ? k : 0], x) > 0;
-    if (BY == BY_NONE || !back.relu)
-        return true;
-    if (back.mask)
-        return back.mask[i / 8] >> i % 8 & 1;
-    return (back.y ? np_get(((const T *)back.y)[i]) : np_bn_at(by.lines[0], x)) > 0;
-}
-template <int N>
-__device__ void add(uint64_t r, int c, const own<N> &by, const row<N> &in, float *a, float *b) const
-{
-    uint64_t i = r * back.c + c;
-    np_pack<T, N> g = in.dy;
-
-    NP_UNROLL(N)
-    for (int k = 0; k < N; k++) {
-        float x = np_get(in.x.v[k]);
-
-        if (JOINS && back.dy2) /* rounded as a tensor of gradients is */
-            np_put(&g.v[k], np_get(in.dy.v[k]) + np_get(in.dy2[0].v[k]));
-        if (!passed<N>(i + k, k, by, in, x))
-            np_put(&g.v[k], 0.0f);
-        a[k] += np_get(g.v[k]) * (x - by.mean[k]);
-        b[k] += np_get(g.v[k]);
-    }
-    if (JOINS && back.g)
-        *(np_pack<T, N> *)((T *)back.g + i) = g;
-}
-__device__ void end(int c, double a, double b) const
-{
-    dgamma[c] = (float)(a * (double)back.inv_std[c]);
-    dbeta[c] = (float)b;
-}
-}
-;
 
 template <typename T> struct products { /* x dy */
     typedef T type;
@@ -205,7 +216,7 @@ template <typename T> struct products { /* x dy */
     template <int N> struct own {
     };
     template <int N> struct row {
-        np_pack<T, N> x, dy;
+        np_loaded<np_pack<T, N>> x, dy;
     };
     const T *x, *dy;
     float *dgamma;
@@ -220,15 +231,18 @@ template <typename T> struct products { /* x dy */
     }
     template <int N> __device__ void load(uint64_t r, int c, row<N> *in) const
     {
-        in->x = *(const np_pack<T, N> *)(x + r * width + c);
-        in->dy = *(const np_pack<T, N> *)(dy + r * width + c);
+        in->x = np_load((const np_pack<T, N> *)(x + r * width + c));
+        in->dy = np_load((const np_pack<T, N> *)(dy + r * width + c));
     }
     template <int N>
     __device__ void add(uint64_t, int, const own<N> &, const row<N> &in, float *a, float *) const
     {
+        const np_pack<T, N> in_x = np_open<np_pack<T, N>>(in.x);
+        const np_pack<T, N> in_dy = np_open<np_pack<T, N>>(in.dy);
+
         NP_UNROLL(N)
         for (int k = 0; k < N; k++)
-            a[k] += np_get(in.x.v[k]) * np_get(in.dy.v[k]);
+            a[k] += np_get(in_x.v[k]) * np_get(in_dy.v[k]);
     }
     __device__ void end(int c, double a, double) const
     {
@@ -241,7 +255,7 @@ template <typename T> struct norm_sums { /* dy x_hat, dy */
     template <int N> struct own {
     };
     template <int N> struct row {
-        np_pack<T, N> x, dy;
+        np_loaded<np_pack<T, N>> x, dy;
     };
     const T *x, *dy;
     const float *moments; /* mean and inv_std of each pixel, or of each group of a row */
@@ -257,19 +271,22 @@ template <typename T> struct norm_sums { /* dy x_hat, dy */
     }
     template <int N> __device__ void load(uint64_t r, int channel, row<N> *in) const
     {
-        in->x = *(const np_pack<T, N> *)(x + r * c + channel);
-        in->dy = *(const np_pack<T, N> *)(dy + r * c + channel);
+        in->x = np_load((const np_pack<T, N> *)(x + r * c + channel));
+        in->dy = np_load((const np_pack<T, N> *)(dy + r * c + channel));
     }
     template <int N>
     __device__ void add(
         uint64_t pixel, int channel, const own<N> &, const row<N> &in, float *a, float *b) const
     {
+        const np_pack<T, N> in_x = np_open<np_pack<T, N>>(in.x);
+        const np_pack<T, N> in_dy = np_open<np_pack<T, N>>(in.dy);
+
         NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
             uint64_t set = groups ? pixel / hw * groups + (channel + k) / (c / groups) : pixel;
-            float g = np_get(in.dy.v[k]);
+            float g = np_get(in_dy.v[k]);
 
-            a[k] += g * (np_get(in.x.v[k]) - moments[2 * set]) * moments[2 * set + 1];
+            a[k] += g * (np_get(in_x.v[k]) - moments[2 * set]) * moments[2 * set + 1];
             b[k] += g;
         }
     }
@@ -572,7 +589,7 @@ extern "C" void np_cuda_bn_stats_of_sums(
 
 /* --- batchnorm, backward --------------------------------------------------------------------- */
 
-template <typename T, enum mask BY, bool JOINS, int N>
+template <typename T, int BY, bool JOINS, int N>
 static void reduce(
     void *stream, const np_cuda_bn_back *back, float *dgamma, float *dbeta, void *scratch)
 {

@@ -36,22 +36,55 @@ template <typename T, int N> struct alignas(sizeof(T) * N) np_pack {
     T v[N];
 };
 
-/* Reads a pack that no kernel reads again soon, so that the cache keeps others. */
-template <typename P> static __device__ inline P np_load_once(const P *from)
+/* A pack as it was loaded. A kernel that loads several opens them afterwards: taking halves out of a
+ * register waits for its load, and a compiler does so at once. */
+template <typename P, bool WHOLE = sizeof(P) % 16 == 0> struct np_loaded {
+    P pack;
+};
+template <typename P> struct np_loaded<P, true> {
+    uint4 words[sizeof(P) / 16];
+};
+
+template <typename P> static __device__ inline np_loaded<P> np_load(const P *from)
 {
-    P to;
+    np_loaded<P> raw;
 
     if constexpr (sizeof(P) % 16 == 0) {
-        uint4 words[sizeof(P) / 16];
-
         NP_UNROLL(2)
         for (int i = 0; i < (int)(sizeof(P) / 16); i++)
-            words[i] = __ldcs((const uint4 *)from + i);
-        memcpy(&to, words, sizeof(P));
+            raw.words[i] = ((const uint4 *)from)[i];
     } else {
-        to = *from;
+        raw.pack = *from;
     }
-    return to;
+    return raw;
+}
+
+/* The same for what no kernel reads again soon, so that the cache keeps others. */
+template <typename P> static __device__ inline np_loaded<P> np_load_last(const P *from)
+{
+    np_loaded<P> raw;
+
+    if constexpr (sizeof(P) % 16 == 0) {
+        NP_UNROLL(2)
+        for (int i = 0; i < (int)(sizeof(P) / 16); i++)
+            raw.words[i] = __ldcs((const uint4 *)from + i);
+    } else {
+        raw.pack = *from;
+    }
+    return raw;
+}
+
+template <typename P> static __device__ inline P np_open(const np_loaded<P> &raw)
+{
+    P pack;
+
+    memcpy(&pack, &raw, sizeof(P));
+    return pack;
+}
+
+template <typename P> static __device__ inline P np_load_once(const P *from)
+{
+    return np_open<P>(np_load_last(from));
 }
 
 /* Calls f<T>() for the type of dtype. */

@@ -59,32 +59,36 @@ static __global__ void __launch_bounds__(NP_THREADS, 3) bn_apply(np_cuda_bn bn)
     for (int k = 0; k < N; k++)
         lines[k] = {folded[0][k][slot], folded[1][k][slot]};
     for (uint64_t i = np_thread(); i < n; i += U * stride) {
-        pack in[U], other[ADDS ? U : 1];
+        np_loaded<pack> raw[U], other[ADDS ? U : 1];
 
         NP_UNROLL(U)
-        for (int u = 0; u < U; u++)
-            if (i + u * stride < n) {
-                in[u] = np_load_once(&x[i + u * stride]);
-                if (ADDS)
-                    other[u] = np_load_once(&add[i + u * stride]);
-            }
+        for (int u = 0; u < U; u++) {
+            const uint64_t at = i + u * stride < n ? i + u * stride : n - 1; /* read for nothing */
+
+            raw[u] = np_load_last(&x[at]);
+            if (ADDS)
+                other[ADDS ? u : 0] = np_load_last(&add[at]);
+        }
         NP_UNROLL(U)
         for (int u = 0; u < U; u++) {
+            pack in = np_open<pack>(raw[u]), more = in;
             unsigned bits = 0;
 
             if (i + u * stride >= n)
                 break;
+            if (ADDS)
+                more = np_open<pack>(other[ADDS ? u : 0]);
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                float v = np_bn_at(lines[k], np_get(in[u].v[k]));
+                float v = np_bn_at(lines[k], np_get(in.v[k]));
 
                 if (ADDS)
-                    v += np_get(other[u].v[k]);
-                np_put(&in[u].v[k], bn.relu ? np_relu(v) : v);
+                    v += np_get(more.v[k]);
+                np_put(&in.v[k], bn.relu ? np_relu(v) : v);
                 if (ADDS && N == 8)
-                    bits |= (np_get(in[u].v[k]) > 0 ? 1u : 0u) << k;
+                    bits |= (np_get(in.v[k]) > 0 ? 1u : 0u) << k;
             }
-            ((pack *)bn.y)[i + u * stride] = in[u];
+            ((pack *)bn.y)[i + u * stride] = in;
             if (ADDS && N == 8 && bn.mask)
                 bn.mask[i + u * stride] = (uint8_t)bits;
         }
@@ -169,28 +173,30 @@ static __global__ void __launch_bounds__(NP_THREADS, SIGN ? 2 : 3)
             lines[SIGN ? k : 0] = {folded[SIGN ? 3 : 0][k][slot], folded[SIGN ? 4 : 0][k][slot]};
     }
     for (uint64_t i = np_thread(); i < n; i += U * stride) {
-        pack d[U], in[U];
+        np_loaded<pack> raw_d[U], raw[U];
 
         NP_UNROLL(U)
-        for (int u = 0; u < U; u++)
-            if (i + u * stride < n) {
-                d[u] = np_load_once(&dy[i + u * stride]);
-                in[u] = np_load_once(&x[i + u * stride]);
-            }
+        for (int u = 0; u < U; u++) {
+            const uint64_t at = i + u * stride < n ? i + u * stride : n - 1; /* read for nothing */
+
+            raw_d[u] = np_load_last(&dy[at]);
+            raw[u] = np_load_last(&x[at]);
+        }
         NP_UNROLL(U)
         for (int u = 0; u < U; u++) {
+            pack d = np_open<pack>(raw_d[u]), in = np_open<pack>(raw[u]);
+
             if (i + u * stride >= n)
                 break;
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                float v = np_get(in[u].v[k]), g = np_get(d[u].v[k]);
+                float v = np_get(in.v[k]), g = np_get(d.v[k]);
 
                 if (SIGN)
                     g = np_bn_at(lines[SIGN ? k : 0], v) > 0 ? g : 0.0f;
-                np_put(
-                    &d[u].v[k], fmaf(slopes[k].by_dy, g, fmaf(slopes[k].by_x, v, slopes[k].rest)));
+                np_put(&d.v[k], fmaf(slopes[k].by_dy, g, fmaf(slopes[k].by_x, v, slopes[k].rest)));
             }
-            ((pack *)dx)[i + u * stride] = d[u];
+            ((pack *)dx)[i + u * stride] = d;
         }
     }
 }

@@ -177,24 +177,28 @@ extern "C" void np_cuda_views(void *stream, enum np_cuda_dtype dtype, const np_c
 /* --- y = f(a, b) ----------------------------------------------------------------------------- */
 
 struct relu_of {
+    static const bool two = false; /* operands */
     static __device__ float of(float a, float)
     {
         return np_relu(a);
     }
 };
 struct relu_back { /* of dy, y */
+    static const bool two = true;
     static __device__ float of(float a, float b)
     {
         return b > 0 ? a : 0;
     }
 };
 struct sum_of {
+    static const bool two = true;
     static __device__ float of(float a, float b)
     {
         return a + b;
     }
 };
 struct relu_sum {
+    static const bool two = true;
     static __device__ float of(float a, float b)
     {
         return np_relu(a + b);
@@ -203,7 +207,7 @@ struct relu_sum {
 
 #define AT_ONCE 4 /* loads of each operand */
 
-/* N elements per thread at a time; the remainder one by one. b may be NULL; y may be a or b: each
+/* N elements per thread at a time; the remainder one by one. b may be NULL where F has one operand; y may be a or b: each
  * thread reads its elements before it writes them. */
 template <typename T, typename F, int N>
 static __global__ void __launch_bounds__(NP_THREADS, 2)
@@ -213,27 +217,32 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
     const uint64_t nr_packs = n / N, stride = np_stride();
 
     for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
-        pack in[AT_ONCE], second[AT_ONCE];
+        np_loaded<pack> first[AT_ONCE], second[AT_ONCE];
 
         NP_UNROLL(AT_ONCE)
-        for (int u = 0; u < AT_ONCE; u++)
-            if (i + u * stride < nr_packs) {
-                in[u] = np_load_once((const pack *)a + i + u * stride);
-                if (b)
-                    second[u] = np_load_once((const pack *)b + i + u * stride);
-            }
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t at = i + u * stride < nr_packs ? i + u * stride : nr_packs - 1;
+
+            first[u] = np_load_last((const pack *)a + at);
+            if (F::two)
+                second[u] = np_load_last((const pack *)b + at);
+        }
         NP_UNROLL(AT_ONCE)
         for (int u = 0; u < AT_ONCE; u++) {
+            pack in = np_open<pack>(first[u]), more = in;
+
             if (i + u * stride >= nr_packs)
                 break;
+            if (F::two)
+                more = np_open<pack>(second[u]);
             NP_UNROLL(N)
             for (int k = 0; k < N; k++)
-                np_put(&in[u].v[k], F::of(np_get(in[u].v[k]), b ? np_get(second[u].v[k]) : 0.0f));
-            ((pack *)y)[i + u * stride] = in[u];
+                np_put(&in.v[k], F::of(np_get(in.v[k]), F::two ? np_get(more.v[k]) : 0.0f));
+            ((pack *)y)[i + u * stride] = in;
         }
     }
     for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
-        np_put(&y[i], F::of(np_get(a[i]), b ? np_get(b[i]) : 0.0f));
+        np_put(&y[i], F::of(np_get(a[i]), F::two ? np_get(b[i]) : 0.0f));
 }
 
 /* Packs of a thread, at least, where there are many. */
