@@ -267,15 +267,15 @@ static void check_processes(
     if (processes & (processes - 1))
         np_report_add(report, 0, 0, "a run may have 1, 2, 4, 8 ... processes, not %lld",
             (long long)processes);
-    else if (config->run.lanes < 0 && config->loader.batch % processes) /* auto */
-        np_report_add(report, line, column,
-            "loader.batch: %lld rows cannot be divided among %lld processes",
-            (long long)config->loader.batch, (long long)processes);
     else if (config->run.lanes > 0 && config->run.lanes < processes)
         np_report_add(report, line, column,
             "train.lanes: a run of %lld processes needs %lld or more, a power of two that divides "
             "loader.batch, so that each process has a part of every batch",
             (long long)processes, (long long)processes);
+    else if (config->loader.batch % processes != 0)
+        np_report_add(report, 0, 0,
+            "loader.batch: %lld rows cannot be divided among %lld processes",
+            (long long)config->loader.batch, (long long)processes);
 }
 
 /* `nnpipe check --whole`: the service's check of a submission, before it is queued. Checks a config
