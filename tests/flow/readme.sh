@@ -51,8 +51,10 @@ while read -r command <&3; do
         daemon=$!
         t "$command" answers
         ;;
-    *cuda:0) # without such a GPU there is a message
-        if nnpipe devices --json | grep '"cuda:0"' | grep -q '"usable": *true'; then
+    *cuda:0 | *"--gpus 0-3") # without such a GPU there is a message
+        needed=cuda:0
+        [ "${command#*--gpus}" = "$command" ] || needed=cuda:3
+        if nnpipe devices --json | grep "\"$needed\"" | grep -q '"usable": *true'; then
             t "$command" as_printed "$command" ""
         else
             t "$command: says that there is no GPU" says "cuda:0" as_printed "$command" ""
