@@ -58,7 +58,7 @@ def stopped_while_asked():
     run = daemon.submit(steps=5, runs=RUNS)
     disk.control("hang *")
     daemon.ask("PATCH", "/v1/service", {"held": False})
-    asker = settles(children, "the disk is not asked")
+    asker = settles(hung_child, "the disk is not asked")  # not one that is about to end
     act(run, "stop")
     for pid in asker:
         os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ commands() {
 takes() {
     "$NNPIPE" $1 --no-flag-of-any 2>&1 | sed -n 's/.*; it takes \(.*\): `.*/\1/p' | tr ',' '\n' |
         sed 's/^ *//; s/ .*//' |
-        grep -E '^-' | { [ "$1" = check ] && grep -vE '^--(whole|as|json|device)$' || cat; }
+        grep -E '^-' | { [ "$1" = check ] && grep -vE '^--(whole|as|json|device|processes)$' || cat; }
 }
 flags_in_help() {
     all_commands | grep -vxE 'data|bench' >"$TMP/commands"
