@@ -53,15 +53,16 @@ function line(p, n,   s, left) {
         100 * rate / (p * r)
 }
 BEGIN {
-    printf "inputs: gpus=%d rate=%g batch=%g gradients=%g row=%g file=%g decode=%g cores=%g bus=%g link=%g network=%g " \
-        "disk=%g store=%g overlap=%g sum=%s\n\n", p, r, B, G, w, j, d, c, b, l, m, k, K, h, sum
+    printf "inputs: gpus=%d rate=%g batch=%g gradients=%g row=%g file=%g decode=%g cores=%g bus=%g link=%g " \
+        "network=%g disk=%g store=%g overlap=%g sum=%s\n\n", p, r, B, G, w, j, d, c, b, l, m, k, K, h, sum
     print "| boxes | GPUs | images/s | sums, ms | not hidden, ms | limit | of GPUs alone |"
     print "|---|---|---|---|---|---|---|"
     for (g = 1; g < p; g *= 2) line(g, 1)
     for (n = 1; n <= most; n *= 2) line(p, n)
     need = p * r
     printf "\nA box of %d GPUs needs %.1f cores for decoding, %.3g GB/s to each GPU, %.3g GB/s of its disk%s\n", p,
-        need * d, r * w / 1e9, need * j / 1e9, (K > 0) ? "; " most " boxes need " most * need * j / 1e9 " GB/s of the storage" : ""
+        need * d, r * w / 1e9, need * j / 1e9, \
+        (K > 0) ? "; " most " boxes need " most * need * j / 1e9 " GB/s of the storage" : ""
     if (most > 1) {
         left = hidden() - (sum == "exact" ? log2(p) : 2 * (p - 1) / p) * G / l
         each = sum == "exact" ? log2(most) * p * G : 2 * (most - 1) / most * G

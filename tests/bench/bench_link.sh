@@ -12,7 +12,8 @@ ip netns add "$a"
 ip netns add "$b"
 ip link add wire netns "$a" type veth peer name wire netns "$b"
 for of in "$a 1" "$b 2"; do
-    ip netns exec "${of% *}" sh -c "ip link set lo up && ip addr add 192.0.2.${of#* }/24 dev wire && ip link set wire up"
+    ip netns exec "${of% *}" \
+        sh -c "ip link set lo up && ip addr add 192.0.2.${of#* }/24 dev wire && ip link set wire up"
 done
 ./nnpipe data synth --out "$out/data" --samples 200 --test 40 --size 12 >"$out/log"
 cat >"$out/net.yaml" <<Y

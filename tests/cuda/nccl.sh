@@ -10,7 +10,8 @@ gcc -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra -I"$ROOT" -isystem "$toolkit" -o "$
 right() { for seed in 1 2 3; do NNPIPE_EMU_SEED=$seed timeout 60 "$TMP/nccl" right || return 1; done; }
 t "swaps and sums, captured and not, arrive in any order of the streams" right
 ends() { # CASE TEXT
-    exits 1 timeout 60 "$TMP/nccl" "$1" >"$TMP/ends" 2>&1 && grep -q "$2" "$TMP/ends" || { tail -n 3 "$TMP/ends"; return 1; }
+    exits 1 timeout 60 "$TMP/nccl" "$1" >"$TMP/ends" 2>&1 && grep -q "$2" "$TMP/ends" ||
+        { tail -n 3 "$TMP/ends"; return 1; }
 }
 while read -r case text; do
     t "it ends a program: $case" ends "$case" "$text"

@@ -67,7 +67,8 @@ print(os.path.join(os.path.dirname(found.origin), "backends/nvidia/bin/cuobjdump
 }
 toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
 if ! tool=$(disassembler); then
-    skip "loads and stores of the machine code" "there is no cuobjdump (of the toolkit, or of Triton's package; NNPIPE_CUOBJDUMP names one)"
+    skip "loads and stores of the machine code" \
+        "there is no cuobjdump (of the toolkit, or of Triton's package; NNPIPE_CUOBJDUMP names one)"
     [ "$failed" -eq 0 ]
     exit
 fi
@@ -107,8 +108,11 @@ awk -v threads=256 '
         print $1, registers[key], shared[key], blocks, $8, $9, $3 "/" $4, $5 "/" $6, $2
     }' "$TMP/kernels" "$TMP/code" | sort >"$TMP/figures"
 names() { if command -v c++filt >/dev/null; then c++filt -p; else cat; fi; }
-echo "# sm_90: registers, shared memory, blocks an SM, 16-byte loads ahead (surely), KiB in flight, 16-byte loads and stores"
-awk '$1 == "sm_90" && /(sum_channels|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums|update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/ && !/norm_sums|finish_sums_given.*(half|If)/ {
+echo "# sm_90: registers, shared memory, blocks an SM, 16-byte loads ahead (surely), KiB in flight," \
+    "16-byte loads and stores"
+awk '$1 == "sm_90" && (/(sum_channels|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums/ ||
+        /update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/) &&
+        !/norm_sums|finish_sums_given.*(half|If)/ {
         printf "# | %s | %d | %d | %d | %d (%d) | %.0f (%.0f) | %s | %s |\n", $9, $2, $3, $4, $5, $6, \
             $4 * 256 * 16 * $5 / 1024, $4 * 256 * 16 * $6 / 1024, $7, $8
     }' "$TMP/figures" | names

@@ -105,8 +105,8 @@ static uint64_t sum_of(
     return bytes;
 }
 
-/* Sums over rows pass through memory, in one launch: two floats for each stretch of rows, two pairs of floats for a team
- * of 32 of them, of groups of up to 32 packs of channels. */
+/* Sums over rows pass through memory, in one launch: two floats for each stretch of rows, two pairs of floats for a
+ * team of 32 of them, of groups of up to 32 packs of channels. */
 static uint64_t scratch_of(const struct np_cuda_program *program, int t)
 {
     const uint64_t rows = np_cuda_rows(program, t), c = (uint64_t)np_cuda_channels(program, t);

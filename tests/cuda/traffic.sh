@@ -31,8 +31,8 @@ counted() {
     }
     awk -f tests/cuda/traffic.awk "$TMP/traffic" >"$TMP/counted"
 }
-# agrees CONFIG SIZE CHANNELS CLASSES BATCH SMALL_BATCH: each part's launches are the model's, its bytes to 3 % and 4 KiB
-# (sectors of small operands). The bench says which number of classes it assumes.
+# agrees CONFIG SIZE CHANNELS CLASSES BATCH SMALL_BATCH: each part's launches are the model's, its bytes to 3 % and
+# 4 KiB (sectors of small operands). The bench says which number of classes it assumes.
 agrees() {
     counted "$1" "$6" || return 1
     "$MODEL" bf16 "configs/$1.yaml" "$2" "$3" "$(sed -n 's/.* \([0-9]*\) classes are assumed.*/\1/p' "$OUT")" \
@@ -73,12 +73,14 @@ done <"$TMP/some"
 row() { printf '# |'; printf ' %s |' "$@"; printf '\n'; }
 # mb PART CONFIG BATCH: of a step by the model, for an image
 mb() { awk -F '; ' -v part="$1" -v batch="$3" '$1 == part { split($2, m, " "); sum += m[2] + m[3] }
-    part == "all" && NF > 1 { split($2, m, " "); sum += m[2] + m[3] } END { printf "%.2f\n", sum / batch * 1e-6 }' "$TMP/own-$2"; }
+    part == "all" && NF > 1 { split($2, m, " "); sum += m[2] + m[3] }
+    END { printf "%.2f\n", sum / batch * 1e-6 }' "$TMP/own-$2"; }
 tables() {
     echo "# shared memory, all networks: passes of a launch's first block beside those without conflicts"
     awk '$2 == "banks;" { passes[$3] += $4; least[$3] += $5 }
         END { for (k in passes) printf "# | %s | %.1f |\n", k, passes[k] / least[k] }' "$TMP/all" | sort
-    echo "# bytes that the threads of own kernels access, beside the sectors of 32 bytes, of each part: the caches' load"
+    echo "# bytes that the threads of own kernels access, beside the sectors of 32 bytes, of each part:" \
+        "the caches' load"
     awk '$2 ~ /^(bn_|add|pool|loss|update|rest)/ { sub(/;/, "", $2); read[$2] += $4 + $5; issued[$2] += $6 }
         END { for (p in read) printf "# | %s | %.2f |\n", p, issued[p] / read[p] }' "$TMP/all" | sort
     names=$(nets | cut -d ' ' -f 1)

@@ -14,7 +14,8 @@
  *
  * Environment: NNPIPE_EMU_SEED (at first 1), NNPIPE_EMU_MEMORY (bytes of the GPU, 2 GiB),
  * NNPIPE_EMU_DEVICES (1; 0: cudaErrorNoDevice), NNPIPE_EMU_FAIL (N: the Nth call that can fail
- * does; 0: none; with NNPIPE_EMU_FAIL_RANK=R only in the process whose NNPIPE_RANK that is), NNPIPE_EMU_DIES (a file; once it holds a number N, the GPU dies at a process's Nth call, or at
+ * does; 0: none; with NNPIPE_EMU_FAIL_RANK=R only in the process whose NNPIPE_RANK that is),
+ * NNPIPE_EMU_DIES (a file; once it holds a number N, the GPU dies at a process's Nth call, or at
  * the next one, and each call fails from then on), NNPIPE_EMU_DROP (N: a stream's Nth wait for an event is left
  * out, as by a bug),
  * NNPIPE_EMU_CLOCK (1: events' times are modelled: queueing takes the host a microsecond, each operation the

@@ -8,7 +8,10 @@ job=$ROOT/docs/kubernetes.yaml
 
 checker=${KUBERNETES_VALIDATE:-kubernetes-validate}
 if command -v "$checker" >/dev/null; then
-    schema() { "$checker" --strict "$job" && sed 's/completionMode/completionMood/' "$job" >wrong.yaml && ! "$checker" --strict wrong.yaml; }
+    schema() {
+        "$checker" --strict "$job" && sed 's/completionMode/completionMood/' "$job" >wrong.yaml &&
+            ! "$checker" --strict wrong.yaml
+    }
     t "the Kubernetes job passes a schema checker" schema
 else
     skip "the Kubernetes job and a schema checker" "no kubernetes-validate here (PyPI)"
@@ -26,7 +29,8 @@ train: {epochs: 60, threads: 2, lanes: 4, eval_every: never}
 checkpoint: {every: 5 steps}
 Y
 # The job's command and variables, with paths and an address of this machine.
-command=$(sed -n 's/.*command: \[\(.*\)\].*/\1/p' "$job" | tr -d ',' | sed "s|^nnpipe|$NNPIPE|; s|/config|$TMP|; s|=/runs|=$TMP/runs|")
+command=$(sed -n 's/.*command: \[\(.*\)\].*/\1/p' "$job" | tr -d ',' |
+    sed "s|^nnpipe|$NNPIPE|; s|/config|$TMP|; s|=/runs|=$TMP/runs|")
 variables=$(sed -n 's/.*{name: \([A-Z_]*\), value: "\{0,1\}\([^"}]*\)"\{0,1\}}.*/\1=\2/p' "$job" |
     sed "s|nnpipe-0.nnpipe|127.0.0.1|; s|/cache|$TMP/cache|; s|29500|$((20000 + $$ % 10000))|")
 pods() { # starts four; their processes are in $pids
@@ -41,7 +45,8 @@ ended() { for pid in $pids; do exits "$1" wait "$pid" || { cat pod?.txt; return 
 alone() { "$NNPIPE" train net.yaml -o runs="$TMP/alone" >alone.txt; }
 hash_of() { sed -n 's/.*weights \([0-9a-f]\{16\}\).*/\1/p' "$1"; }
 trains() {
-    [ "$(sed -n 's/.*completions: //p; s/.*parallelism: //p' "$job" | sort -u)" = 4 ] || { echo "not four pods"; return 1; }
+    [ "$(sed -n 's/.*completions: //p; s/.*parallelism: //p' "$job" | sort -u)" = 4 ] ||
+        { echo "not four pods"; return 1; }
     alone && pods && ended 0 && [ -n "$(hash_of alone.txt)" ] && [ "$(hash_of alone.txt)" = "$(hash_of pod0.txt)" ]
 }
 t "its command trains in four processes, to the weights of one" trains
@@ -66,12 +71,14 @@ row() { grep "^| $1 | $2 |" model.txt; }
 table() { # the page has the model's figures
     model >model.txt && row 64 512 | grep -q '| 2816000 | .* | step | 100 % |' && row 1 8 | grep -q '| 44000 |' &&
         grep -q "| 64, 512 | 2,816,000 | step | 320,681 | network |" "$ROOT/docs/CLUSTER.md" &&
-        model network=12.5e9 >model.txt && row 64 512 | grep -q '| 320681 | .* | network |' && grep -q "below 162 GB/s" model.txt
+        model network=12.5e9 >model.txt && row 64 512 | grep -q '| 320681 | .* | network |' &&
+        grep -q "below 162 GB/s" model.txt
 }
 t "the model of a cluster gives the figures of docs/CLUSTER.md" table
 limits() {
     model cores=8 >model.txt && row 1 8 | grep -q '| 18779 | .* | decoding |' && model disk=1e9 >model.txt &&
-        row 1 8 | grep -q '| 9090 | .* | disk |' && model store=4e9 >model.txt && row 8 64 | grep -q '| 36363 | .* | storage |' &&
+        row 1 8 | grep -q '| 9090 | .* | disk |' && model store=4e9 >model.txt &&
+        row 8 64 | grep -q '| 36363 | .* | storage |' &&
         model bus=5e8 >model.txt && row 1 8 | grep -q '| 26573 | .* | bus |' && model link=2e9 >model.txt &&
         row 1 8 | grep -q '| link |' && exits 2 model cores=many && exits 2 model what=1
 }

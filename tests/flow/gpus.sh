@@ -32,7 +32,10 @@ run() {
     shift
     timeout 60 "$NNPIPE" train net.yaml -o "runs=$name" --json "$@" >"$name.json" 2>"$name.err"
 }
-numbers() { grep -v '"event": "pipeline"' "$1"/net-*/metrics.jsonl | grep -oE '"(step|loss|test_loss|accuracy|test_accuracy|grad_norm)": [^,}]*'; }
+numbers() {
+    grep -v '"event": "pipeline"' "$1"/net-*/metrics.jsonl |
+        grep -oE '"(step|loss|test_loss|accuracy|test_accuracy|grad_norm)": [^,}]*'
+}
 # alike NAME NAME: weights, optimizer and every number
 alike() {
     same_weights "$1" "$2" || { tail -n 1 "$2.err"; return 1; }
@@ -182,7 +185,8 @@ t "bf16 between the processes of an exact sum" refuses "train.comm_dtype: gradie
     -o train.comm_dtype=bf16
 many() {
     rm -rf many && cp -r f32 many && rm many/*/result.json && rm -r many/*/checkpoints/step-12 &&
-        NNPIPE_EMU_DEVICES=8 exits 2 timeout 60 "$NNPIPE" train auto.yaml -o runs=many --resume --gpus 0-7 >many.err 2>&1 &&
+        NNPIPE_EMU_DEVICES=8 exits 2 timeout 60 "$NNPIPE" train auto.yaml -o runs=many --resume --gpus 0-7 \
+            >many.err 2>&1 &&
         grep -q "the run was begun with train.lanes 4" many.err || { tail -n 2 many.err; return 1; }
 }
 t "a resume with more processes than the run has lanes" many
@@ -213,7 +217,8 @@ t "submit --gpus 4: the service gives a run four GPUs, and each is a lane" serve
 
 by() {
     rm -rf launched
-    timeout 100 "$@" "$NNPIPE" train net.yaml -o runs=launched --json >launched.json 2>by.err || { tail -n 3 by.err; return 1; }
+    timeout 100 "$@" "$NNPIPE" train net.yaml -o runs=launched --json >launched.json 2>by.err ||
+        { tail -n 3 by.err; return 1; }
     alike f32 launched
 }
 if command -v mpirun >/dev/null 2>&1; then
@@ -223,7 +228,8 @@ else
 fi
 torchrun=$(dirname "$(command -v "${PYTHON:-python3}" || echo /none/x)")/torchrun
 if [ -x "$torchrun" ]; then
-    t "torchrun starts two, each with its GPU" by "$torchrun" --no-python --nproc-per-node 2 --master-port $((20000 + RANDOM))
+    t "torchrun starts two, each with its GPU" by "$torchrun" --no-python --nproc-per-node 2 \
+        --master-port $((20000 + RANDOM))
 else
     skip "torchrun starts two, each with its GPU" "PYTHON has no torchrun beside it"
 fi

@@ -48,9 +48,11 @@ done
 crossed() {
     for number in 1 2 4; do
         rm -rf "$TMP/crossed"
-        train crossed "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" || { tail -n 1 "$TMP/crossed.err"; return 1; }
+        train crossed "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" ||
+            { tail -n 1 "$TMP/crossed.err"; return 1; }
         [ "$number" = 1 ] && want=$(hash_of crossed)
-        [ -n "$want" ] && [ "$(hash_of crossed)" = "$want" ] || { echo "$number processes have other weights"; return 1; }
+        [ -n "$want" ] && [ "$(hash_of crossed)" = "$want" ] ||
+            { echo "$number processes have other weights"; return 1; }
     done
 }
 while IFS='|' read -r what flags; do
@@ -63,7 +65,7 @@ mixup and an average|-o train.mixup=0.2 -o 'train.ema={decay: 0.9}'
 weights frozen for a while|-o 'freeze=[{names: ["0.*", "1.*"], until: {step: 7}}]'
 frozen weights, bf16|-o 'freeze=[{names: ["0.*"]}]' -o precision=bf16
 test-time augmentation, recompute|-o train.tta=flip -o train.recompute=true
-growing rows|-o 'loader.augment=[{random_resized_crop: {size: 8}}]' -o 'loader.grow={from: 4, since: 0, until: 1, step: 2}'
+rows grow|-o 'loader.augment=[{random_resized_crop: {size: 8}}]' -o 'loader.grow={from: 4, since: 0, until: 1, step: 2}'
 pictures on the device|-o loader.cache=device -o train.clip_norm=0
 a split, and an early end|-o data.split=25% -o 'train.stop={patience: 1}'
 T
@@ -81,7 +83,8 @@ as_one() {
 # ends CODE: not by the timeout, nor by a check of the emulation
 ends() {
     if [ "$1" -eq 137 ] && [ "$(($(date +%s) - began))" -ge 55 ]; then echo "hangs"; return 1; fi
-    ! grep -q "^cudart: .*: .*" <(grep -v "NNPIPE_EMU_FAIL says" "$TMP/drawn.err") || { grep -m 1 "^cudart" "$TMP/drawn.err"; return 1; }
+    ! grep -q "^cudart: .*: .*" <(grep -v "NNPIPE_EMU_FAIL says" "$TMP/drawn.err") ||
+        { grep -m 1 "^cudart" "$TMP/drawn.err"; return 1; }
     case $1 in 0 | 1 | 2 | 74 | 75 | 137 | 143) return 0 ;; esac # 143: before the first step
     echo "ended with $1"
     return 1
@@ -100,7 +103,8 @@ one() {
     4) export NNPIPE_EMU_NCCL_KILL=$rank:$n ;;
     5) export NNPIPE_EMU_NCCL_ERROR=$rank:$n ;;
     6) # a call that fails may change the choice of an engine: not for the runs that follow
-        export NNPIPE_EMU_FAIL=$((RANDOM % 1500 + 1)) NNPIPE_EMU_FAIL_RANK=$rank XDG_CACHE_HOME="$TMP/own-cache" && bits=0 ;;
+        export NNPIPE_EMU_FAIL=$((RANDOM % 1500 + 1)) NNPIPE_EMU_FAIL_RANK=$rank
+        export XDG_CACHE_HOME="$TMP/own-cache" && bits=0 ;;
     7) signal=TERM ;;
     8) signal=KILL ;;
     9) export NNPIPE_EMU_NO_CAPTURE="4 4=1" ;;

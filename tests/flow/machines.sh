@@ -47,7 +47,8 @@ both() {
         machine=$a
         [ $rank -lt 2 ] || machine=$b
         RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=192.0.2.1 \
-            NNPIPE_COMM_PORT=29500 NNPIPE_COMM_TIMEOUT=20 timeout 40 ip netns exec "$machine" "$NNPIPE" train "$TMP/net.yaml" \
+            NNPIPE_COMM_PORT=29500 NNPIPE_COMM_TIMEOUT=20 \
+            timeout 40 ip netns exec "$machine" "$NNPIPE" train "$TMP/net.yaml" \
             -o "runs=$TMP/$name" --json "$@" >"$TMP/$name.$rank" 2>"$TMP/$name.$rank.err" &
         pids="$pids $!"
     done
@@ -59,7 +60,8 @@ ended() {
 one() { "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/one" --json >"$TMP/one.0"; }
 t "one process" one
 four() {
-    both four && ended 0 && [ -n "$(hash_of "$TMP/one.0")" ] && [ "$(hash_of "$TMP/one.0")" = "$(hash_of "$TMP/four.0")" ]
+    both four && ended 0 && [ -n "$(hash_of "$TMP/one.0")" ] &&
+        [ "$(hash_of "$TMP/one.0")" = "$(hash_of "$TMP/four.0")" ]
 }
 t "two ranks on each of two machines: the same weights" four
 exec 3>&1

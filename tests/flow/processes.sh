@@ -100,7 +100,8 @@ typed() {
     { echo file,labels; for i in $(seq 10 73); do echo "$i.ppm,c$((i % 3))|d$((i % 5))"; done; } >"$TMP/multi.csv"
     { echo file,x,y; for i in $(seq 10 73); do echo "$i.ppm,$i,$((i * i % 7))"; done; } >"$TMP/values.csv"
     set -- -o loader.batch=16 -o loader.augment=[flip] -o train.mixup=0.3
-    same 4 "$@" -o "data={train: {source: folder, path: $TMP/typed, labels: $TMP/multi.csv, label_type: multi}, split: 25%}" \
+    same 4 "$@" -o "data={train: {source: folder, path: $TMP/typed, labels: $TMP/multi.csv,
+            label_type: multi}, split: 25%}" \
         -o loss=bce -o train.best=map &&
         same 8 "$@" -o "data={train: {source: folder, path: $TMP/typed, labels: $TMP/values.csv,
             columns: 'file,x,y', label_type: value}, split: 25%}" \
@@ -114,7 +115,8 @@ own_lanes() {
         run eight 1 "$@" -o train.lanes=8 -o train.epochs=2 && [ -n "$(hash_of eight)" ] &&
         [ "$(hash_of auto)" = "$(hash_of eight)" ] && run whole 1 "$@" -o train.epochs=1 &&
         exits 2 run whole 2 --resume "$@" -o train.epochs=2 &&
-        grep -q "train.lanes of this run is 1, fewer than 2 processes" "$TMP/whole.err" && run whole 1 --resume "$@" -o train.epochs=2
+        grep -q "train.lanes of this run is 1, fewer than 2 processes" "$TMP/whole.err" &&
+        run whole 1 --resume "$@" -o train.epochs=2
 }
 t "train.lanes: auto is 8 in several processes, kept when they are resumed, and 1 in one" own_lanes
 # threads: the number of compute threads changes no bit
@@ -187,7 +189,8 @@ killed() {
     if [ "$1" = 0 ]; then
         exits 137 wait "$job" || return 1
     else
-        exits 1 wait "$job" && cat "$TMP/killed.err" >&2 && grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
+        exits 1 wait "$job" && cat "$TMP/killed.err" >&2 &&
+            grep -q "rank $1 (process .* has ended" "$TMP/killed.err" || return 1
     fi
     go_on killed 2 && [ "$(hash_of killed)" = "$(hash_of undisturbed)" ]
 }
@@ -306,7 +309,8 @@ t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
 t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
 t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
 t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.batchnorm_over=12
-t "groups without lanes" refuses "groups of rows need a number of train.lanes" -o train.batchnorm_over=8 -o train.lanes=1
+t "groups without lanes" refuses "groups of rows need a number of train.lanes" \
+    -o train.batchnorm_over=8 -o train.lanes=1
 t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
     -o train.batchnorm_over=8
 

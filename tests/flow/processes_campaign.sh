@@ -3,7 +3,8 @@
 # of 32, and a network without batchnorm, f32 and bf16; 10,000 drawn pictures, three epochs, a checkpoint every 50
 # steps. Random ranks are killed with SIGKILL, and a script begins the run again; a run that ends before it was killed
 # KILLS times is begun anew. One hash of the weights for all. About an hour on two cores.
-#   KILLS (20), PRECISIONS ("f32 bf16"), NETS ("all over32 plain"), SEED; STATE: a folder in which it keeps what has passed
+#   KILLS (20), PRECISIONS ("f32 bf16"), NETS ("all over32 plain"), SEED
+#   STATE: a folder in which it keeps what has passed
 . "$(dirname "$0")/../lib.sh"
 kills=${KILLS:-20} seed=${SEED:-$$} state=${STATE:-$TMP/state}/processes
 RANDOM=$seed
@@ -33,7 +34,8 @@ optimizer: {adamw: {lr: 0.002}}
 Y
 launcher() {
     if [ "$1" -gt 1 ] && [ "$2" = mpirun ] && command -v mpirun >/dev/null 2>&1; then
-        echo "mpirun --allow-run-as-root --oversubscribe --bind-to none --mca btl_vader_single_copy_mechanism none -np $1"
+        echo "mpirun --allow-run-as-root --oversubscribe --bind-to none" \
+            "--mca btl_vader_single_copy_mechanism none -np $1"
     fi
 }
 # start NET PRECISION NAME PROCESSES FLAG...: in $TMP/NAME; $by: mpirun, or nothing
@@ -126,7 +128,8 @@ for net in ${NETS:-all over32 plain}; do
         for n in 1 2 4; do
             once "$key-whole$n" "$of: $n processes, the same weights" whole "$net" "$precision" "$n"
         done
-        once "$key-killed$kills" "$of: $kills kills of random ranks of four, the same weights" killed "$net" "$precision"
+        once "$key-killed$kills" "$of: $kills kills of random ranks of four, the same weights" \
+            killed "$net" "$precision"
         for n in 4 1; do
             once "$key-stopped$n" "$of: stopped with two processes, resumed with $n" stopped "$net" "$precision" "$n"
         done

@@ -60,8 +60,8 @@ even() {
 t "where no rank is slower, none is accused" even
 started() {
     "$NNPIPE" profile "$TMP/net.yaml" --processes 2 --seconds 1 >"$TMP/two.txt" &&
-        grep -q "^ 2 processes: .* img/s, a step takes" "$TMP/two.txt" && [ -e "$TMP"/runs/profile-net-*/profile.json ] &&
-        [ -z "$(ls -A "$TMP/runs" | grep '^\.profile')" ]
+        grep -q "^ 2 processes: .* img/s, a step takes" "$TMP/two.txt" &&
+        [ -e "$TMP"/runs/profile-net-*/profile.json ] && [ -z "$(ls -A "$TMP/runs" | grep '^\.profile')" ]
 }
 t "--processes starts them, and leaves only its report" started
 refused() { says "several processes are compared" exits 2 "$NNPIPE" profile "$TMP/net.yaml" --processes 2 --deep; }

@@ -150,8 +150,8 @@ def changes():
                                  ("PATCH", "/v1/devices", None), ("PATCH", "/v1/service", None)):
         case(method, path, 413, target, large, kind)
     devices = case("GET", "/v1/devices", 200).json()["devices"]
-    expect(devices == [{"name": "cpu", "slots": 1, "state": "ok", "reason": "", "runs": [busy], "busy": 1, "reserved": 0,
-                        "reserved_for": None}], devices)
+    expect(devices == [{"name": "cpu", "slots": 1, "state": "ok", "reason": "", "runs": [busy], "busy": 1,
+                        "reserved": 0, "reserved_for": None}], devices)
     daemon.ask("POST", "/v1/runs/%d/stop" % busy)
     daemon.becomes(busy, "stopped")
 

@@ -150,7 +150,8 @@ def killed_parent():
     goes_on(run, pids)
 
 
-@story("a killed daemon finds the run again, a pause by the next one ends all of its processes, and so does its own stop")
+@story("a killed daemon finds the run again, a pause by the next one ends all of its processes, "
+       "and so does its own stop")
 def without_daemon():
     run = wide()
     pids = all_ranks(run)
