@@ -177,17 +177,28 @@ static void set_up(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
 }
 
+/* Is the process at the other end of a unix socket ours? */
+static bool is_ours(int fd)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
+}
+
 static int try_unix(const struct meeting *m, int rank)
 {
     struct sockaddr_un at;
     const socklen_t bytes = unix_name(m->launch, rank, &at);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || connect(fd, (struct sockaddr *)&at, bytes) == 0)
-        return fd < 0 ? -errno : fd;
-    const int why = errno;
+    if (fd < 0)
+        return -errno;
+    int why = connect(fd, (struct sockaddr *)&at, bytes) < 0 ? errno : 0;
+    if (why == 0 && is_ours(fd))
+        return fd;
     close(fd);
-    return -why;
+    return why ? -why : -EACCES; /* another user has taken the name */
 }
 
 static int try_tcp(const char *host, const char *port)
@@ -288,15 +299,6 @@ static int call_again(
             m->launch->rank, rank, *host ? host : m->launch->address, *port ? ":" : "", port,
             m->seconds, strerror(-fd));
     return fd;
-}
-
-/* Is the process at the other end of a unix socket ours? */
-static bool is_ours(int fd)
-{
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
 }
 
 /* The next process that connects and says hello with our key. -EAGAIN: a stranger did. -ETIMEDOUT. */

@@ -423,6 +423,7 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     const bool stop = !last && np_run_stopping(run);
     const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     const bool saves = !saved && (last || stop || run->best_unsaved || checkpoint_due(run, step));
+    const uint64_t before = run->saved_step;
     int code = np_run_compare_arrays(run, step, saves, &run->stop_err);
 
     if (code == -EBADE)
@@ -430,6 +431,8 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     if (code == 0 && saves)
         code = np_run_save(run, step, eval_due, &run->stop_err);
     code = np_run_barrier(run, code, &run->stop_err);
+    if (code < 0 && !np_run_leads(run))
+        run->saved_step = before; /* rank 0 has not saved */
     if (code == 0 && stop)
         return stopped(run);
     if (code == 0)

@@ -129,28 +129,31 @@ static int choose_lanes(struct np_run *run, int64_t *ret_lanes, struct np_err *e
 int np_run_take_lanes(struct np_run *run, struct np_err *err)
 {
     const int world = np_comm_world(run->comm);
-    int64_t *lanes = &run->config->run.lanes;
+    int64_t *lanes = &run->config->run.lanes, of_first;
+    const bool named = *lanes > 0;
     struct np_node *facts = NULL;
     int code = 0;
 
-    if (*lanes > 0)
-        return 0;
-    *lanes = 1;
-    if (run->dir)
+    if (!named)
+        *lanes = 1;
+    if (!named && run->dir)
         code = np_run_newest_facts(run->dir, &facts, err);
-    else if (run->comm)
+    else if (!named && run->comm)
         code = choose_lanes(run, lanes, err);
     if (facts)
         *lanes = (int64_t)np_node_number(facts, "batch_lanes", 1);
     np_node_free(facts);
-    if (code == 0 && (*lanes < world || *lanes > NP_MAX_LANES))
+    if (code == 0 && !named && (*lanes < world || *lanes > NP_MAX_LANES))
         code = np_err_set(err, -EINVAL,
             "%s: train.lanes of this run is %lld, fewer than %d processes; begin a new run for "
             "them",
             np_run_name(run, run->dir), (long long)*lanes, world);
     run->usage = code == -EINVAL;
-    if (code == 0) /* machines may have other numbers of CPUs */
-        code = np_comm_broadcast(run->comm, lanes, sizeof(*lanes), err);
+    of_first = *lanes;
+    if (code == 0) /* all take part, whatever their configs say: these are compared later */
+        code = np_comm_broadcast(run->comm, &of_first, sizeof(of_first), err);
+    if (code == 0 && !named) /* machines may have other numbers of CPUs */
+        *lanes = of_first;
     return code;
 }
 
@@ -482,7 +485,8 @@ int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct 
     uint32_t bits = saves; /* a checkpoint by the clock is due at one of them first */
     int code;
 
-    if (!run->comm)
+    /* Over: an evaluation was cut while a process waited for storage; what is there is saved. */
+    if (!run->comm || np_comm_over(run->comm))
         return 0;
     if ((code = np_comm_any(run->comm, &bits, err)) < 0 || !bits ||
         (code = np_run_read_arrays(run, err)) < 0)

@@ -135,8 +135,8 @@ int np_run_take_own(
         (int64_t)np_node_number(data, "split_seed", (double)config->data.split_seed);
     if (np_node_get(data, "split_by"))
         config->data.split_by = np_split_rule(np_node_get(data, "split_by"));
-    config->run.lanes =
-        (int64_t)np_node_number(np_node_get(resolved, "train"), "lanes", (double)config->run.lanes);
+    /* auto: np_run_take_lanes() finds what the run has */
+    config->run.lanes = (int64_t)np_node_number(np_node_get(resolved, "train"), "lanes", -1);
     return 0;
 }
 

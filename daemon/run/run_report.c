@@ -41,6 +41,13 @@ static void say_other_cache(struct np_run *run, const char *cache)
             run->device->name, cache);
 }
 
+static const char *way_of_sums(const struct np_run *run)
+{
+    return !run->device->plan_ops->step_lanes           ? np_comm_way(run->comm)
+           : strncmp(run->device->name, "cuda", 4) == 0 ? "NCCL"
+                                                        : "nothing: they are simulated";
+}
+
 void np_run_report_start(struct np_run *run)
 {
     const struct np_run_options *options = run->options;
@@ -78,7 +85,7 @@ void np_run_report_start(struct np_run *run)
     np_json_int(line, "threads", run->threads);
     if (run->comm) {
         np_json_int(line, "processes", np_comm_world(run->comm));
-        np_json_text(line, "sums", np_comm_way(run->comm));
+        np_json_text(line, "sums", way_of_sums(run));
     }
     np_json_ints(line, "size", (const int[]){size->height, size->width}, 2);
     np_json_ints(line, "eval_size", (const int[]){size->eval_height, size->eval_width}, 2);
@@ -95,7 +102,7 @@ void np_run_report_start(struct np_run *run)
         run->loader ? run->loader->nr_readers : 0, run->loader ? run->loader->io : "no", cache);
     if (run->comm)
         np_run_say(run, "%d processes (%s), gradients are summed over %s", np_comm_world(run->comm),
-            options->launch->by, np_comm_way(run->comm));
+            options->launch->by, way_of_sums(run));
     if (size->eval_width != size->width || size->eval_height != size->height)
         np_run_say(run, "training sees images of %dx%d, evaluations of %dx%d (test_augment)",
             size->width, size->height, size->eval_width, size->eval_height);

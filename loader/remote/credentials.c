@@ -29,6 +29,8 @@ static struct {
     bool known;
     int64_t until;       /* seconds: look again then */
     uint64_t renewed_ns; /* the last time after a refusal */
+    uint64_t failed_ns;  /* when the last look failed, for the reason `why`; 0: it did not */
+    struct np_err why;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *from_environment(const char *name)
@@ -146,6 +148,9 @@ static int keys_of_environment(struct np_keys *keys, struct np_err *err)
         !copy(secret, keys->secret, sizeof(keys->secret)) ||
         !copy(token ? token : "", keys->token, sizeof(keys->token)))
         return np_err_set(err, -EINVAL, "a key in the environment (AWS_...) is too long");
+    if (strpbrk(id, " \r\n") || strpbrk(secret, " \r\n") || (token && strpbrk(token, " \r\n")))
+        return np_err_set(
+            err, -EINVAL, "a key in the environment (AWS_...) has a blank or a line end");
     return 1;
 }
 
@@ -177,6 +182,7 @@ static int ask(const char *method, const char *url, const char *fields, struct r
         .fields = fields,
         .connect_ms = ROLE_CONNECT,
         .max_ms = ROLE_MS,
+        .direct = strncmp(url, "http:", 5) == 0,
         .data = take_reply,
         .owner = reply};
     struct np_web *web = np_web_new(1, err);
@@ -199,6 +205,9 @@ static int ask(const char *method, const char *url, const char *fields, struct r
 /* Plain HTTP only to this machine and to the addresses that containers have for it. */
 static bool may_send_to(const char *url)
 {
+    if (strchr(url, '@')) /* what is before it is no host */
+        return false;
+
     static const char *const hosts[] = {"http://127.0.0.1", "http://localhost", "http://[::1]",
         "http://169.254.170.2", "http://169.254.170.23", "http://[fd00:ec2::23]"};
 
@@ -292,6 +301,11 @@ static int look_up(struct np_keys *ret_keys, struct np_err *err)
 
     if (code == 0)
         code = keys_of_profile(&keys, err);
+    if (code == 0 && from_environment("AWS_WEB_IDENTITY_TOKEN_FILE"))
+        code = np_err_set(err, -EINVAL,
+            "AWS_WEB_IDENTITY_TOKEN_FILE: nnpipe does not exchange a web identity for keys: use "
+            "EKS "
+            "Pod Identity, or eval \"$(aws configure export-credentials --format env)\"");
     if (code == 0 && !(reply = np_try_alloc(sizeof(*reply), err)))
         code = -ENOMEM;
     if (code == 0)
@@ -317,19 +331,30 @@ int np_credentials_get(bool renew, struct np_keys *ret_keys, struct np_err *err)
 {
     const int64_t now = (int64_t)time(NULL);
     struct np_err why = {0};
-    struct np_keys keys;
+    struct np_keys keys = {.id = ""};
     int code = 0;
 
     pthread_mutex_lock(&cache.lock);
     if (!is_fresh(renew, now)) {
-        code = look_up(&keys, &why);
-        cache.renewed_ns = np_now_ns();
-        if (!code) {
+        if (cache.failed_ns && np_now_ns() - cache.failed_ns < REFUSED_NS) {
+            why = cache.why; /* a server of roles that hangs is not asked for each part */
+            code = why.code;
+        } else {
+            code = look_up(&keys, &why);
+            cache.renewed_ns = np_now_ns();
+            cache.failed_ns = code ? cache.renewed_ns : 0;
+            cache.why = why;
+        }
+        if (!code && !*keys.id && cache.known && *cache.keys.id && cache.keys.expires > now) {
+            cache.until = now + 2; /* the server of the role fails: the old ones are still good */
+        } else if (!code) {
             cache.keys = keys;
             cache.known = true;
             cache.until = keys.expires ? keys.expires - EARLY_S
                           : *keys.id   ? now + AGAIN_S
                                        : now + ABSENT_S;
+            if (cache.until < now + 10)
+                cache.until = now + 10; /* a refusal renews them sooner */
         } else if (cache.known && (!cache.keys.expires || now < cache.keys.expires)) {
             cache.until = now + 2; /* the old ones are still good */
             code = 0;

@@ -11,7 +11,8 @@
 #include "loader/remote/reply.h"
 #include "loader/remote/credentials.h"
 
-#define FIRST_PAUSE_NS 50000000u
+#define MAX_TIMED      (1u << 30) /* bytes */
+#define FIRST_PAUSE_NS 50000000ull
 #define MAX_PAUSE_NS   8000000000u
 #define MAX_IDLE_S     20  /* a request without a byte for so long has failed */
 #define STOP_MS        100 /* a stop is seen within this time */
@@ -165,6 +166,8 @@ static int start(struct np_parts *parts, struct np_part *part, struct np_part_tr
     one->begin_ns = np_now_ns();
     if (part->object->is_signed)
         code = np_credentials_get(part->renew, &keys, &one->err);
+    if (!code && *keys.token && strncmp(part->object->url, "gs://", 5) == 0)
+        keys = (struct np_keys){.id = ""}; /* AWS's own: Google's HMAC keys have no token */
     part->renewed |= part->renew;
     part->renew = false;
     if (!code && (code = np_object_fields(part->object, part->offset, part->bytes, &keys,
@@ -175,6 +178,9 @@ static int start(struct np_parts *parts, struct np_part *part, struct np_part_tr
     one->call = (struct np_web_call){.url = part->object->wire,
         .fields = one->fields,
         .follows = !part->object->is_signed,
+        /* An answer that trickles ends, too: 4 KiB/s are the least. */
+        .max_ms = (int)(part->limit_ns / 1000000 +
+                        (part->bytes < MAX_TIMED ? part->bytes : MAX_TIMED) / 4),
         .idle_s = part->limit_ns < MAX_IDLE_S * 1000000000ull
                       ? (int)(part->limit_ns / 1000000000) + 1
                       : MAX_IDLE_S,

@@ -84,6 +84,7 @@ static bool move(struct looks *looks, struct look *look)
     struct np_object *moved;
 
     if (look->moved || !*region || strlen(region) >= sizeof(places.region) ||
+        region[strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-")] || /* of a host's name */
         strcmp(region, look->object->region) == 0 || !look->object->is_signed)
         return false;
     snprintf(places.region, sizeof(places.region), "%s", region);

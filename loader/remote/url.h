@@ -28,9 +28,9 @@ void np_url_shown(const char *url, char *text, size_t text_bytes);
 
 /* What is sent to a server. */
 struct np_url_wire {
-    char origin[300];         /* "https://host:port" */
-    char host[300];           /* of the header field Host: without a default port */
-    char path[3 * 1024 + 80]; /* encoded, from '/' on */
+    char origin[300];          /* "https://host:port" */
+    char host[300];            /* of the header field Host: without a default port */
+    char path[3 * 1024 + 300]; /* encoded, from '/' on */
 };
 
 /* Where a bucket lies. */

@@ -232,6 +232,8 @@ static void set_up(CURL *curl, struct np_web_call *call)
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
+    if (call->direct)
+        curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     if (certificates)
         curl_easy_setopt(curl, CURLOPT_CAINFO, certificates);
 }

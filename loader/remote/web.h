@@ -29,7 +29,8 @@ struct np_web_call {
     const char *method;             /* NULL: GET */
     const char *url;                /* of the wire */
     const char *fields;             /* header fields, "Name: value\n" each; NULL: none */
-    bool follows;                   /* redirects, but none from https to http */
+    bool follows;                   /* redirects; those of an https URL never to http */
+    bool direct;                    /* past the proxies of the environment */
     int connect_ms, max_ms, idle_s; /* limits; 0: 10 s, none, 20 s without a byte */
     /* For an answer of 2xx: called once before its body. Not 0: ends the call with this -errno. */
     int (*begin)(struct np_web_call *call);

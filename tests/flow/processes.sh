@@ -258,6 +258,26 @@ hangs() {
 }
 t "a stop while one waits for storage and the other for it: saved, and resumed with four" hangs parent
 t "the same when only the one that does not wait for storage is told" hangs 0
+# The same in an evaluation, before any checkpoint was due.
+evaluates() {
+    cp -r "$TMP/pictures" "$TMP/trained" && rm -rf "$TMP/calm" "$TMP/hung" || return 1
+    set -- -o loader.batch=8 -o loader.cache=none -o loader.augment=[flip] -o loader.depth=1 -o train.history=false \
+        -o "data={train: {source: folder, path: $TMP/trained}, test: {source: folder, path: $TMP/pictures}}" \
+        -o checkpoint.every='100 steps'
+    run calm 1 "$@" && touch -r "$TMP/pictures/1" "$TMP/when" && mv "$TMP/pictures/1/57.ppm" "$TMP/kept" &&
+        mkfifo "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1" || return 1
+    run hung 2 "$@" &
+    job=$!
+    for _ in $(tries 100); do grep -q '"step": 5,' "$TMP/hung.json" && break; sleep 0.05; done
+    sleep 0.5
+    tell hung TERM 0
+    code=0
+    wait "$job" || code=$?
+    rm "$TMP/pictures/1/57.ppm" && mv "$TMP/kept" "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1"
+    [ "$code" -eq 75 ] || { echo "ended with $code"; cat "$TMP/hung.err"; return 1; }
+    run hung 4 "$@" --resume && [ "$(hash_of calm)" = "$(hash_of hung)" ]
+}
+t "the same while one waits in an evaluation" evaluates
 
 if mount_faulty "$TMP/pictures" "$TMP/mounted" && mkdir -p "$TMP/kept_runs" "$TMP/full" &&
     mount_faulty "$TMP/kept_runs" "$TMP/full"; then
