@@ -31,6 +31,7 @@ static void write_list(int node, const char *list)
 /* Two nodes of eight CPUs, whose threads are numbered behind all cores. */
 static void set_up(void)
 {
+    snprintf(root, sizeof(root), "/tmp/nnpipe-near-XXXXXX"); /* also where tests share a process */
     cr_assert_not_null(mkdtemp(root));
     write_list(0, "0-3,8-11");
     write_list(1, "4-7,12-15");
