@@ -31,8 +31,8 @@ static __device__ inline void np_put(__half *to, float x)
     *to = __float2half_rn(x);
 }
 
-/* N adjacent elements, moved as one. */
-template <typename T, int N> struct alignas(sizeof(T) * N) np_pack {
+/* N adjacent elements, moved as one, or 16 bytes at a time: np_aligned() promises no more. */
+template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) np_pack {
     T v[N];
 };
 
