@@ -56,7 +56,8 @@ rate() {
     NNPIPE_PLANT=$TMP/calls NNPIPE_SIM_PLANT=$TMP/sim "$bin/rate" 0.2 0.6 "$planted" train "$TMP/planted.yaml" --json \
         "$@" 2>"$TMP/err" | cut -d ' ' -f 1
 }
-# A plant bounds the rate from above; a busy box may be slower still.
+# A plant bounds the rate from above; a busy box may be slower still. The limits leave room for the four steps that a
+# process which got no core for a while has ready when its 0.6 seconds begin; without plants, it does some 450 a second.
 # near CALLS SIM LOW HIGH [-o ...]: the run does between LOW and HIGH batches a second
 near() {
     calls=$1 sim=$2 low=$3 high=$4
@@ -68,9 +69,8 @@ near() {
     echo "${got:-none} batches a second: $(tail -n 1 "$TMP/err")"
     return 1
 }
-t "a step of 20 ms instead of 2: at most 50 batches a second" near '' step_ms=20 0.01 50.5 -o checkpoint.every=never
-t "copies of 98,432 bytes at 2 MB/s: at most 20.4 batches a second" near '' h2d_gbps=0.002 0.01 20.6 -o \
-    checkpoint.every=never
+t "a step of 20 ms instead of 2: about 50 batches a second" near '' step_ms=20 0.01 60 -o checkpoint.every=never
+t "copies of 98,432 bytes at 2 MB/s: about 20 batches a second" near '' h2d_gbps=0.002 0.01 30 -o checkpoint.every=never
 t "a disk whose reads take 50 ms, one in flight: few batches" near '' disk_latency_us=50000 0.01 30 -o \
     checkpoint.every=never -o loader.io=uring
 t "readers that pause 90 of 100 ms: a tenth, and the content of two slots" near 'pause_every_ms 100
