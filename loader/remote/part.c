@@ -26,6 +26,7 @@
 /* How long the last requests of a size took. */
 struct times {
     uint32_t nr, counts[NR_TIMES];
+    uint64_t most_ns; /* within which 95 % of them end; 0: not known */
 };
 
 struct np_parts {
@@ -100,6 +101,17 @@ static uint64_t edge_ns(int bucket)
     return (uint64_t)(1e5 * (double)(1ull << bucket / 4) * quarters[bucket % 4]);
 }
 
+/* The time within which 95 % of the requests end. */
+static uint64_t times_95(const struct times *times)
+{
+    uint32_t below = 0;
+    int bucket = 0;
+
+    while (bucket < NR_TIMES - 1 && (below += times->counts[bucket]) < times->nr - times->nr / 20)
+        bucket++;
+    return edge_ns(bucket) > HEDGE_MIN_NS ? edge_ns(bucket) : HEDGE_MIN_NS;
+}
+
 static void times_add(struct times *times, uint64_t ns)
 {
     int bucket = 0;
@@ -107,24 +119,21 @@ static void times_add(struct times *times, uint64_t ns)
     while (bucket < NR_TIMES - 1 && edge_ns(bucket) < ns)
         bucket++;
     times->counts[bucket]++;
-    if (++times->nr < FORGET_AFTER)
+    if (++times->nr >= HEDGE_AFTER)
+        times->most_ns = times_95(times);
+    if (times->nr < FORGET_AFTER)
         return;
     times->nr = 0;
     for (int i = 0; i < NR_TIMES; i++)
         times->nr += times->counts[i] /= 2;
 }
 
-/* The time within which 95 % of the requests end; UINT64_MAX: not known. */
-static uint64_t times_95(const struct times *times)
+/* After which a second request may help; UINT64_MAX: not known. */
+static uint64_t patience_ns(struct np_parts *parts, const struct np_part *part)
 {
-    uint32_t below = 0;
+    const uint64_t most_ns = times_of(parts, part->bytes)->most_ns;
 
-    if (times->nr < HEDGE_AFTER)
-        return UINT64_MAX;
-    for (int i = 0; i < NR_TIMES; i++)
-        if ((below += times->counts[i]) >= times->nr - times->nr / 20)
-            return edge_ns(i) > HEDGE_MIN_NS ? edge_ns(i) : HEDGE_MIN_NS;
-    return UINT64_MAX;
+    return most_ns ? most_ns : UINT64_MAX;
 }
 
 /* --- one request ----------------------------------------------------------------------------- */
@@ -426,7 +435,7 @@ static void hedge(struct np_parts *parts, struct np_part *part, uint64_t now_ns)
 
     if (part->bytes == 0 || part->impatient || spare->running || !running->running ||
         (parts->nr_hedges + 1) * HEDGE_SHARE > parts->nr_requests ||
-        now_ns - running->begin_ns < times_95(times_of(parts, part->bytes)))
+        now_ns - running->begin_ns < patience_ns(parts, part))
         return;
     if (start(parts, part, spare) == 0) {
         parts->nr_hedges++;
@@ -470,7 +479,7 @@ static int until_next(struct np_parts *parts)
         uint64_t at_ns = part->again_ns, limit_ns;
 
         if (!part->waits) {
-            limit_ns = times_95(times_of(parts, part->bytes));
+            limit_ns = patience_ns(parts, part);
             at_ns = limit_ns == UINT64_MAX || (part->tries[0].running && part->tries[1].running)
                         ? UINT64_MAX
                         : one->begin_ns + limit_ns;

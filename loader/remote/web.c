@@ -2,24 +2,31 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/version.h"
 
 #define MAX_REDIRECTS 5L
 #define IDLE_S        20L /* a call is ended if no byte comes for so long */
 #define CONNECT_MS    10000
-#define BUFFER_BYTES  (256L << 10)
+#define BUFFER_BYTES  (32L << 10) /* of a connection: all of them stay in the cache */
+#define NR_EVENTS     32
 
 struct np_web {
     CURLM *multi;
-    CURL **spare; /* (nr_spare) handles that are free: they keep their memory */
+    const char *certificates; /* NULL: libcurl's own */
+    int epoll;                /* the sockets that libcurl waits for; -1: none yet */
+    uint64_t timer_ns; /* when libcurl wants to be called without an event; UINT64_MAX: never */
+    CURL **spare;      /* (nr_spare) handles that are free: they keep their memory */
     int nr_spare, room;
     struct np_web_call *calls; /* in flight */
 };
@@ -32,6 +39,53 @@ static void init_global(void)
     global_code = curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
+static const char *find_certificates(void)
+{
+    static const char *const variables[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    /* of Debian, Fedora, SUSE, Alpine: a bundled libcurl knows only its own system's */
+    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+
+    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+        const char *named = getenv(variables[i]);
+
+        if (named && *named)
+            return named;
+    }
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        if (access(files[i], R_OK) == 0)
+            return files[i];
+    return NULL;
+}
+
+/* libcurl has something else to wait for at a socket. what: CURL_POLL_...; known: NULL for a new one. */
+static int on_socket(CURL *curl, curl_socket_t fd, int what, void *context, void *known)
+{
+    struct np_web *web = context;
+    struct epoll_event event = {
+        .events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u),
+        .data = {.fd = fd}};
+
+    (void)curl;
+    if (what == CURL_POLL_REMOVE) {
+        epoll_ctl(web->epoll, EPOLL_CTL_DEL, fd, NULL);
+        return 0;
+    }
+    if (!known)
+        curl_multi_assign(web->multi, fd, web);
+    /* Not even memory for an event: libcurl ends the call. */
+    return epoll_ctl(web->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0 ? -1 : 0;
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *context)
+{
+    struct np_web *web = context;
+
+    (void)multi;
+    web->timer_ns = timeout_ms < 0 ? UINT64_MAX : np_now_ns() + (uint64_t)timeout_ms * 1000000u;
+    return 0;
+}
+
 struct np_web *np_web_new(int max_connections, struct np_err *err)
 {
     struct np_web *web = np_try_alloc(sizeof(*web), err);
@@ -39,15 +93,22 @@ struct np_web *np_web_new(int max_connections, struct np_err *err)
     pthread_once(&once, init_global);
     if (!web)
         return NULL;
+    web->certificates = find_certificates();
+    web->timer_ns = UINT64_MAX;
+    web->epoll = epoll_create1(EPOLL_CLOEXEC);
     web->multi = global_code ? NULL : curl_multi_init();
     web->room = max_connections;
     web->spare = np_try_array((size_t)max_connections, sizeof(CURL *), err);
-    if (!web->multi || !web->spare) {
+    if (web->epoll < 0 || !web->multi || !web->spare) {
         np_err_set(err, -ENOMEM, "libcurl cannot start");
         np_web_free(web);
         return NULL;
     }
     curl_multi_setopt(web->multi, CURLMOPT_MAXCONNECTS, (long)max_connections);
+    curl_multi_setopt(web->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(web->multi, CURLMOPT_SOCKETDATA, web);
+    curl_multi_setopt(web->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(web->multi, CURLMOPT_TIMERDATA, web);
     return web;
 }
 
@@ -63,7 +124,8 @@ static void end(struct np_web *web, struct np_web_call *call)
     curl_multi_remove_handle(web->multi, call->curl);
     curl_slist_free_all(call->list);
     if (web->nr_spare < web->room) {
-        curl_easy_reset(call->curl);
+        curl_easy_setopt(call->curl, CURLOPT_ERRORBUFFER, NULL);
+        curl_easy_setopt(call->curl, CURLOPT_HTTPHEADER, NULL);
         web->spare[web->nr_spare++] = call->curl;
     } else
         curl_easy_cleanup(call->curl);
@@ -80,6 +142,8 @@ void np_web_free(struct np_web *web)
         curl_easy_cleanup(web->spare[i]);
     if (web->multi)
         curl_multi_cleanup(web->multi);
+    if (web->epoll >= 0)
+        close(web->epoll);
     np_free(web->spare);
     np_free(web);
 }
@@ -161,25 +225,6 @@ static size_t on_body(char *bytes, size_t size, size_t nr, void *context)
 
 /* --- a request ------------------------------------------------------------------------------- */
 
-static const char *find_certificates(void)
-{
-    static const char *const variables[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
-    /* of Debian, Fedora, SUSE, Alpine: a bundled libcurl knows only its own system's */
-    static const char *const files[] = {"/etc/ssl/certs/ca-certificates.crt",
-        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
-
-    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
-        const char *named = getenv(variables[i]);
-
-        if (named && *named)
-            return named;
-    }
-    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
-        if (access(files[i], R_OK) == 0)
-            return files[i];
-    return NULL;
-}
-
 /* NULL: out of memory. */
 static struct curl_slist *list_fields(const char *fields)
 {
@@ -204,38 +249,52 @@ static struct curl_slist *list_fields(const char *fields)
     return list;
 }
 
-static void set_up(CURL *curl, struct np_web_call *call)
+/* What all requests have alike. */
+static void set_up(CURL *curl, const char *certificates)
 {
-    const char *certificates = find_certificates();
-
-    curl_easy_setopt(curl, CURLOPT_URL, call->url);
-    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, call->list);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR,
-        strncmp(call->url, "https:", 6) == 0 ? "https" : "http,https");
-    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, call->follows ? 1L : 0L);
     curl_easy_setopt(curl, CURLOPT_MAXREDIRS, MAX_REDIRECTS);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "nnpipe/" NP_VERSION);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_field);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    if (certificates)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, certificates);
+}
+
+/* What only this one has: every option is set again, so that none of the call before is left. */
+static void ask(CURL *curl, struct np_web_call *call)
+{
+    const bool secure = strncmp(call->url, "https:", 6) == 0;
+
+    curl_easy_setopt(curl, CURLOPT_URL, call->url);
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, call->list);
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, call->follows ? 1L : 0L);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, call->direct ? "*" : NULL);
     curl_easy_setopt(
         curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(call->connect_ms ? call->connect_ms : CONNECT_MS));
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)call->max_ms);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, call->idle_s ? (long)call->idle_s : IDLE_S);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->error);
-    curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_field);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
     curl_easy_setopt(curl, CURLOPT_PRIVATE, call);
-    if (call->direct)
-        curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-    if (certificates)
-        curl_easy_setopt(curl, CURLOPT_CAINFO, certificates);
+}
+
+/* A handle that is free, or a new one; NULL: out of memory. */
+static CURL *take_handle(struct np_web *web)
+{
+    CURL *curl = web->nr_spare > 0 ? web->spare[--web->nr_spare] : NULL;
+
+    if (!curl && (curl = curl_easy_init()) != NULL)
+        set_up(curl, web->certificates);
+    return curl;
 }
 
 int np_web_begin(struct np_web *web, struct np_web_call *call)
@@ -246,14 +305,14 @@ int np_web_begin(struct np_web *web, struct np_web_call *call)
     call->begun = false;
     call->answer = (struct np_web_answer){.bytes = -1};
     call->list = list_fields(call->fields);
-    call->curl = web->nr_spare > 0 ? web->spare[--web->nr_spare] : curl_easy_init();
+    call->curl = take_handle(web);
     if (!call->curl || (call->fields && *call->fields && !call->list)) {
         curl_slist_free_all(call->list);
         curl_easy_cleanup(call->curl);
         call->curl = call->list = NULL;
         return -ENOMEM;
     }
-    set_up(call->curl, call);
+    ask(call->curl, call);
     call->next = web->calls;
     web->calls = call;
     if (curl_multi_add_handle(web->multi, call->curl)) {
@@ -299,14 +358,33 @@ static void finish(struct np_web *web, struct np_web_call *call, CURLcode code)
     end(web, call);
 }
 
-struct np_web_call *np_web_turn(struct np_web *web)
+/* Lets libcurl do what is possible at the sockets that have news, and what is due. */
+static void act(struct np_web *web)
 {
-    int running, left;
-    const CURLMsg *message;
+    struct epoll_event events[NR_EVENTS];
+    const int nr = epoll_wait(web->epoll, events, NR_EVENTS, 0);
+    int running;
 
-    if (!web->calls)
-        return NULL;
-    curl_multi_perform(web->multi, &running);
+    for (int i = 0; i < nr; i++) {
+        const unsigned in = events[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0;
+        const unsigned out = events[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0;
+        const unsigned bad = events[i].events & EPOLLERR ? CURL_CSELECT_ERR : 0;
+
+        /* of a socket that was closed meanwhile: nothing */
+        curl_multi_socket_action(web->multi, events[i].data.fd, (int)(in | out | bad), &running);
+    }
+    if (web->timer_ns <= np_now_ns()) {
+        web->timer_ns = UINT64_MAX; /* libcurl sets the next one */
+        curl_multi_socket_action(web->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+    }
+}
+
+/* A call that has ended, or NULL. */
+static struct np_web_call *take_ended(struct np_web *web)
+{
+    const CURLMsg *message;
+    int left;
+
     while ((message = curl_multi_info_read(web->multi, &left)) != NULL) {
         struct np_web_call *call = NULL;
         const CURLcode code = message->data.result;
@@ -320,9 +398,24 @@ struct np_web_call *np_web_turn(struct np_web *web)
     return NULL;
 }
 
+struct np_web_call *np_web_turn(struct np_web *web)
+{
+    struct np_web_call *ended = web->calls ? take_ended(web) : NULL;
+
+    if (ended || !web->calls)
+        return ended;
+    act(web);
+    return take_ended(web);
+}
+
 void np_web_wait(struct np_web *web, int extra_fd, int timeout_ms)
 {
-    struct curl_waitfd extra = {.fd = extra_fd, .events = CURL_WAIT_POLLIN};
+    struct pollfd fds[] = {
+        {.fd = web->epoll, .events = POLLIN}, {.fd = extra_fd, .events = POLLIN}};
+    const uint64_t now_ns = np_now_ns();
+    const uint64_t until_ns = web->timer_ns > now_ns ? web->timer_ns - now_ns : 0;
 
-    curl_multi_poll(web->multi, &extra, extra_fd >= 0, timeout_ms, NULL);
+    if (until_ns < (uint64_t)timeout_ms * 1000000u)
+        timeout_ms = (int)((until_ns + 999999) / 1000000);
+    poll(fds, extra_fd >= 0 ? 2 : 1, timeout_ms);
 }

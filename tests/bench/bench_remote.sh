@@ -1,10 +1,10 @@
 #!/bin/sh
 # The loader on photographs behind nginx, 5 ms away (tests/bench/delay_proxy.c), beside the same archive on local
-# disk, in turns; batches of 64, 8 of them ahead. Server and proxy take time of the same cores: it is counted, and taken
-# out of the remote run's seconds (their share of the cores). Then the stall of a device that needs FEED images a
+# disk (past the page cache, and in it), in turns; batches of 64, 8 of them ahead. nnpipe has one half of the cores, the
+# servers the other; the start (the first START epochs) is taken out. Then the stall of a device that needs FEED images a
 # second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
 #   NNPIPE_DATA  the folder of imagenet-sample-500.tar
-#   ROUNDS (5), EPOCHS (4), FEED (120), STALL_EPOCHS (4), DEPTH (auto)
+#   ROUNDS (5), START (4), EPOCHS (12), FEED (120), STALL_EPOCHS (4), DEPTH (auto)
 set -eu
 : "${NNPIPE_DATA:?}"
 cd "$(dirname "$0")/../.."
@@ -26,53 +26,51 @@ http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000;
 C
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 sed -i "s/127.0.0.1:0/127.0.0.1:$port/" "$out/nginx.conf"
-nginx -c "$out/nginx.conf" 2>"$out/nginx.err" &
+half=$((($(nproc) + 1) / 2))
+ours="taskset -c 0-$((half - 1))" theirs="taskset -c $half-$((2 * half - 1))"
+[ "$(nproc)" -ge 2 ] || ours='' theirs=''
+$theirs nginx -c "$out/nginx.conf" 2>"$out/nginx.err" &
 echo $! >>"$out/pids"
 # proxy NAME ERRORS RESETS TAILS: its port
 proxy() {
     name=$1
     shift
-    "$out/delay_proxy" "$out/$name.port" "$port" 5 "$@" &
+    $theirs "$out/delay_proxy" "$out/$name.port" "$port" 5 "$@" &
     echo $! >>"$out/pids"
     until [ -s "$out/$name.port" ]; do sleep 0.05; done
 }
 proxy good 0 0 0
 proxy bad 0.01 0.01 0.01
-cores=$(nproc)
-# server_seconds: CPU time of nginx, its workers and the proxies so far
-server_seconds() {
-    for pid in $(cat "$out/pids") $(pgrep -P "$(head -n 1 "$out/pids")"); do cat "/proc/$pid/stat"; done |
-        awk -v hz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); s += $12 + $13 } END { print s / hz }'
+# loader EPOCHS FLAGS...: its seconds, CPU seconds and images
+loader() {
+    epochs=$1
+    shift
+    $ours ./nnpipe bench loader tests/bench/photos.yaml --epochs "$epochs" --json -o data.train.source=tar -o \
+        loader.cache=none -o loader.prefetch=8 -o "loader.depth=${DEPTH:-auto}" "$@" >"$out/json"
+    echo "$(field seconds <"$out/json") $(field cpu_seconds <"$out/json") $(field images <"$out/json")"
 }
 bench() { # FILE PATH FLAGS...
     file=$1 path=$2
     shift 2
-    before=$(server_seconds)
-    ./nnpipe bench loader tests/bench/photos.yaml --epochs "${EPOCHS:-4}" --json -o data.train.source=tar \
-        -o "data.train.path=$path" -o loader.cache=none -o loader.prefetch=8 -o "loader.depth=${DEPTH:-auto}" "$@" \
-        >"$out/json"
-    after=$(server_seconds)
-    seconds=$(field seconds <"$out/json") images=$(field images <"$out/json")
-    awk -v i="$images" -v s="$seconds" -v b="$before" -v a="$after" -v c="$cores" -v \
-        cpu="$(field cpu_seconds <"$out/json")" \
-        'BEGIN { print i / s, i / (s - (a - b) / c), i / cpu }' >>"$out/$file"
+    begin=$(loader "${START:-4}" -o "data.train.path=$path" "$@")
+    whole=$(loader $((${START:-4} + ${EPOCHS:-12})) -o "data.train.path=$path" "$@")
+    echo "$begin $whole" | awk '{ n = $6 - $3; print n / ($4 - $1), n / ($5 - $2) }' >>"$out/$file"
 }
 far=http://127.0.0.1:$(cat "$out/good.port")/imagenet-sample-500.tar
-bench warm "$NNPIPE_PHOTOS"
-bench warm "$far" -o loader.disk_cache=none
 for _ in $(seq "${ROUNDS:-5}"); do
-    bench local "$NNPIPE_PHOTOS"
+    bench local "$NNPIPE_PHOTOS" -o loader.page_cache=0
+    bench pages "$NNPIPE_PHOTOS"
     bench remote "$far" -o loader.disk_cache=none
     bench disk "$far" -o loader.disk_cache=8G
 done
 column() { cut -d ' ' -f "$2" "$out/$1" | median; }
-ratio() { paste -d ' ' "$out/$1" "$out/local" | awk -v n="$2" -v of="$3" '{ print $n / $of }' | median; }
-echo "| photographs, batch 64, 8 ahead | img/s | without the servers' CPU time | of local | img per CPU second |" \
-    "of local |"
-echo "|---|---|---|---|---|---|"
-row() { printf '| %s | %.0f | %.0f | %.2f | %.0f | %.2f |\n' "$1" "$(column "$2" 1)" "$(column "$2" 2)" \
-    "$(ratio "$2" 2 4)" "$(column "$2" 3)" "$(ratio "$2" 3 6)"; }
-row "local disk" local
+ratio() { paste -d ' ' "$out/$1" "$out/local" | awk -v n="$2" -v of="$(($2 + 2))" '{ print $n / $of }' | median; }
+echo "| photographs, batch 64, 8 ahead | img/s | of the local disk | img per CPU second | of the local disk |"
+echo "|---|---|---|---|---|"
+row() { printf '| %s | %.0f | %.2f | %.0f | %.2f |\n' "$1" "$(column "$2" 1)" "$(ratio "$2" 1)" "$(column "$2" 2)" \
+    "$(ratio "$2" 2)"; }
+row "local disk, past the page cache" local
+row "local disk, in the page cache" pages
 row "5 ms away" remote
 row "5 ms away, \`disk_cache\`" disk
 
