@@ -106,15 +106,15 @@ stopped() {
 }
 # once KEY SENTENCE COMMAND...: not again if it has passed
 once() {
-    key=$1 sentence=$2
+    mark=$state/$1 sentence=$2
     shift 2
-    if [ -e "$state/$key" ]; then
+    if [ -e "$mark" ]; then
         ok "$sentence"
         return
     fi
     before=$failed
     t "$sentence" "$@"
-    [ "$failed" -gt "$before" ] || : >"$state/$key"
+    [ "$failed" -gt "$before" ] || : >"$mark"
 }
 exec 3>&1
 for net in ${NETS:-all over32 plain}; do

@@ -1,7 +1,11 @@
 #!/bin/sh
-# One run in several processes under Slurm: a slurmctld, a slurmd and a munged of this test's own, on loopback. srun
-# gives the weights of one process; a job at its time limit saves, is requeued, and ends with the same weights. As root,
-# where slurmctld, slurmd, srun and munged are installed; in some minutes, since Slurm waits before it requeues.
+# One run in several processes under Slurm: a slurmctld, two slurmd (two nodes) and a munged of this test's own, on
+# loopback. srun gives the weights of one process, on one node and on both; a job on both nodes at its time limit saves,
+# is requeued, and ends with the same weights. As root, where slurmctld, slurmd, srun and munged are installed; in some
+# minutes, since Slurm waits before it requeues.
+if [ "$(id -u)" = 0 ] && [ -z "${NNPIPE_OWN_HOSTS-}" ] && unshare -m true 2>/dev/null; then
+    NNPIPE_OWN_HOSTS=1 exec unshare -m sh "$0" # the nodes' names are in this process's /etc/hosts alone
+fi
 . "$(dirname "$0")/../lib.sh"
 for program in slurmctld slurmd srun munged; do
     command -v $program >/dev/null 2>&1 || { skip "runs under Slurm" "$program is not here"; exit 0; }
@@ -10,38 +14,40 @@ done
 cd "$TMP" || exit 1
 chmod 755 "$TMP"
 here=$(hostname -s) port=$((20000 + $$ % 10000))
-mkdir -p munge state spool
+mkdir -p munge state
+{ cat /etc/hosts && echo "127.0.0.1 nodea nodeb"; } >hosts
+mount --bind hosts /etc/hosts || { skip "runs under Slurm" "/etc/hosts cannot be replaced for it"; exit 0; }
 head -c 1024 /dev/urandom >munge/key
 chown -R munge: munge && chmod 400 munge/key && chmod 755 munge
 cat >slurm.conf <<C
 ClusterName=test
 SlurmctldHost=$here(127.0.0.1)
 SlurmctldPort=$port
-SlurmdPort=$((port + 1))
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$TMP/munge/socket
 CredType=cred/munge
 StateSaveLocation=$TMP/state
-SlurmdSpoolDir=$TMP/spool
+SlurmdSpoolDir=$TMP/spool-%n
 SlurmctldPidFile=$TMP/ctld.pid
-SlurmdPidFile=$TMP/d.pid
+SlurmdPidFile=$TMP/%n.pid
 SlurmctldLogFile=$TMP/ctld.log
-SlurmdLogFile=$TMP/d.log
+SlurmdLogFile=$TMP/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
-NodeName=$here NodeAddr=127.0.0.1 CPUs=4 RealMemory=4000 State=UNKNOWN
-PartitionName=all Nodes=$here Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE
+NodeName=nodea NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4 RealMemory=4000 State=UNKNOWN
+NodeName=nodeb NodeHostname=$here NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=4 RealMemory=4000 State=UNKNOWN
+PartitionName=all Nodes=nodea,nodeb Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE
 C
 export SLURM_CONF="$TMP/slurm.conf"
 over() {
     scancel --user=root 2>/dev/null
-    for file in d.pid ctld.pid munge/pid; do [ ! -e "$TMP/$file" ] || kill "$(cat "$TMP/$file")"; done
+    for file in nodea.pid nodeb.pid ctld.pid munge/pid; do [ ! -e "$TMP/$file" ] || kill "$(cat "$TMP/$file")"; done
     sleep 2
     rm -rf "$TMP"
 }
@@ -49,12 +55,12 @@ trap over EXIT
 up() {
     runuser -u munge -- munged --force --key-file="$TMP/munge/key" --socket="$TMP/munge/socket" \
         --pid-file="$TMP/munge/pid" --log-file="$TMP/munge/log" --seed-file="$TMP/munge/seed" &&
-        slurmctld && slurmd || return 1
-    for _ in $(tries 30); do sinfo 2>/dev/null | grep -q idle && return 0; sleep 0.5; done
-    tail -n 3 ctld.log d.log
+        slurmctld && slurmd -N nodea && slurmd -N nodeb || return 1
+    for _ in $(tries 30); do [ "$(sinfo -h -N -t idle 2>/dev/null | wc -l)" -eq 2 ] && return 0; sleep 0.5; done
+    tail -n 3 ctld.log nodea.log nodeb.log
     return 1
 }
-t "slurmctld, slurmd and munged are up" up
+t "slurmctld, two slurmd and munged are up" up
 [ "$failed" -eq 0 ] || exit 1
 
 "$NNPIPE" data synth --out "$TMP/data" --samples 2000 --test 500 >/dev/null || exit 1
@@ -77,15 +83,34 @@ model:
   - global_avgpool
   - {linear: {out: classes}}
 train: {epochs: 2, threads: 2, lanes: 8}
+checkpoint: {every: 20 steps, keep: 50}
 Y
 hash_of() { sed -n 's/.*weights \([0-9a-f]\{16\}\),.*/\1/p' "$1" | tail -n 1; }
 one() { "$NNPIPE" train net.yaml -o runs="$TMP/one" >one.out 2>&1; }
 t "one process" one
-by_srun() {
-    timeout 120 srun --overcommit --kill-on-bad-exit=1 -n "$1" "$NNPIPE" train net.yaml -o runs="$TMP/of$1" \
-        >"of$1.out" 2>&1 && [ -n "$(hash_of one.out)" ] && [ "$(hash_of one.out)" = "$(hash_of "of$1.out")" ]
+by_srun() { # NODES TASKS
+    timeout 120 srun --overcommit --kill-on-bad-exit=1 -N "$1" -n "$2" "$NNPIPE" train net.yaml -o runs="$TMP/of$1-$2" \
+        >srun.out 2>&1 && [ -n "$(hash_of one.out)" ] && [ "$(hash_of one.out)" = "$(hash_of srun.out)" ] ||
+        { tail -n 3 srun.out; return 1; }
 }
-for n in 1 2 4; do t "srun -n $n: the same weights" by_srun "$n"; done
+for n in 1 2 4; do t "srun -n $n: the same weights" by_srun 1 "$n"; done
+for n in 2 4 8; do t "srun -N 2 -n $n: the same weights" by_srun 2 "$n"; done
+# killed_by_srun: a task of node b is killed; srun ends, and the same command goes on
+killed_by_srun() {
+    run="train net.yaml -o runs=$TMP/killed -o train.epochs=6 --resume auto"
+    srun --overcommit --kill-on-bad-exit=1 -N 2 -n 4 "$NNPIPE" $run >killed.out 2>&1 &
+    job=$!
+    for _ in $(tries 300); do ls killed/*/checkpoints/step-20 >/dev/null 2>&1 && break; sleep 0.1; done
+    for pid in $(pgrep -f "runs=$TMP/killed "); do
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx SLURM_PROCID=3 && kill -9 "$pid"
+    done
+    wait "$job" && { echo "srun ended with 0"; return 1; }
+    srun --overcommit --kill-on-bad-exit=1 -N 2 -n 2 "$NNPIPE" $run >>killed.out 2>&1 &&
+        "$NNPIPE" train net.yaml -o runs="$TMP/six" -o train.epochs=6 >six.out 2>&1 &&
+        [ -n "$(hash_of six.out)" ] && [ "$(hash_of killed.out)" = "$(hash_of six.out)" ] ||
+        { tail -n 3 killed.out; return 1; }
+}
+t "a task of the second node is killed: srun ends, and the same command goes on with two tasks" killed_by_srun
 
 # A job may run for a minute, and is told half of one before, or sooner, as Slurm looks at its clock; it is requeued
 # after two minutes. So these epochs take two or three times.
@@ -95,11 +120,9 @@ long() { "$NNPIPE" train net.yaml -o runs="$TMP/long" -o "train.epochs=$epochs" 
 t "a run of $epochs epochs, undisturbed" long
 cat >job.sh <<J
 #!/bin/sh
-#SBATCH --ntasks=2 --overcommit --time=1 --signal=TERM@30 --requeue --open-mode=append
-resume=
-[ ! -e "$TMP/job" ] || resume=--resume
+#SBATCH --nodes=2 --ntasks=2 --overcommit --time=1 --signal=TERM@30 --requeue --open-mode=append
 srun --overcommit --kill-on-bad-exit=1 "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/job" \\
-    -o train.epochs=$epochs \$resume
+    -o train.epochs=$epochs --resume auto
 code=\$?
 echo "ended with \$code"
 [ \$code -ne 75 ] || scontrol requeue "\$SLURM_JOB_ID"
