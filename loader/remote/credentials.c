@@ -97,17 +97,29 @@ static bool has(const struct profile *profile)
            (profile->config && np_profile_has(profile->config, profile->name, true));
 }
 
-/* 1: keys; 0: none here. */
+static int refuse_way(const struct profile *profile, const char *key, struct np_err *err)
+{
+    return np_err_set(err, -EINVAL,
+        "the profile '%s' of the AWS files has its keys by %s, which nnpipe does not do: "
+        "`eval \"$(aws configure export-credentials --format env)\"` puts them into the "
+        "environment",
+        profile->name, key);
+}
+
+/* 1: keys; 0: none here. What AWS's own tools take before keys in the file comes before them here. */
 static int keys_of_profile(struct np_keys *keys, struct np_err *err)
 {
-    static const char *const others[] = {"role_arn", "sso_session", "sso_start_url",
-        "credential_process", "web_identity_token_file"};
+    static const char *const before[] = {
+        "role_arn", "web_identity_token_file", "sso_session", "sso_start_url"};
     struct profile profile;
     char value[1024];
     int code = 0;
 
     profile_open(&profile);
-    if (get(&profile, "aws_access_key_id", keys->id, sizeof(keys->id))) {
+    for (size_t i = 0; code == 0 && i < sizeof(before) / sizeof(*before); i++)
+        if (get(&profile, before[i], value, sizeof(value)))
+            code = refuse_way(&profile, before[i], err);
+    if (code == 0 && get(&profile, "aws_access_key_id", keys->id, sizeof(keys->id))) {
         code = get(&profile, "aws_secret_access_key", keys->secret, sizeof(keys->secret));
         if (!code)
             code = np_err_set(err, -EINVAL,
@@ -116,13 +128,8 @@ static int keys_of_profile(struct np_keys *keys, struct np_err *err)
                 profile.name);
         get(&profile, "aws_session_token", keys->token, sizeof(keys->token));
     }
-    for (size_t i = 0; code == 0 && i < sizeof(others) / sizeof(*others); i++)
-        if (get(&profile, others[i], value, sizeof(value)))
-            code = np_err_set(err, -EINVAL,
-                "the profile '%s' of the AWS files has its keys by %s, which nnpipe does not do: "
-                "`eval \"$(aws configure export-credentials --format env)\"` puts them into the "
-                "environment",
-                profile.name, others[i]);
+    if (code == 0 && get(&profile, "credential_process", value, sizeof(value)))
+        code = refuse_way(&profile, "credential_process", err);
     if (code == 0 && from_environment("AWS_PROFILE") && !has(&profile))
         code = np_err_set(err, -EINVAL,
             "AWS_PROFILE is '%s', but ~/.aws/credentials and ~/.aws/config have no such profile",

@@ -286,4 +286,8 @@ t "no keys: what to set" env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY bash 
     "$(declare -f says exits); TMP=$TMP; \
     says 'there are no keys: set AWS_ACCESS_KEY_ID' exits 1 $NNPIPE data ls s3://bucket/none.tar"
 rm -f faults
+printf '[default]\naws_access_key_id=a\naws_secret_access_key=b\nrole_arn=arn:x\n' >profile
+t "a profile with a role is refused, though it has keys" env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY \
+    AWS_SHARED_CREDENTIALS_FILE="$TMP/profile" bash -c "$(declare -f says exits); TMP=$TMP; \
+    says 'has its keys by role_arn' exits 1 $NNPIPE data ls s3://bucket/none.tar"
 [ "$failed" -eq 0 ]
