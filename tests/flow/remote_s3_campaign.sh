@@ -146,7 +146,7 @@ device: {sim: {step_ms: 100}}
 data: {train: {source: tar, path: "s3://photos/$shards"}}
 loader: {batch: 4, cache: none, disk_cache: none}
 model: [flatten, {linear: {out: classes}}]
-train: {epochs: 1}
+train: {epochs: 5} # keys are kept for 10 s at least
 Y
 t "its keys are asked for again before they expire" eval ': >role.log; "$NNPIPE" train net.yaml && [ "$(grep -c GET \
     role.log)" -ge 2 ]'
