@@ -153,6 +153,10 @@ PLANS    = $(if $(SAN),,$(B)/tests/cuda/plans $(B)/tests/cuda/traffic)
 CXXFLAGS = -std=c++17 $(TEST_OPT) -Wall -Wextra -Wno-unused-parameter -fno-strict-aliasing -ffp-contract=off -pthread -fPIC -I. $(CUDA_FLAGS) \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -DNP_SAN -fno-sanitize-recover=undefined)
 $(patsubst %,$(B)/tests/kernel/test_kernels_%.o,cuda format rows stats token update) $(B)/tests/kernel/kernel_case_cuda.o $(B)/tests/unit/test_engines.o: CFLAGS += -DNP_EMULATED_CUDA $(CUDA_FLAGS)
+# What the emulation spends its time in: switches of its threads, and convolutions.
+$(B)/emu/grid.o: TEST_OPT := $(if $(SAN),$(OPT),-O2 -g1)
+$(B)/emu/fake_%.o: OPT := $(if $(SAN),$(OPT),-O3 -g1)
+$(B)/emu/fake_%.o $(B)/emu/cudart%.o: HARDEN =
 $(B)/emu/%.cu.o: trainer/cuda/%.cu $(B)/flags
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CXXFLAGS) -MMD -MP -c -o $@ $<

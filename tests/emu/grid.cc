@@ -20,7 +20,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+NP_EMU_THREAD uint3 threadIdx, blockIdx, blockDim, gridDim;
 void (*np_emu_enqueue)(void *, void (*)(void *), void (*)(void *), void *);
 void (*np_emu_argument)(const char *, uint64_t, int);
 void (*np_emu_load)(void *, const void *);
@@ -125,13 +125,16 @@ struct runner {
     std::vector<std::unique_ptr<fiber>> fibers;
     std::vector<fiber *> idle;
     fiber *fresh = nullptr; /* the fiber that home has just switched to for new threads */
+    const fiber *left = nullptr; /* the one that ran before the current one */
     const std::function<void()> *body = nullptr;
     unsigned nr = 0, begun = 0, nr_done = 0, nr_waiting = 0; /* threads of the block */
     unsigned current = 0;
     int line = 0; /* of the barrier that some wait at */
     state states[MAX_THREADS];
     fiber *on[MAX_THREADS];
+    uint3 places[MAX_THREADS]; /* of the threads in the block */
     unsigned order[MAX_THREADS];
+    unsigned ready[MAX_THREADS], nr_ready = 0, next_ready = 0; /* whom a waiting thread gives way to */
     lane_set warps[MAX_THREADS / 32];
     std::vector<void *> shared; /* what the block has by now */
     uint64_t draws = 0;         /* 0: no shuffling */
@@ -142,7 +145,7 @@ struct runner {
             end(f.get());
     }
 };
-__thread runner *me;
+NP_EMU_THREAD runner *me;
 thread_local std::unique_ptr<runner> own; /* frees what `me` points at */
 uint64_t seed = 1, nr_launches;
 
@@ -150,10 +153,11 @@ uint64_t seed = 1, nr_launches;
 void arrived(fiber *f)
 {
 #ifdef __SANITIZE_ADDRESS__
-    fiber *home = &me->home; /* a fiber comes from home: its stack is told for the way back */
+    fiber *home = &me->home; /* who comes from home is told its stack for the way back */
+    bool told = me->left == home;
 
     __sanitizer_finish_switch_fiber(
-        f->fake_stack, f == home ? nullptr : &home->bottom, f == home ? nullptr : &home->bytes);
+        f->fake_stack, told ? &home->bottom : nullptr, told ? &home->bytes : nullptr);
 #else
     (void)f;
 #endif
@@ -161,6 +165,7 @@ void arrived(fiber *f)
 
 void change(fiber *from, fiber *to)
 {
+    me->left = from;
 #ifdef __SANITIZE_ADDRESS__
     __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->bytes);
 #endif
@@ -202,9 +207,7 @@ void enter(unsigned thread)
 {
     me->current = thread;
     np_emu_traffic_thread(thread);
-    threadIdx.x = thread % blockDim.x;
-    threadIdx.y = thread / blockDim.x % blockDim.y;
-    threadIdx.z = thread / blockDim.x / blockDim.y;
+    threadIdx = me->places[thread];
 }
 
 void leave(unsigned thread)
@@ -239,12 +242,22 @@ void live()
     }
 }
 
+/* The next thread of go_on()'s; NULL: home chooses. */
+fiber *next_ready()
+{
+    if (me->next_ready == me->nr_ready)
+        return nullptr;
+    enter(me->ready[me->next_ready++]);
+    return me->on[me->current];
+}
+
 void wait_as(state why)
 {
-    unsigned thread = me->current;
+    fiber *self = me->on[me->current], *next;
 
-    me->states[thread] = why;
-    change(me->on[thread], &me->home);
+    me->states[me->current] = why;
+    next = next_ready();
+    change(self, next ? next : &me->home);
 }
 
 void begin_more()
@@ -261,18 +274,15 @@ void begin_more()
 
 void go_on()
 {
-    unsigned ready[MAX_THREADS], nr = 0;
-
+    me->nr_ready = me->next_ready = 0;
     for (unsigned t = 0; t < me->nr; t++)
         if (me->states[t] == READY)
-            ready[nr++] = t;
-    if (nr == 0)
+            me->ready[me->nr_ready++] = t;
+    if (me->nr_ready == 0)
         die("every thread waits: for a lane or a barrier that no other thread reaches");
-    shuffle(ready, nr);
-    for (unsigned i = 0; i < nr; i++) {
-        enter(ready[i]);
-        change(&me->home, me->on[ready[i]]);
-    }
+    shuffle(me->ready, me->nr_ready);
+    while (fiber *next = next_ready())
+        change(&me->home, next);
 }
 
 void run_block()
@@ -337,6 +347,9 @@ void run_job(void *context)
     me->draws = seed ? seed + __atomic_fetch_add(&nr_launches, 1, __ATOMIC_RELAXED) * 977 : 0;
     blockDim = uint3{j->threads.x, j->threads.y, j->threads.z};
     gridDim = uint3{j->blocks.x, j->blocks.y, j->blocks.z};
+    for (unsigned t = 0; t < me->nr; t++)
+        me->places[t] = uint3{
+            t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;
     shuffle(order.data(), order.size());

@@ -38,7 +38,9 @@
     static thread_local type name dims;                                                            \
     np_emu_share(&name, sizeof(name))
 
-extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+/* Without a call at each access, also from a library. */
+#define NP_EMU_THREAD __thread __attribute__((tls_model("initial-exec")))
+extern NP_EMU_THREAD uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* The parts of a kernel's arguments that may be addresses. */
 struct np_emu_arguments {
