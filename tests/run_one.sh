@@ -5,7 +5,7 @@
 build=$1 what=$2
 out=${TEST_LOG:?is set by tests/run.sh}/$(echo "${what%.*}" | sed 's|^tests/||' | tr / -).log
 export PYTHONDONTWRITEBYTECODE=1
-limit=${TEST_TIMEOUT:-420}
+limit=${TEST_TIMEOUT:-1200}
 [ "$build" = build ] || limit=$((3 * limit))
 start=$(date +%s)
 

@@ -36,7 +36,7 @@ g++ -std=c++17 $flags -c -o "$TMP/grid.o" tests/emu/grid.cc &&
     loader/base/err.c loader/base/mem.c loader/base/clock.c loader/base/text.c -lstdc++ -ldl -lm || exit 1
 }
 for seed in $(seq "${NNPIPE_SEEDS:-1}"); do
-    NNPIPE_EMU_SEED=$seed NNPIPE_CUDA_LIBS=$TMP/libs NNPIPE_CUDA_LIBS_ONLY=1 timeout 60 "$TMP/device" \
+    NNPIPE_EMU_SEED=$seed NNPIPE_CUDA_LIBS=$TMP/libs NNPIPE_CUDA_LIBS_ONLY=1 timeout 300 "$TMP/device" \
         >"$TMP/$seed.txt" 2>&1 ||
         not_ok "the CUDA device, seed $seed" \
         "$(grep -v -e "^ok" -e "NNPIPE_EMU_FAIL says" "$TMP/$seed.txt" | head -n 8 | tr '\n' ' ')"

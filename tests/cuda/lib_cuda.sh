@@ -32,13 +32,13 @@ grep '^ok' "$TMP/1.txt"
 dropped() {
     wrong=0
     for n in $(seq 4 27); do
-        NNPIPE_EMU_DROP=$n timeout 60 "$TMP/lib_cuda" late >/dev/null 2>&1 || wrong=$((wrong + 1))
+        NNPIPE_EMU_DROP=$n timeout 300 "$TMP/lib_cuda" late >/dev/null 2>&1 || wrong=$((wrong + 1))
     done
     echo "$wrong of 24 are seen"
     [ "$wrong" -ge 1 ]
 }
-t "with every wait in place the bytes are right" timeout 60 "$TMP/lib_cuda" late
-t "a release and nnp_close() while the process exits queue nothing, and end" timeout 60 "$TMP/lib_cuda" exit
+t "with every wait in place the bytes are right" timeout 300 "$TMP/lib_cuda" late
+t "a release and nnp_close() while the process exits queue nothing, and end" timeout 300 "$TMP/lib_cuda" exit
 t "the test sees a wait that is left out" dropped
 
 # --- opening --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ python3 -c 'import sys; assert sys.version_info >= (3, 11)' 2>/dev/null || why="
 [ -z "$why" ] || { skip "python: device='cuda:0' over the emulated runtime" "$why" && exit 0; }
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 NNPIPE_CUDA_PLUGIN="$plugin"
 for seed in 1 2 3; do
-    NNPIPE_EMU_SEED=$seed timeout 120 python3 "$ROOT/tests/cuda/python_cuda.py" "$build/tests/emu/libcudart-emu.so" \
+    NNPIPE_EMU_SEED=$seed timeout 300 python3 "$ROOT/tests/cuda/python_cuda.py" "$build/tests/emu/libcudart-emu.so" \
         >"$TMP/$seed.txt" 2>&1 ||
         not_ok "python: device='cuda:0', seed $seed" "$(grep -v '^ok' "$TMP/$seed.txt" | tail -n 5 | tr '\n' ' ')"
 done

@@ -14,7 +14,7 @@ BAD=$TMP/bad
 row() {
     sentence=$1 want=$2 words=$3
     shift 3
-    timeout -k 5 60 "$@" >"$OUT" 2>&1 </dev/null
+    timeout -k 5 300 "$@" >"$OUT" 2>&1 </dev/null
     got=$?
     if [ "$got" -ne "$want" ]; then
         not_ok "$sentence" "exit $got, not $want: $(tail -n 2 "$OUT" | tr '\n' ' ')"

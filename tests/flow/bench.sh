@@ -95,10 +95,15 @@ step_fields() { # step_fields PRECISION
 }
 t "bench step times the training step in f32" step_fields f32
 t "bench step times the training step in bf16" step_fields bf16
-# A step of the simulated device takes 20 ms: half of them 20 ms apart to the microsecond, which takes a
-# step that is queued before the one under way is waited for.
+# A step of the simulated device takes 100 ms: half of them 100 ms apart to the microsecond, which takes a step that
+# is queued before the one under way is waited for. On a busy machine: best of three tries.
 queued_ahead() {
-    bench step --steps 20 -o 'device={sim: {step_ms: 20}}' && field step_ms_p50 | grep -qE '^(20(\.000|$)|19\.9999)'
+    for try in 1 2 3; do
+        bench step --steps 10 -o 'device={sim: {step_ms: 100}}' &&
+            field step_ms_p50 | grep -qE '^(100(\.000|$)|99\.9999)' && return
+    done
+    field step_ms_p50
+    return 1
 }
 t "bench step queues a step before it waits for the current one" queued_ahead
 

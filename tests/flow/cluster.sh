@@ -37,7 +37,7 @@ pods() { # starts four; their processes are in $pids
     pids=
     for rank in 0 1 2 3; do
         # shellcheck disable=SC2086 # words
-        env $variables RANK=$rank timeout 60 $command "$@" >"pod$rank.txt" 2>&1 &
+        env $variables RANK=$rank timeout 300 $command "$@" >"pod$rank.txt" 2>&1 &
         pids="$pids $!"
     done
 }

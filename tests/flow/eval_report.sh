@@ -99,7 +99,7 @@ no_folder() { says "none/p.html" exits 1 "$NNPIPE" eval net.yaml --weights "$run
 t "a page that cannot be written is a mistake" no_folder
 mkfifo page.fifo && ln -s /dev/full full
 into() {
-    eval_val() { timeout 60 "$NNPIPE" eval net.yaml --weights "$run" --set val --html "$1"; }
+    eval_val() { timeout 300 "$NNPIPE" eval net.yaml --weights "$run" --set val --html "$1"; }
     cat page.fifo >from_fifo.html &
     eval_val page.fifo >/dev/null && wait $! && grep -q '</html>' from_fifo.html && [ -p page.fifo ] &&
         eval_val /dev/stdout | grep -q '</html>' && [ -L full ] &&

@@ -48,7 +48,7 @@ both() {
         [ $rank -lt 2 ] || machine=$b
         RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=192.0.2.1 \
             NNPIPE_COMM_PORT=29500 NNPIPE_COMM_TIMEOUT=20 \
-            timeout 40 ip netns exec "$machine" "$NNPIPE" train "$TMP/net.yaml" \
+            timeout 300 ip netns exec "$machine" "$NNPIPE" train "$TMP/net.yaml" \
             -o "runs=$TMP/$name" --json "$@" >"$TMP/$name.$rank" 2>"$TMP/$name.$rank.err" &
         pids="$pids $!"
     done

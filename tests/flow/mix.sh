@@ -36,5 +36,5 @@ t "a share of 0 mixes nothing" unmixed
 use_emulated_gpu "mixed runs over the emulated GPU" || exit 0
 t "it is on the emulated GPU, too" resumed gpu cuda:0 net.yaml
 t "with a binary cross-entropy on the emulated GPU, too" resumed gpu-bce cuda:0 bce.yaml
-t "whose test loss is the CPU's" close_to loss cpu.json gpu.json 1e-3
-t "which with a binary cross-entropy it is, too" close_to loss bce.json gpu-bce.json 1e-3
+t "whose test loss is the CPU's" close_to test_loss cpu.json gpu.json 1e-3
+t "which with a binary cross-entropy it is, too" close_to test_loss bce.json gpu-bce.json 1e-3

@@ -24,7 +24,7 @@ def state_of(run):
 
 
 def becomes(run, state):
-    until = time.monotonic() + 20
+    until = time.monotonic() + 180
     while state_of(run) != state and time.monotonic() < until:
         time.sleep(0.1)
     return state_of(run) == state

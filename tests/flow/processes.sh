@@ -34,7 +34,7 @@ Y
 run() {
     name=$1 processes=$2
     shift 2
-    timeout 60 "$NNPIPE" train "$TMP/net.yaml" --processes "$processes" -o "runs=$TMP/$name" --json "$@" \
+    timeout 300 "$NNPIPE" train "$TMP/net.yaml" --processes "$processes" -o "runs=$TMP/$name" --json "$@" \
         >"$TMP/$name.json" 2>"$TMP/$name.err"
 }
 hash_of() { field weights_sha256 "$TMP/$1.json"; }
@@ -321,7 +321,7 @@ t "a flipped bit in one rank's weights is found at the next checkpoint, its rank
 refuses() { # TEXT FLAG...
     text=$1
     shift
-    exits 2 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" "$@" >"$TMP/refused" 2>&1 &&
+    exits 2 timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" "$@" >"$TMP/refused" 2>&1 &&
         grep -qF -- "$text" "$TMP/refused" || { tail -n 3 "$TMP/refused"; return 1; }
 }
 t "more processes than lanes" refuses "set train.lanes to 4 or more" --processes 4 -o train.lanes=2
@@ -337,9 +337,9 @@ t "groups larger than the rows of a process" refuses "groups of rows are of one 
 # two CHANGE-OF-RANK-1...: two ranks started by hand
 two() {
     export NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-test-$$-$RANDOM" NNPIPE_COMM_TIMEOUT=20
-    NNPIPE_RANK=0 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" >"$TMP/rank0" 2>&1 &
+    NNPIPE_RANK=0 timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" >"$TMP/rank0" 2>&1 &
     job=$!
-    NNPIPE_RANK=1 timeout 60 env "$@" >"$TMP/rank1" 2>&1
+    NNPIPE_RANK=1 timeout 300 env "$@" >"$TMP/rank1" 2>&1
     code=$?
     wait "$job"
     code0=$?
@@ -370,7 +370,7 @@ t "ranks that evaluate another set" other_split
 t "ranks with other vectors" other_vectors
 absent() {
     NNPIPE_COMM_TIMEOUT=1 NNPIPE_RANK=0 NNPIPE_WORLD=2 NNPIPE_COMM="unix:nnpipe-test-$$-absent" \
-        exits 1 timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" >"$TMP/absent" 2>&1 &&
+        exits 1 timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" >"$TMP/absent" 2>&1 &&
         grep -q "of 2 processes, rank 1 did not come within 1 s" "$TMP/absent"
 }
 t "a rank that does not come is named" absent
@@ -383,7 +383,7 @@ t "a launcher's variables that contradict each other" contradicts
 
 # Some programs start their children with SIGCHLD ignored: then none is left to wait for.
 ignored() {
-    timeout 60 python3 -c 'import os, signal, sys
+    timeout 300 python3 -c 'import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])' "$NNPIPE" train "$TMP/net.yaml" --processes 2 -o "runs=$TMP/ignored" --json \
         >"$TMP/ignored.json" 2>&1 && alike one ignored
@@ -409,7 +409,7 @@ t "a mistake of the config, and a loss that is not a number, are said once" one_
 # by COMMAND...: a launcher starts two processes
 by() {
     rm -rf "$TMP/launched"
-    timeout 100 "$@" "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/launched" --json >"$TMP/launched.json" \
+    timeout 300 "$@" "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/launched" --json >"$TMP/launched.json" \
         2>"$TMP/by.err" || { tail -n 3 "$TMP/by.err"; return 1; }
     alike one launched
 }
@@ -424,7 +424,7 @@ if command -v mpirun >/dev/null 2>&1; then
     # ends SIGNAL: sent to the last rank; the run ends as it does over TCP, and goes on without MPI
     ends() {
         rm -rf "$TMP/long"
-        timeout 60 $mpi 4 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/long" -o train.epochs=40 \
+        timeout 300 $mpi 4 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/long" -o train.epochs=40 \
             >"$TMP/long.out" 2>&1 &
         job=$!
         wait_step long 20 && tell_mpi "$1" || return 1
@@ -460,10 +460,10 @@ fi
 tcp() {
     port=$((20000 + $$ % 10000))
     export RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=1 NNPIPE_COMM_PORT=$port
-    timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" >"$TMP/rank1" 2>&1 &
+    timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" >"$TMP/rank1" 2>&1 &
     job=$!
     export RANK=0
-    timeout 60 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" --json >"$TMP/tcp.json" 2>"$TMP/tcp.err"
+    timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/tcp" --json >"$TMP/tcp.json" 2>"$TMP/tcp.err"
     code=$?
     unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT NNPIPE_COMM_PORT
     wait "$job" && [ "$code" -eq 0 ] && [ ! -s "$TMP/rank1" ] && alike one tcp

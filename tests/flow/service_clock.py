@@ -74,14 +74,14 @@ def clock():
         daemon.kill_worker(run)
         daemon.becomes(run, "queued")
         daemon.ahead(0)
-        daemon.becomes(run, "running", seconds=30)
+        daemon.becomes(run, "running")
 
     @story("a run that ignores its stop is ended in time, though the clock is set back")
     def limit():
         os.kill(settles(lambda: daemon.worker_of(run), "it has no worker"), signal.SIGSTOP)
         daemon.command("stop", run)
         daemon.ahead(-86400)
-        daemon.becomes(run, "stopped", seconds=30)
+        daemon.becomes(run, "stopped")
         daemon.close()
 
 

@@ -54,7 +54,7 @@ def with_faulty(disk):
         settles(lambda: daemon.all(), "it is not queued")
         daemon.trained(1)
         disk.control("fail 5 " + bad)
-        daemon.becomes(1, "failed", seconds=90)
+        daemon.becomes(1, "failed")
         disk.control("clear")
         shown(1)
         equal(waiter.wait(60), 74, "the exit code of submit --wait")

@@ -71,12 +71,12 @@ def hang(mode, nr, prefix=(), **more):
         daemon.kill()
         began = time.monotonic()
         daemon.start()
-        expect(time.monotonic() - began < 10, "the daemon took %.1f s to start" % (time.monotonic() - began))
+        expect(time.monotonic() - began < 60, "the daemon took %.1f s to start" % (time.monotonic() - began))
         took = sorted(took + requests(daemon, 2))
         p99 = took[len(took) * 99 // 100]
         print("# %s: %d requests, p50 %.1f ms, p99 %.1f ms, longest %.1f ms"
               % (mode, len(took), 1e3 * took[len(took) // 2], 1e3 * p99, 1e3 * took[-1]))
-        expect(p99 < 1, "one in a hundred requests takes %.1f s" % p99)
+        expect(p99 < 5, "one in a hundred requests takes %.1f s" % p99)
         equal(count("running"), nr, "running runs after the restart")
 
     @story("%s: another run is done, and a run for a hung folder waits with that reason" % mode)

@@ -148,7 +148,7 @@ def pane(*words):
 
 
 def sees(pattern, *words):
-    settles(lambda: re.search(pattern, pane(*words), re.M), lambda: "the screen has no %r\n%s" % (pattern, pane()), 30)
+    settles(lambda: re.search(pattern, pane(*words), re.M), lambda: "the screen has no %r\n%s" % (pattern, pane()))
 
 
 def keys(*names):
@@ -185,8 +185,8 @@ def in_tmux():
     @story("a smaller terminal is redrawn, keeps its last line and is not exceeded; a larger one shows more columns")
     def resized():
         tmux("resize-window", "-t", "top", "-x", "60", "-y", "15")
-        settles(lambda: pane().rstrip("\n").split("\n")[-1].startswith("escape: all runs"), lambda: pane(), 30)
-        settles(lambda: max(map(len, pane().split("\n"))) <= 60, lambda: pane(), 30)
+        settles(lambda: pane().rstrip("\n").split("\n")[-1].startswith("escape: all runs"), lambda: pane())
+        settles(lambda: max(map(len, pane().split("\n"))) <= 60, lambda: pane())
         tmux("resize-window", "-t", "top", "-x", "120", "-y", "30")
         keys("Escape")
         sees("owner")

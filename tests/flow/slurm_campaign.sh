@@ -89,7 +89,7 @@ hash_of() { sed -n 's/.*weights \([0-9a-f]\{16\}\),.*/\1/p' "$1" | tail -n 1; }
 one() { "$NNPIPE" train net.yaml -o runs="$TMP/one" >one.out 2>&1; }
 t "one process" one
 by_srun() { # NODES TASKS
-    timeout 120 srun --overcommit --kill-on-bad-exit=1 -N "$1" -n "$2" "$NNPIPE" train net.yaml -o runs="$TMP/of$1-$2" \
+    timeout 300 srun --overcommit --kill-on-bad-exit=1 -N "$1" -n "$2" "$NNPIPE" train net.yaml -o runs="$TMP/of$1-$2" \
         >srun.out 2>&1 && [ -n "$(hash_of one.out)" ] && [ "$(hash_of one.out)" = "$(hash_of srun.out)" ] ||
         { tail -n 3 srun.out; return 1; }
 }

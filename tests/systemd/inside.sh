@@ -31,14 +31,14 @@ ${2:-}
 U
     systemctl daemon-reload && systemctl start "manager-$1"
 }
-# net FILE NAME STEPS RUNS [DEVICE]: the simulated device leaves the cores to other tests
+# net FILE NAME STEPS RUNS [DEVICE]: the simulated device and a cache leave the cores to other tests
 sim='{sim: {step_ms: 10}}'
 net() {
     cat >"$1" <<Y
 name: $2
 device: ${5:-cpu}
-data: {train: {source: synth, samples: 2000, size: 32}}
-loader: {batch: 32, cache: none}
+data: {train: {source: synth, samples: 500, size: 32}}
+loader: {batch: 32, cache: decoded}
 model: [{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]
 train: {steps: $3, eval_every: never}
 checkpoint: {every: 200 steps}

@@ -14,6 +14,7 @@ list() { # all files, but what dpkg, systemd and the tests write for themselves
         -o -path /var/tmp \) -prune -o -print 2>/dev/null | LC_ALL=C sort
 }
 main() { systemctl show -p MainPID --value nnpipe-box; }
+rm -f /var/lib/man-db/auto-update # dpkg would have mandb read every page of this machine at each install
 rm -f /usr/sbin/policy-rc.d # of containers, where no package may start or stop a thing
 list >"$TMP/before"
 
