@@ -232,7 +232,7 @@ Test(device, a_sim_copy_takes_its_time_and_its_bytes_arrive_then)
     cr_assert_eq(to[0], 0);
     cr_assert_eq(device->ops->done(device, &event, true), 1);
     double took_ms = (double)(np_now_ns() - start) / 1e6;
-    cr_assert(took_ms >= 20 && took_ms < 500);
+    cr_assert(took_ms >= 20 && took_ms < 60000);
     cr_assert(event.passed_ns >= start + 20000000 && event.passed_ns <= np_now_ns());
     cr_assert_eq(memcmp(to, from, sizeof(from)), 0);
     device->ops->free(device, to);

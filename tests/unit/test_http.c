@@ -249,14 +249,14 @@ Test(http, sends_a_large_answer_without_being_woken, .timeout = 20)
     uint64_t bytes = 0, began;
     ssize_t nr;
 
-    start(&server, false, 64, 5);
+    start(&server, false, 64, 60);
     const int fd = dial(&server);
     say(fd, "GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     began = np_now_ns();
-    while ((nr = await(&server, fd, text, sizeof(text), 5)) > 0)
+    while ((nr = await(&server, fd, text, sizeof(text), 50)) > 0)
         bytes += (uint64_t)nr;
     cr_assert(nr == 0 && bytes > 1 << 20);
-    cr_assert_lt(np_now_ns() - began, 2000000000u);
+    cr_assert_lt(np_now_ns() - began, 30000000000u); /* not when the connection is idle */
     close(fd);
     stop(&server);
 }
