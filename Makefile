@@ -77,12 +77,14 @@ $(B)/daemon/ui/page.o: $(wildcard daemon/ui/page/*) docs/openapi.json $(DYGRAPHS
 
 # Tests, and the kernels of an emulated GPU, are compiled quickly; what they test has the product's flags.
 TEST_OPT := $(if $(SAN),$(OPT),-O1 -g1)
+UNIT_OPT := $(if $(SAN),$(OPT),-O0 -g1)
 
 # The flags of the objects; other flags rebuild them.
 $(shell mkdir -p $(B) && echo '$(CFLAGS) $(TEST_OPT)' | cmp -s - $(B)/flags || echo '$(CFLAGS) $(TEST_OPT)' >$(B)/flags)
 
 $(B)/tests/%.o: HARDEN =
 $(B)/tests/%.o: OPT = $(TEST_OPT)
+$(B)/tests/unit/test_%.o: OPT = $(UNIT_OPT)
 $(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
@@ -142,8 +144,10 @@ endif
 # GPUs given as descriptions.
 ifneq ($(and $(NVCC),$(CUDNN)),)
 EMU_CU  := $(patsubst trainer/cuda/%.cu,$(B)/emu/%.cu.o,$(wildcard trainer/cuda/*.cu))
-EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst %,$(B)/emu/%.o,calls_cuda calls_token conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
-EMU_C   := $(patsubst trainer/cuda/%.c,$(B)/emu/%.o,$(wildcard trainer/cuda/*.c))
+# The plugin's C is compiled once for both; with a sanitizer there is no plugin.
+EMU_HOST := $(if $(SAN),$(B)/emu,build/cuda)
+EMU_O   := $(EMU_CU) $(B)/emu/rows/kernels_format.cu.o $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst %,$(EMU_HOST)/%.o,calls_cuda calls_token conv_cuda engines_cuda linear_cuda dnn_graph dnn_plan)
+EMU_C   := $(patsubst trainer/cuda/%.c,$(EMU_HOST)/%.o,$(wildcard trainer/cuda/*.c))
 EMU_RT  := $(B)/emu/grid.o $(B)/emu/traffic.o $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/cudart*.c))
 EMU_DNN := $(patsubst tests/emu/%.c,$(B)/emu/%.o,$(wildcard tests/emu/fake_cudnn*.c))
 CUDA_MAJOR := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
@@ -188,7 +192,7 @@ $(B)/tests/emu/libcudart-emu.so: $(EMU_RT)
 $(B)/tests/emu/libnnpipe-cuda.so: $(EMU_CU) $(EMU_C) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -lstdc++
-EMU_ROWS = $(addprefix $(B)/emu/,rows/rows_cuda.o rows/buffers_cuda.o rows/kernels_format.cu.o gpu_cuda.o)
+EMU_ROWS = $(addprefix $(EMU_HOST)/,rows/rows_cuda.o rows/buffers_cuda.o gpu_cuda.o) $(B)/emu/rows/kernels_format.cu.o
 $(B)/tests/emu/libnnpipe-cuda-rows.so: $(EMU_ROWS) $(ROWS_BASE) $(B)/tests/emu/libcudart-emu.so
 	@mkdir -p $(@D)
 	$(EMU_LINK) -Wl,-z,nodelete -Wl,--version-script=$(ROWS_MAP) -lstdc++

@@ -89,7 +89,8 @@ t "one that is not of these archives is named, and not used" eval 'cp -r served/
     rm -rf cache && says "not of these archives" "$NNPIPE" data ls "$BASE/i/$shards" && rm -r served/i'
 t "data verify reads a remote set" says "0 bad" "$NNPIPE" data verify "$S3/$shards"
 t "bench io reads a remote set" eval 'SET=$BASE says "http, depth" "$NNPIPE" bench io net.yaml --epochs 1'
-t "profile knows a remote set" eval 'SET=$BASE "$NNPIPE" profile net.yaml --seconds 1'
+t "profile knows a remote set" eval 'SET=$BASE "$NNPIPE" profile net.yaml --seconds 0.3 \
+    -o "device={sim: {h2d_gbps: 10, step_ms: 5}}"'
 t "check lists a remote set" eval 'SET=$S3 says "288 samples" "$NNPIPE" check net.yaml'
 
 t "the weights are those of local files" same_run "$S3" plain

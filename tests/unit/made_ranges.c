@@ -143,6 +143,20 @@ static int add_one(const char *path, const struct stat *st, int kind, struct FTW
     return 0;
 }
 
+int made_ranges_fill(const char *folder, const char *set, uint64_t max_bytes, uint64_t bytes)
+{
+    struct np_range_cache *cache = made_ranges_open(folder, set, max_bytes, NULL);
+    struct np_range_object *object = made_ranges_object(cache, set, "1", bytes);
+    int nr;
+
+    made_ranges_put(object, set, "1", 0, bytes);
+    np_range_flush(cache);
+    nr = made_ranges_count(object, set, "1", bytes);
+    np_range_object_close(object);
+    np_range_cache_close(cache);
+    return nr;
+}
+
 uint64_t made_ranges_used(const char *folder)
 {
     char *account = np_format("%s/account", folder);

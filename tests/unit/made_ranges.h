@@ -27,6 +27,8 @@ int made_ranges_get(struct np_range_object *object, const char *url, const char 
 /* How many of the object's blocks are there; -1: some are wrong. */
 int made_ranges_count(
     struct np_range_object *object, const char *url, const char *version, uint64_t bytes);
+/* Puts an object called as its set, whole, and closes all. Returns how many of its blocks are there. */
+int made_ranges_fill(const char *folder, const char *set, uint64_t max_bytes, uint64_t bytes);
 /* What the objects in the folder take on the disk. */
 uint64_t made_ranges_used(const char *folder);
 /* fork(); true in the child, which dies with the test. */

@@ -458,9 +458,9 @@ Test(loader, files_opened_late_and_with_errors_give_the_same_rows, .timeout = 12
     rig_free(&rig);
 }
 
-/* A run with 64 files open at once, under these limits of descriptors: in a child, since nobody may be
- * allowed to raise them again. */
-static struct outcome run_with_few(rlim_t soft, rlim_t hard)
+/* A run with 64 files open at once, if each read takes so long, under these limits of descriptors: in a child,
+ * since nobody may be allowed to raise them again. */
+static struct outcome run_with_few(rlim_t soft, rlim_t hard, const char *latency)
 {
     const struct rlimit few = {soft, hard};
     struct outcome *shared =
@@ -476,7 +476,7 @@ static struct outcome run_with_few(rlim_t soft, rlim_t hard)
     rig.options.depth = 32;
     child = fork();
     if (child == 0) {
-        setenv("NNPIPE_IO_SIM", "latency_us=1000", 1);
+        setenv("NNPIPE_IO_SIM", latency, 1);
         setrlimit(RLIMIT_NOFILE, &few);
         *shared = rig_run(&rig, 0);
         _exit(0);
@@ -494,13 +494,13 @@ Test(loader, a_low_limit_of_descriptors_is_raised, .timeout = 60)
     struct rlimit before;
 
     getrlimit(RLIMIT_NOFILE, &before);
-    outcome = run_with_few(24, before.rlim_max);
+    outcome = run_with_few(24, before.rlim_max, "latency_us=1000");
     cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
 }
 
 Test(loader, too_few_descriptors_stop_the_run_and_are_named, .timeout = 60)
 {
-    struct outcome outcome = run_with_few(24, 24);
+    struct outcome outcome = run_with_few(24, 24, "latency_us=500000");
 
     cr_expect_eq(outcome.err.code, -EIO);
     cr_expect(strstr(outcome.err.text, "Too many open files"), "%s", outcome.err.text);

@@ -32,19 +32,9 @@ static struct np_range_numbers numbers_of(const struct np_range_cache *cache)
     return numbers;
 }
 
-/* Puts an object of BYTES into a set, whole, and closes all; returns how many blocks are there. */
 static int fill(const char *folder, const char *set, uint64_t max_bytes)
 {
-    struct np_range_cache *cache = made_ranges_open(folder, set, max_bytes, NULL);
-    struct np_range_object *object = made_ranges_object(cache, set, "1", BYTES);
-    int nr;
-
-    made_ranges_put(object, set, "1", 0, BYTES);
-    np_range_flush(cache);
-    nr = made_ranges_count(object, set, "1", BYTES);
-    np_range_object_close(object);
-    np_range_cache_close(cache);
-    return nr;
+    return made_ranges_fill(folder, set, max_bytes, BYTES);
 }
 
 /* How many blocks of it are there; opens and holds the set meanwhile. */

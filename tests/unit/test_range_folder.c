@@ -21,19 +21,9 @@
 #define BYTES  (3 * BLOCK)
 #define PLENTY (1ull << 30)
 
-/* Puts an object called as its set, whole. Returns how many of its blocks are there. */
 static int fill(const char *folder, const char *set)
 {
-    struct np_range_cache *cache = made_ranges_open(folder, set, PLENTY, NULL);
-    struct np_range_object *object = made_ranges_object(cache, set, "1", BYTES);
-    int nr;
-
-    made_ranges_put(object, set, "1", 0, BYTES);
-    np_range_flush(cache);
-    nr = made_ranges_count(object, set, "1", BYTES);
-    np_range_object_close(object);
-    np_range_cache_close(cache);
-    return nr;
+    return made_ranges_fill(folder, set, PLENTY, BYTES);
 }
 
 /* What opening folder and object "s" says; "": it works. */
