@@ -11,7 +11,8 @@ start=$(date +%s)
 
 unit_tests() {
     own=$(mktemp -d) # the place of the user's cache and sockets, as in lib.sh
-    XDG_CACHE_HOME=$own XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" --jobs "$(nproc)" >"$out.raw" 2>&1
+    XDG_CACHE_HOME=$own XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" --jobs "$(nproc)" \
+        >"$out.raw" 2>&1
     code=$?
     rm -rf "$own"
     sed -n '/^\(ok\|not ok\|skip\) - /p' "$out.raw"

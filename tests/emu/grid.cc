@@ -124,7 +124,7 @@ struct runner {
     fiber home;
     std::vector<std::unique_ptr<fiber>> fibers;
     std::vector<fiber *> idle;
-    fiber *fresh = nullptr; /* the fiber that home has just switched to for new threads */
+    fiber *fresh = nullptr;      /* the fiber that home has just switched to for new threads */
     const fiber *left = nullptr; /* the one that ran before the current one */
     const std::function<void()> *body = nullptr;
     unsigned nr = 0, begun = 0, nr_done = 0, nr_waiting = 0; /* threads of the block */
@@ -134,7 +134,8 @@ struct runner {
     fiber *on[MAX_THREADS];
     uint3 places[MAX_THREADS]; /* of the threads in the block */
     unsigned order[MAX_THREADS];
-    unsigned ready[MAX_THREADS], nr_ready = 0, next_ready = 0; /* whom a waiting thread gives way to */
+    unsigned ready[MAX_THREADS], nr_ready = 0,
+                                 next_ready = 0; /* whom a waiting thread gives way to */
     lane_set warps[MAX_THREADS / 32];
     std::vector<void *> shared; /* what the block has by now */
     uint64_t draws = 0;         /* 0: no shuffling */
@@ -348,8 +349,8 @@ void run_job(void *context)
     blockDim = uint3{j->threads.x, j->threads.y, j->threads.z};
     gridDim = uint3{j->blocks.x, j->blocks.y, j->blocks.z};
     for (unsigned t = 0; t < me->nr; t++)
-        me->places[t] = uint3{
-            t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
+        me->places[t] =
+            uint3{t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
     for (size_t i = 0; i < order.size(); i++)
         order[i] = (unsigned)i;
     shuffle(order.data(), order.size());

@@ -84,7 +84,8 @@ named() {
 }
 t "the last checkpoint is named" named
 lost() {
-    NNPIPE_EMU_NCCL_ERROR=1:30 exits 1 run lost --gpus 0-1 && grep -q "rank 1: NCCL: .* has failed" lost.err || { cat lost.err; return 1; }
+    NNPIPE_EMU_NCCL_ERROR=1:30 exits 1 run lost --gpus 0-1 && grep -q "rank 1: NCCL: .* has failed" lost.err ||
+        { cat lost.err; return 1; }
 }
 t "an error that NCCL reports later ends both, which do not wait for ever" lost
 absent() {

@@ -1,5 +1,6 @@
 # Every command of README and docs/USING.md as it is printed there, in order, by a user who has run the demo: in a
-# folder with the tree's configs, a small sample set and a folder of pictures. Trials of the profiler are shorter, and on a simulated device.
+# folder with the tree's configs, a small sample set and a folder of pictures. Trials of the profiler are shorter, and
+# on a simulated device.
 . "$(dirname "$0")/../lib.sh"
 command -v python3 >/dev/null || { skip "README's commands" "python3 is not here"; exit 0; }
 export NNPIPE_SOCKET="$TMP/socket" HOME="$TMP/home" XDG_STATE_HOME="$TMP/home/state"

@@ -204,7 +204,8 @@ echo "model: [1]" >odd/link/config.yaml
 ln -s . odd/link/checkpoints/best
 ln -s loop odd/loop
 odd() {
-    timeout 300 "$NNPIPE" runs odd --json >odd.json && [ "$(wc -l < odd.json)" -eq 4 ] && timeout 300 "$NNPIPE" runs odd |
+    timeout 300 "$NNPIPE" runs odd --json >odd.json && [ "$(wc -l < odd.json)" -eq 4 ] &&
+        timeout 300 "$NNPIPE" runs odd |
         tail -n 1 | grep -q "^4 runs"
 }
 t "folders that no run has written are listed with the known facts" odd
