@@ -94,7 +94,7 @@ t "a rank that dies within a captured sum is named; two GPUs go on" killed 2:60 
 t "so is rank 0's death; one GPU goes on" killed 0:70 137 1
 third() {
     rm -rf third
-    NNPIPE_EMU_NCCL_KILL=$1:60 exits 1 run third --gpus 1-3 $six && grep -q "rank $1 (process .*) has ended" third.err ||
+    NNPIPE_EMU_NCCL_KILL=$1:15 exits 1 run third --gpus 1-3 $six && grep -q "rank $1 (process .*) has ended" third.err ||
         { cat third.err; return 1; }
     run third --resume --gpus 0-2 $six && same_weights six third
 }
