@@ -204,6 +204,7 @@ twelve="-o loader.batch=36 -o train.lanes=12" # four lanes in each of three, two
 # shellcheck disable=SC2086 # words
 {
     t "three processes: the same weights as one" same 3 $twelve
+    mv "$TMP/alone" "$TMP/alone3"
     t "six, in bf16, with groups of a lane and accumulated batches: the same" same 6 $twelve -o precision=bf16 \
         -o train.batchnorm_over=3 -o train.accumulate=2
 }
@@ -463,6 +464,13 @@ if command -v mpirun >/dev/null 2>&1; then
     by_mpi() { by $mpi "$1" && grep -q "gradients are summed over Open MPI" "$TMP/by.err"; }
     t "sums over Open MPI, two processes" by_mpi 2
     t "sums over Open MPI, four processes" by_mpi 4
+    by_mpi3() {
+        rm -rf "$TMP/launched"
+        timeout 60 $mpi 3 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/launched" $twelve >"$TMP/by.out" 2>&1 &&
+            cmp "$TMP"/launched/net-*/checkpoints/step-23/weights.safetensors \
+                "$TMP"/alone3/net-*/checkpoints/step-23/weights.safetensors || { tail -n 3 "$TMP/by.out"; return 1; }
+    }
+    t "sums over Open MPI, three processes" by_mpi3
     # ends SIGNAL: sent to the last rank; the run ends as it does over TCP, and goes on without MPI
     ends() {
         rm -rf "$TMP/long"
