@@ -58,8 +58,8 @@ static const struct np_command commands[] = {
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
         "                   (FILE#PART: a part of it), a checkpoint or a run (RUN:best)\n" DEVICE
             OVERRIDE
-        "  --processes N    train with N processes on this machine (1, 2, 4, 8 ...): train.lanes\n"
-        "                   gives each its part of a batch, and the weights are the same\n"
+        "  --processes N    train with N processes on this machine: train.lanes gives each its\n"
+        "                   part of a batch; with 1, 2, 4 ... lanes in each the weights are the same\n"
         "  --gpus LIST      train with a process on each of these GPUs: 0-3, or 0,2, or all\n"
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"
@@ -174,7 +174,7 @@ static const struct np_command commands[] = {
         "  --compare FILE   compare with an older profile.json: exit 3 if the run has become\n"
         "                   slower, and name the stage; CONFIG may be a profile.json, too\n"
         "  --seconds S      length of a trial; default 2. Shorter trials are less exact\n"
-        "  --processes N    train in 2, 4, 8 ... processes on this machine, and name the rank\n"
+        "  --processes N    train in N processes on this machine, and name the rank\n"
         "                   that the others wait for, and why; as under mpirun, srun and torchrun\n"
         "  --html FILE      the report as a web page; default: profile.html beside profile.json\n"
         "  --trace FILE     record two more seconds for ui.perfetto.dev\n"

@@ -30,10 +30,16 @@ for word in "$@"; do
 done
 awk -v p="$gpus" -v most="$boxes" -v r="$rate" -v B="$batch" -v G="$gradients" -v w="$row" -v j="$file" -v d="$decode" \
     -v c="$cores" -v b="$bus" -v l="$link" -v m="$network" -v k="$disk" -v K="$store" -v h="$overlap" -v sum="$sum" '
-function log2(x) { return log(x) / log(2) }
+function log2(x) { return int(log(x) / log(2) + 1e-9) }
+# Messages of a sum over x: log2(x), or, of no power of two, one more, and one for each doubling of those that have the
+# result until they are half of the next power (trainer/comm_hops.h).
+function rounds(x,   k) {
+    k = log2(x)
+    return x == 2 ^ k ? k : k + 1 + k - log2(x - 2 ^ k)
+}
 function sums(p, n) { # seconds of the sums of a step
     if (sum == "exact")
-        return log2(p) * G / l + log2(n) * p * G / m
+        return rounds(p) * G / l + rounds(n) * p * G / m
     return 2 * (p - 1) / p * G / l + 2 * (n - 1) / n * G / m
 }
 function hidden() { return h * 2 / 3 * B / r } # the backward pass is two thirds of a step
@@ -64,8 +70,8 @@ BEGIN {
         need * d, r * w / 1e9, need * j / 1e9, \
         (K > 0) ? "; " most " boxes need " most * need * j / 1e9 " GB/s of the storage" : ""
     if (most > 1) {
-        left = hidden() - (sum == "exact" ? log2(p) : 2 * (p - 1) / p) * G / l
-        each = sum == "exact" ? log2(most) * p * G : 2 * (most - 1) / most * G
+        left = hidden() - (sum == "exact" ? rounds(p) : 2 * (p - 1) / p) * G / l
+        each = sum == "exact" ? rounds(most) * p * G : 2 * (most - 1) / most * G
         if (left > 0)
             printf "The network limits %d boxes below %.3g GB/s a box, each way\n", most, each / left / 1e9
         else

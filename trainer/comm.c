@@ -24,8 +24,9 @@ struct last_words { /* follows the head of an abort */
 };
 
 struct np_comm {
-    int rank, world, nr_links;
-    struct np_link links[NP_MAX_LINKS]; /* links[k] to rank ^ (1 << k) */
+    int rank, world, nr_hops;
+    struct np_hop hops[NP_MAX_HOPS];
+    struct np_link links[NP_MAX_LINKS]; /* links[k] to rank ^ (1 << k), if there is one */
     enum np_message kind;               /* of the current call */
     uint64_t call;                      /* and its number */
     bool over;                          /* nothing is sent any more, for the reason in `why` */
@@ -63,14 +64,13 @@ int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, stru
 
     comm->rank = launch->rank;
     comm->world = launch->world;
-    while (1 << comm->nr_links < launch->world)
-        comm->nr_links++;
+    comm->nr_hops = np_hops_find(launch->rank, launch->world, comm->hops);
     int code = np_meet(launch, comm->links, err);
     if (code < 0) {
         np_free(comm);
         return code;
     }
-    if ((code = np_line_new(comm->links, comm->nr_links, &comm->line, err)) < 0 ||
+    if ((code = np_line_new(comm->links, NP_MAX_LINKS, &comm->line, err)) < 0 ||
         (code = open_sums(launch, comm, err)) < 0) {
         np_comm_abort(comm, code, err ? err->text : "");
         np_comm_close(comm);
@@ -84,8 +84,9 @@ void np_comm_close(struct np_comm *comm)
 {
     if (!comm)
         return;
-    for (int k = 0; k < comm->nr_links; k++) /* the first: np_comm_wait_end() waits for it */
-        close(comm->links[k].fd);
+    for (int k = 0; k < NP_MAX_LINKS; k++) /* the first: np_comm_wait_end() waits for it */
+        if (comm->links[k].fd >= 0)
+            close(comm->links[k].fd);
     np_line_free(comm->line);
     np_sums_free(comm->sums, !comm->over);
     np_free(comm->other);
@@ -129,8 +130,9 @@ static void give_up(struct np_comm *comm, int code, const struct last_words *wor
 
     comm->over = true;
     np_err_set(&comm->why, code < 0 ? code : -ECONNRESET, "%s", words->text);
-    for (int k = 0; k < comm->nr_links; k++)
-        send(comm->links[k].fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (int k = 0; k < NP_MAX_LINKS; k++)
+        if (comm->links[k].fd >= 0)
+            send(comm->links[k].fd, &message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (comm->line)
         np_line_end(comm->line, comm->why.code, words->text);
     if (comm->sums)
@@ -311,6 +313,14 @@ int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
     return np_comm_sum_end(comm, err);
 }
 
+/* What one hop moves: as much as it sends, or takes. */
+static int swap(struct np_comm *comm, const struct np_hop *hop, const void *send_, size_t nr_send,
+    void *recv_, size_t nr_recv, struct np_err *err)
+{
+    return exchange(comm, hop->link, send_, hop->kind == NP_HOP_TAKE ? 0 : nr_send, recv_,
+        hop->kind == NP_HOP_GIVE ? 0 : nr_recv, err);
+}
+
 int np_comm_join(struct np_comm *comm, double *x, size_t n,
     void (*pair)(double *left, const double *right, size_t n), struct np_err *err)
 {
@@ -320,16 +330,18 @@ int np_comm_join(struct np_comm *comm, double *x, size_t n,
     begin(comm, NP_MESSAGE_JOIN);
     if (comm && !comm->other && !(comm->other = np_try_array(NP_MAX_JOIN, sizeof(double), err)))
         return -ENOMEM;
-    for (int k = 0; comm && k < comm->nr_links; k++) {
+    for (int i = 0; comm && i < comm->nr_hops; i++) {
+        const struct np_hop *hop = &comm->hops[i];
+        const bool swaps = hop->kind == NP_HOP_SWAP;
         double *other = comm->other;
-        const int code = exchange(comm, k, x, bytes, other, bytes, err);
+        const int code = swap(comm, hop, x, bytes, swaps ? other : x, bytes, err);
 
         if (code < 0)
             return code;
-        if (comm->rank >> k & 1) {
+        if (swaps && comm->rank >> hop->level & 1) {
             pair(other, x, n);
             memcpy(x, other, bytes);
-        } else {
+        } else if (swaps) {
             pair(x, other, n);
         }
     }
@@ -344,11 +356,17 @@ int np_comm_gather(
 
     begin(comm, NP_MESSAGE_GATHER);
     memmove(blocks + (size_t)np_comm_rank(comm) * bytes, own, bytes); /* it may be there already */
-    for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
-        const size_t has = (size_t)comm->rank >> k << k, wants = has ^ ((size_t)1 << k);
+    for (int i = 0; comm && code == 0 && i < comm->nr_hops; i++) {
+        const struct np_hop *hop = &comm->hops[i];
+        const struct np_ranks_part has = np_hops_part(comm->rank, comm->world, hop->level),
+                                   wants = np_hops_part(
+                                       comm->rank ^ (1 << hop->level), comm->world, hop->level),
+                                   *sent = hop->kind == NP_HOP_SWAP
+                                               ? &has
+                                               : &wants; /* the left half has its own */
 
-        code = exchange(
-            comm, k, blocks + has * bytes, bytes << k, blocks + wants * bytes, bytes << k, err);
+        code = swap(comm, hop, blocks + (size_t)sent->first * bytes, (size_t)sent->nr * bytes,
+            blocks + (size_t)wants.first * bytes, (size_t)wants.nr * bytes, err);
     }
     return code;
 }
@@ -358,10 +376,10 @@ int np_comm_broadcast(struct np_comm *comm, void *bytes, size_t n, struct np_err
     int code = 0;
 
     begin(comm, NP_MESSAGE_BROADCAST);
-    for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
-        if (comm->rank < 1 << k)
+    for (int k = 0; comm && code == 0 && 1 << k < comm->world; k++) {
+        if (comm->rank < 1 << k && comm->rank + (1 << k) < comm->world)
             code = exchange(comm, k, bytes, n, NULL, 0, err);
-        else if (comm->rank < 2 << k)
+        else if (comm->rank >= 1 << k && comm->rank < 2 << k)
             code = exchange(comm, k, NULL, 0, bytes, n, err);
     }
     return code;
@@ -372,11 +390,11 @@ int np_comm_any(struct np_comm *comm, uint32_t *bits, struct np_err *err)
     int code = 0;
 
     begin(comm, NP_MESSAGE_ANY);
-    for (int k = 0; comm && code == 0 && k < comm->nr_links; k++) {
+    for (int i = 0; comm && code == 0 && i < comm->nr_hops; i++) {
         uint32_t other = 0;
 
-        code = exchange(comm, k, bits, sizeof(*bits), &other, sizeof(other), err);
-        *bits |= other;
+        code = swap(comm, &comm->hops[i], bits, sizeof(*bits), &other, sizeof(other), err);
+        *bits |= other; /* what is handed on has the bits of before, and more */
     }
     return code;
 }

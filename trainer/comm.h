@@ -5,7 +5,8 @@
  * Each process is connected with rank ^ 1, rank ^ 2, rank ^ 4 ...: all that they exchange goes along
  * these lines in as many rounds (a hypercube; recursive doubling, Thakur, Rabenseifner and Gropp,
  * "Optimization of collective communication operations in MPICH", 2005). So a sum is a fixed binary
- * tree, whose bits do not depend on timing, and the number of processes is a power of two. */
+ * tree, whose bits do not depend on timing. Where the number is no power of two, ranks that lack a
+ * neighbour get the result from another one (comm_hops.h). */
 #ifndef NP_COMM_H
 #define NP_COMM_H
 
@@ -35,7 +36,7 @@ int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
 
 int np_comm_timeout_s(void); /* NNPIPE_COMM_TIMEOUT, or 60 */
 /* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
- * -EINVAL: the number is no power of two, or another process has other numbers. -ETIMEDOUT names the
+ * -EINVAL: more than NP_MAX_WORLD, or another process has other numbers. -ETIMEDOUT names the
  * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -ENOENT: it is
  * not there). */
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err);

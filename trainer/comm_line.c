@@ -47,7 +47,8 @@ static void say(struct np_line *line, const struct message *message)
         return;
     line->said = message->news;
     for (int k = 0; k < line->nr; k++)
-        send(line->links[k].line, message, sizeof(*message), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (line->links[k].line >= 0)
+            send(line->links[k].line, message, sizeof(*message), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* Hands on what another process said, and tells this one, if it is new. */
@@ -162,7 +163,8 @@ void np_line_free(struct np_line *line)
     say(line, &bye);
     pthread_mutex_unlock(&line->lock);
     for (int k = 0; k < line->nr; k++)
-        close(line->links[k].line);
+        if (line->links[k].line >= 0)
+            close(line->links[k].line);
     if (line->wake >= 0)
         close(line->wake);
     pthread_mutex_destroy(&line->lock);

@@ -481,6 +481,8 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
     for (int k = 0; code == 0 && 1 << k < m->launch->world; k++) {
         const int other = rank ^ (1 << k);
 
+        if (other >= m->launch->world)
+            continue;
         snprintf(links[k].name, sizeof(links[k].name), "rank %d (process %u on %s)", other,
             m->places[other].process, m->places[other].host);
         if (other > rank)
@@ -513,10 +515,9 @@ static int check_launch(const struct np_launch *launch, struct np_err *err)
 {
     char host[256], port[8];
 
-    if (launch->world & (launch->world - 1) || launch->world > 1 << NP_MAX_LINKS)
-        return np_err_set(err, -EINVAL,
-            "%d processes: gradients are summed in pairs, so take 1, 2, 4, 8 ... processes",
-            launch->world);
+    if (launch->world > 1 << NP_MAX_LINKS)
+        return np_err_set(
+            err, -EINVAL, "%d processes: a run has at most %d", launch->world, 1 << NP_MAX_LINKS);
     if (is_unix(launch) && strlen(launch->address) > MAX_UNIX)
         return np_err_set(err, -EINVAL, "%.200s: a unix name has at most %d bytes", launch->address,
             MAX_UNIX - 5);

@@ -3,8 +3,7 @@
 #define NP_COMM_MEET_H
 
 #include "trainer/comm.h"
-
-#define NP_MAX_LINKS 10 /* 1024 processes */
+#include "trainer/comm_hops.h"
 
 struct np_link {
     int fd;         /* of exchanges */
@@ -12,7 +11,8 @@ struct np_link {
     int sums;       /* of sums: comm_sums.h */
     char name[120]; /* "rank 3 (process 4711 on box2)" */
 };
-/* links: (log2(world)), links[k] to rank ^ (1 << k). The caller closes the connections. */
+/* links: (NP_MAX_LINKS), links[k] to rank ^ (1 << k); where there is no such rank, its connections are -1.
+ * The caller closes the connections. */
 int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err *err);
 
 #endif

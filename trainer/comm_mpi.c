@@ -118,16 +118,17 @@ const char *np_mpi_version(const struct np_mpi *mpi)
     return mpi->version;
 }
 
-int np_mpi_exchange(
-    struct np_mpi *mpi, int rank, const void *send, void *recv, size_t bytes, struct np_err *err)
+int np_mpi_exchange(struct np_mpi *mpi, int rank, const void *send, size_t nr_send, void *recv,
+    size_t nr_recv, struct np_err *err)
 {
-    assert(bytes <= INT32_MAX);
+    assert(nr_send <= INT32_MAX && nr_recv <= INT32_MAX);
     int code =
-        mpi->recv(recv, (int)bytes, mpi->byte, rank, TAG_OF_SUMS, mpi->world, &mpi->requests[0]);
+        mpi->recv(recv, (int)nr_recv, mpi->byte, rank, TAG_OF_SUMS, mpi->world, &mpi->requests[0]);
 
     if (code)
         return fail(mpi, "MPI_Irecv", code, err);
-    code = mpi->send(send, (int)bytes, mpi->byte, rank, TAG_OF_SUMS, mpi->world, &mpi->requests[1]);
+    code =
+        mpi->send(send, (int)nr_send, mpi->byte, rank, TAG_OF_SUMS, mpi->world, &mpi->requests[1]);
     return code ? fail(mpi, "MPI_Isend", code, err) : 0;
 }
 

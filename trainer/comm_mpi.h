@@ -13,9 +13,9 @@ int np_mpi_open(const struct np_launch *launch, struct np_mpi **ret_mpi, struct 
 /* whole: all processes are there and close it, too; else the library is left as it is. NULL works. */
 void np_mpi_close(struct np_mpi *mpi, bool whole);
 const char *np_mpi_version(const struct np_mpi *mpi); /* "Open MPI v4.1.4" */
-/* Begins to send to this rank, and to receive as much from it. -EIO: err has the library's words. */
-int np_mpi_exchange(
-    struct np_mpi *mpi, int rank, const void *send, void *recv, size_t bytes, struct np_err *err);
+/* Begins to send bytes to this rank, and to receive bytes from it; 0 of either is possible. -EIO: err has the library's words. */
+int np_mpi_exchange(struct np_mpi *mpi, int rank, const void *send, size_t nr_send, void *recv,
+    size_t nr_recv, struct np_err *err);
 /* Returns 1 when both are complete, else 0; does not wait. -EIO as above. */
 int np_mpi_done(struct np_mpi *mpi, struct np_err *err);
 

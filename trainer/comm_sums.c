@@ -1,4 +1,4 @@
-/* Each sum is exchanged chunk by chunk with rank ^ 1, then rank ^ 2, and so on; the order of sums is that
+/* Each sum is exchanged chunk by chunk with rank ^ 1, then rank ^ 2, and so on (comm_hops.h); the order of sums is that
  * of np_sums_begin(), which must be the same in all processes. */
 #include "trainer/comm_sums.h"
 
@@ -27,7 +27,8 @@ struct sum {
 struct np_sums {
     const struct np_launch *launch; /* until the thread has begun */
     const struct np_link *links;    /* set once */
-    int rank, nr;
+    int rank, nr_hops;
+    struct np_hop hops[NP_MAX_HOPS];
     bool by_mpi;
     pthread_t thread;
     /* The thread alone: */
@@ -50,22 +51,30 @@ static int gone(const struct np_link *link, struct np_err *err)
     return np_err_set(err, -ECONNRESET, "%s has ended", link->name);
 }
 
-static int exchange(
-    struct np_sums *sums, int k, const void *send_, void *recv_, size_t bytes, struct np_err *err)
+/* What a hop sends and receives: NULL and 0 for nothing. */
+struct parcel {
+    const void *out;
+    void *in;
+    size_t nr_out, nr_in; /* bytes */
+};
+
+static int exchange(struct np_sums *sums, int k, const struct parcel *parcel, struct np_err *err)
 {
     const struct np_link *link = &sums->links[k];
-    const struct np_head head = {NP_MESSAGE_SUM, 0, sums->call, bytes};
+    const struct np_head head = {NP_MESSAGE_SUM, 0, sums->call, parcel->nr_out};
     struct np_head other;
-    const int code = np_wire_exchange(link->sums, &head, send_, recv_, bytes, &other);
+    const int code =
+        np_wire_exchange(link->sums, &head, parcel->out, parcel->in, parcel->nr_in, &other);
 
     if (code < 0)
         return gone(link, err);
-    return code == 0 ? 0
-                     : np_err_set(err, -EPROTO,
-                           "%.100s sums %llu bytes in sum %llu, and %zu in sum %llu are due: the "
-                           "processes are not in step",
-                           link->name, (unsigned long long)other.bytes,
-                           (unsigned long long)other.call, bytes, (unsigned long long)sums->call);
+    return code == 0
+               ? 0
+               : np_err_set(err, -EPROTO,
+                     "%.100s sums %llu bytes in sum %llu, and %zu in sum %llu are due: the "
+                     "processes are not in step",
+                     link->name, (unsigned long long)other.bytes, (unsigned long long)other.call,
+                     parcel->nr_in, (unsigned long long)sums->call);
 }
 
 static bool is_closed(const struct np_link *link)
@@ -100,31 +109,43 @@ static int await_mpi(struct np_sums *sums, int k, struct np_err *err)
 
 /* exchange() by MPI, once both ends stand at this chunk. */
 static int exchange_mpi(
-    struct np_sums *sums, int k, const void *send_, void *recv_, size_t bytes, struct np_err *err)
+    struct np_sums *sums, int k, const struct parcel *parcel, struct np_err *err)
 {
-    int code = exchange(sums, k, NULL, NULL, 0, err);
+    int code = exchange(sums, k, &(struct parcel){0}, err);
 
     if (code == 0)
-        code = np_mpi_exchange(sums->mpi, sums->rank ^ (1 << k), send_, recv_, bytes, err);
+        code = np_mpi_exchange(sums->mpi, sums->rank ^ (1 << k), parcel->out, parcel->nr_out,
+            parcel->in, parcel->nr_in, err);
     return code == 0 ? await_mpi(sums, k, err) : code;
+}
+
+/* at: (n), one chunk. */
+static int hop(
+    struct np_sums *sums, const struct np_hop *hop, float *at, size_t n, struct np_err *err)
+{
+    const size_t bytes = n * sizeof(*at);
+    const struct parcel parcels[] = {[NP_HOP_SWAP] = {at, sums->other, bytes, bytes},
+        [NP_HOP_GIVE] = {at, NULL, bytes, 0},
+        [NP_HOP_TAKE] = {NULL, at, 0, bytes}};
+    const int code =
+        (sums->mpi ? exchange_mpi : exchange)(sums, hop->link, &parcels[hop->kind], err);
+
+    for (size_t i = 0; code == 0 && hop->kind == NP_HOP_SWAP && i < n; i++)
+        at[i] += sums->other[i]; /* a + b and b + a have the same bits */
+    return code;
 }
 
 static int add_up(struct np_sums *sums, const struct sum *sum, struct np_err *err)
 {
     sums->call++;
     for (uint64_t first = 0; first < sum->n; first += CHUNK) {
-        const size_t some = sum->n - first < CHUNK ? (size_t)(sum->n - first) : CHUNK,
-                     bytes = some * sizeof(float);
-        float *at = sum->x + first;
+        const size_t some = sum->n - first < CHUNK ? (size_t)(sum->n - first) : CHUNK;
 
-        for (int k = 0; k < sums->nr; k++) {
-            const int code =
-                (sums->mpi ? exchange_mpi : exchange)(sums, k, at, sums->other, bytes, err);
+        for (int i = 0; i < sums->nr_hops; i++) {
+            const int code = hop(sums, &sums->hops[i], sum->x + first, some, err);
 
             if (code < 0)
                 return code;
-            for (size_t i = 0; i < some; i++)
-                at[i] += sums->other[i]; /* a + b and b + a have the same bits */
         }
     }
     return 0;
@@ -187,8 +208,7 @@ int np_sums_new(const struct np_launch *launch, const struct np_link *links, boo
     sums->launch = launch;
     sums->links = links;
     sums->rank = launch->rank;
-    while (1 << sums->nr < launch->world)
-        sums->nr++;
+    sums->nr_hops = np_hops_find(launch->rank, launch->world, sums->hops);
     sums->by_mpi = by_mpi;
     pthread_mutex_init(&sums->lock, NULL);
     pthread_cond_init(&sums->changed, NULL);
@@ -221,8 +241,9 @@ void np_sums_free(struct np_sums *sums, bool whole)
     pthread_cond_broadcast(&sums->changed);
     pthread_mutex_unlock(&sums->lock);
     pthread_join(sums->thread, NULL);
-    for (int k = 0; k < sums->nr; k++)
-        close(sums->links[k].sums);
+    for (int k = 0; k < NP_MAX_LINKS; k++)
+        if (sums->links[k].sums >= 0)
+            close(sums->links[k].sums);
     pthread_cond_destroy(&sums->changed);
     pthread_mutex_destroy(&sums->lock);
     np_free(sums->other);
@@ -256,6 +277,7 @@ int np_sums_end(struct np_sums *sums, struct np_err *err)
 
 void np_sums_break(struct np_sums *sums)
 {
-    for (int k = 0; k < sums->nr; k++)
-        shutdown(sums->links[k].sums, SHUT_RDWR);
+    for (int k = 0; k < NP_MAX_LINKS; k++)
+        if (sums->links[k].sums >= 0)
+            shutdown(sums->links[k].sums, SHUT_RDWR);
 }

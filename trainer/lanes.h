@@ -1,6 +1,7 @@
-/* A batch in lanes: equal parts, a power of two of them, whose gradients are summed in a fixed binary
- * tree, so that 1, 2, 4 ... processes, each with a stripe of the lanes, compute the same bits. A device
- * computes all lanes of a process at once, or each as a batch of its plan: then batchnorm averages over
+/* A batch in lanes: equal parts, whose gradients are summed in a fixed binary tree: lanes 0 and 1, lanes 2
+ * and 3, then these two sums, and so on; a last one without a neighbour goes up as it is. Each process has a
+ * stripe of the lanes, which is a subtree if it has 1, 2, 4 ... of them: then it computes the bits of one
+ * process. A device computes all lanes of a process at once, or each as a batch of its plan: then batchnorm averages over
  * a lane's rows, and the running statistics move once a step, by the mean over the lanes ("ghost
  * batches", arXiv:1705.08741). Trainer thread. */
 #ifndef NP_LANES_H

@@ -30,7 +30,7 @@ void np_memory_fini(struct np_memory *memory);
 struct np_plan_options {
     int lanes; /* of the plan's batch, for threads; 0: as many as threads */
     int threads;
-    /* Of a batch, a power of two: the lanes of train.lanes. Up to 1: whole batches. A device that
+    /* Of a batch: the lanes of train.lanes, as many in each process. Up to 1: whole batches. A device that
      * computes them at_once has a plan for all rows of this process; others for those of one part. */
     int parts;
     int batchnorm_over;     /* at_once: NP_OVER_ALL ... */

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "daemon/bench/bench.h"
+#include "daemon/config/config_lanes.h"
 #include "daemon/run/compute.h"
 #include "loader/base/mem.h"
 #include "loader/base/rng.h"
@@ -92,10 +93,13 @@ static int open_lanes(struct np_bench *bench, struct step_bench *step,
 
     if (code < 0)
         return code;
-    if (launch.world > 1 && (lanes < launch.world || bench->steps <= 0))
+    if (launch.world > 1 && (lanes <= 0 || bench->steps <= 0))
         return np_err_set(err, -EINVAL,
-            "%s started %d processes: `bench step` needs train.lanes of %d or more, and --steps",
-            launch.by, launch.world, launch.world);
+            "%s started %d processes: `bench step` needs train.lanes, as many in each process, and "
+            "--steps",
+            launch.by, launch.world);
+    if (launch.world > 1 && np_config_check_processes(config, launch.world, err) < 0)
+        return err->code;
     if (lanes > 1 && !step->device->plan_ops->at_once)
         return np_err_set(
             err, -EINVAL, "`bench step` measures train.lanes with `device: cpu` only");

@@ -11,6 +11,7 @@
 #include "daemon/cmd.h"
 #include "daemon/config/check_data.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_lanes.h"
 #include "daemon/config/config_override.h"
 #include "daemon/config/setup.h"
 #include "daemon/service/checker.h"
@@ -254,28 +255,13 @@ static void print_config(const struct np_config *config, const char *runs,
     np_free(text);
 }
 
-/* Can that many processes train it? On GPUs a part of a batch is what a process has of it, unless the
- * config says more. */
 static void check_processes(
     const struct np_config *config, int64_t processes, struct np_report *report)
 {
-    const struct np_node *lanes = np_node_get(config->run_node, "lanes");
-    const int line = lanes ? lanes->line : 0, column = lanes ? lanes->column : 0;
+    struct np_err err = {0};
 
-    if (processes <= 1)
-        return;
-    if (processes & (processes - 1))
-        np_report_add(report, 0, 0, "a run may have 1, 2, 4, 8 ... processes, not %lld",
-            (long long)processes);
-    else if (config->run.lanes > 0 && config->run.lanes < processes)
-        np_report_add(report, line, column,
-            "train.lanes: a run of %lld processes needs %lld or more, a power of two that divides "
-            "loader.batch, so that each process has a part of every batch",
-            (long long)processes, (long long)processes);
-    else if (config->loader.batch % processes != 0)
-        np_report_add(report, 0, 0,
-            "loader.batch: %lld rows cannot be divided among %lld processes",
-            (long long)config->loader.batch, (long long)processes);
+    if (processes > 1 && np_config_check_processes(config, processes, &err) < 0)
+        np_report_add(report, 0, 0, "%s", err.text);
 }
 
 /* `nnpipe check --whole`: the service's check of a submission, before it is queued. Checks a config

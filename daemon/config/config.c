@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/config/config_lanes.h"
 #include "daemon/config/config_override.h"
 #include "daemon/track/track.h"
 #include "loader/base/path.h"
@@ -99,14 +100,13 @@ const struct np_option np_train_table[] = {
     {"accumulate", NP_OPT_INT, AT(accumulate), "1", 1, 65536, NULL,
         "Number of batches whose gradients make one update."},
     {"lanes", NP_OPT_INT, AT(lanes), "auto", 1, 1024, "auto",
-        "Equal parts of a batch, a power of two, whose gradients are summed in a fixed binary "
-        "tree, "
-        "so that 1, 2, 4 ... processes (`--processes`, mpirun, srun, torchrun), at most this many, "
-        "compute the same bits. A CPU computes the parts side by side, on at most as many threads; "
-        "rounding then does not depend on `threads`. `auto`: 1 for one process; for several 8, or "
-        "as "
-        "many as `threads` if that is more, if they divide the batch; on GPUs as many as "
-        "processes; a resumed run keeps them. "
+        "Equal parts of a batch, whose gradients are summed in a fixed binary tree. Several "
+        "processes (`--processes`, mpirun, srun, torchrun) have as many each; where that is 1, 2, "
+        "4, 8 ..., they compute the bits of one process. A CPU computes the parts side by side, on "
+        "at most as many threads; rounding then does not depend on `threads`. `auto`: 1 for one "
+        "process; for several the smallest of 1, 2, 4 ... times their number that is at least 8 "
+        "and `threads`, as far as they divide the batch; on GPUs as many as processes; a resumed "
+        "run keeps them. "
         "docs/CLUSTER.md."},
     {"batchnorm_over", NP_OPT_INT, AT(batchnorm_over), "auto", 1, 1 << 20, "auto|all|process",
         "With `lanes`: the rows that a batchnorm averages over. `all`: those of the batch, in all "
@@ -459,49 +459,6 @@ static void parse_sam(struct np_config *config, struct np_report *report)
     config->optim.sam_adaptive = run->sam.adaptive;
 }
 
-static void check_over(const struct np_config *config, struct np_report *report)
-{
-    const struct np_node *node = np_node_get(config->run_node, "batchnorm_over");
-    const int64_t over = config->run.batchnorm_over, lanes = config->run.lanes;
-    const int64_t lane = config->loader.batch / (lanes > 0 ? lanes : 1);
-
-    if (!node || over <= 0)
-        return;
-    if (lanes <= 1)
-        np_report_add(report, node->line, node->column,
-            "train.batchnorm_over: groups of rows need a number of train.lanes, which divide a "
-            "batch");
-    else if (over < lane ? lane % over != 0 : over % lane != 0 || lanes % (over / lane) != 0)
-        np_report_add(report, node->line, node->column,
-            "train.batchnorm_over: %lld rows are neither whole lanes (1, 2, 4 ... of %lld rows) "
-            "nor "
-            "an equal part of one",
-            (long long)over, (long long)lane);
-}
-
-static void check_lanes(const struct np_config *config, struct np_report *report)
-{
-    const struct np_node *node = np_node_get(config->run_node, "lanes");
-    const int64_t lanes = config->run.lanes, batch = config->loader.batch;
-
-    if (batch < 1)
-        return;
-    if (lanes <= 1 || !node) {
-        check_over(config, report);
-        return;
-    }
-    if (lanes & (lanes - 1))
-        np_report_add(report, node->line, node->column,
-            "train.lanes: %lld is no power of two; sums in pairs need 2, 4, 8 ...",
-            (long long)lanes);
-    else if (batch % lanes)
-        np_report_add(report, node->line, node->column,
-            "train.lanes: %lld does not divide loader.batch, %lld", (long long)lanes,
-            (long long)batch);
-    else
-        check_over(config, report);
-}
-
 static void check_sum(const struct np_config *config, struct np_report *report)
 {
     const struct np_node *sum = np_node_get(config->run_node, "sum"),
@@ -703,7 +660,7 @@ static void parse_sections(struct np_config *config, struct np_report *report)
     np_track_parse(config->track_node, &config->track, report);
     check_precision(config, report);
     check_metrics(config, report);
-    check_lanes(config, report);
+    np_config_check_lanes(config, report);
     check_sum(config, report);
     check_model(config, report);
 }

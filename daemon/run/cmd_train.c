@@ -5,6 +5,7 @@
 
 #include "daemon/cmd.h"
 #include "daemon/config/config.h"
+#include "daemon/config/config_lanes.h"
 #include "daemon/analysis/trace.h"
 #include "daemon/run/processes.h"
 #include "daemon/run/run.h"
@@ -89,7 +90,7 @@ static int check_several(
     const char *command, const struct np_several *several, const struct np_config *config, int nr)
 {
     const bool cpu = strcmp(config->device, "cpu") == 0;
-    const char *flag = several->gpus ? "--gpus" : "--processes";
+    struct np_err err = {0};
 
     const bool any_gpu = strcmp(config->device, "auto") == 0 || strcmp(config->device, "cuda") == 0;
     const int gpus = any_gpu && !several->gpus ? np_processes_count_gpus() : 0;
@@ -99,11 +100,8 @@ static int check_several(
             "--processes %d: the driver reports %d GPUs, and each needs its own", nr, gpus);
     if (several->gpus && cpu)
         return np_usage(command, "--gpus: the config has `device: cpu`");
-    if (config->run.lanes > 0 && config->run.lanes < nr)
-        return np_usage(command,
-            "%s %s: set train.lanes to %d or more, a power of two that divides "
-            "loader.batch, so that each process has a part of every batch",
-            flag, several->gpus ? several->gpus : several->processes, nr);
+    if (np_config_check_processes(config, nr, &err) < 0)
+        return np_usage(command, "%s", err.text);
     return 0;
 }
 
@@ -122,10 +120,9 @@ static int count_several(
         nr = 0;
     if (nr < 0)
         return (int)nr;
-    return nr > 0 && (nr & (nr - 1)) == 0
-               ? (int)nr
-               : np_err_set(err, -EINVAL, "%s %s: expected 1, 2, 4, 8 ...%s", flag, text,
-                     several->gpus ? " GPUs" : "");
+    return nr > 0 ? (int)nr
+                  : np_err_set(err, -EINVAL, "%s %s: expected a number, 1 to %d", flag, text,
+                        NP_MAX_WORLD);
 }
 
 int np_processes_start(const char *command, char **words, const struct np_several *several,

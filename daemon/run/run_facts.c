@@ -60,6 +60,8 @@ const char *np_run_facts_json(struct np_run *run)
     np_json_int(json, "batch_lanes", run->config->run.lanes);
     if (run->config->run.lanes > 1)
         np_json_int(json, "batchnorm_over", run->batchnorm_over);
+    if (run->sums_of > 1)
+        np_json_int(json, "sums_of", run->sums_of);
     np_json_open(json, "versions", '{'); /* rounding depends on them, lanes and precision */
     for (int i = 0; i < device.nr_libraries; i++)
         np_json_text(json, device.libraries[i].name, device.libraries[i].version);
@@ -226,6 +228,7 @@ int np_run_load_facts(struct np_run *run, struct np_err *err)
         run->lanes = lanes;
     if (run->config->run.lanes > 1)
         check_over(run, facts, err);
+    run->sums_before = (int)np_node_number(facts, "sums_of", 1);
     const struct np_node *overrides = np_node_get(facts, "overrides");
     np_node_free(run->overrides); /* the -o of this start are in run->changes */
     run->overrides = overrides && overrides->kind == NP_NODE_LIST ? np_node_copy(overrides)

@@ -296,12 +296,6 @@ static int open_plan(struct np_run *run, struct np_err *err)
         return np_err_set(err, -EINVAL, "train.sample_losses: the device %s computes no losses",
             run->device->name);
     }
-    if (options.parts < np_comm_world(run->comm)) { /* of a resumed run */
-        run->usage = true;
-        return np_err_set(err, -EINVAL,
-            "%d processes: the run was begun with train.lanes %d, and each needs a lane",
-            np_comm_world(run->comm), options.parts);
-    }
     if (options.parts > 1 && !run->numbers &&
         !(run->numbers = np_try_array((size_t)options.parts, sizeof(*run->numbers), err)))
         return err->code;

@@ -78,6 +78,8 @@ struct np_run {
     enum np_dtype precision;
     int lanes, threads; /* of the CPU's plan */
     int batchnorm_over; /* np_plan_options.batchnorm_over; only in lanes (train.lanes) */
+    /* Processes whose number decides how sums round: now, and in the checkpoint; 1: as one process. */
+    int sums_of, sums_before;
     struct np_plan *plan;
     float *arrays[NP_ARRAY_GRADS]; /* by NP_ARRAY_*: host copies, flat; NULL: not used */
     int nr_states;                 /* of the optimizer */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "daemon/config/config_lanes.h"
 #include "daemon/run/near.h"
 #include "loader/base/version.h"
 
@@ -76,17 +77,8 @@ int np_run_meet(struct np_run *run, struct np_err *err)
         return 0;
     run->usage = true;
     take_lanes(run, launch->world);
-    if (run->config->run.lanes > 0 && run->config->run.lanes < launch->world)
-        return np_err_set(err, -EINVAL,
-            "%s started %d processes: set train.lanes to %d or more, a power of two that divides "
-            "loader.batch (%lld), so that each has a part of every batch",
-            launch->by, launch->world, launch->world, (long long)run->config->loader.batch);
-    if (run->config->run.batchnorm_over > run->config->loader.batch / launch->world)
-        return np_err_set(err, -EINVAL,
-            "%s started %d processes of %lld rows each, and train.batchnorm_over asks for %lld: "
-            "groups of rows are of one process",
-            launch->by, launch->world, (long long)run->config->loader.batch / launch->world,
-            (long long)run->config->run.batchnorm_over);
+    if (np_config_check_processes(run->config, launch->world, err) < 0)
+        return np_err_context(err, "started by %s", launch->by);
     np_run_at(run, "waiting for the other processes");
     const int code = np_comm_open(launch, &run->comm, err);
     run->usage = code == -EINVAL;
@@ -109,26 +101,39 @@ struct np_comm *np_run_comm(const struct np_run *run)
     return run->comm;
 }
 
-/* For several processes: as many lanes as threads, 8 or more, if they divide the batch. */
-static int choose_lanes(struct np_run *run, int64_t *ret_lanes, struct np_err *err)
+/* For several processes: as many lanes as threads, 8 or more, if they divide the batch; 1, 2, 4 ... in
+ * each process. */
+static int64_t choose_lanes(const struct np_run *run)
 {
-    const int64_t batch = run->config->loader.batch, world = np_comm_world(run->comm);
     const int64_t threads = np_compute_threads(run->config), wanted = threads > 8 ? threads : 8;
-    int64_t lanes = world;
+    int64_t lanes = np_comm_world(run->comm);
 
-    if (batch % world)
-        return np_err_set(err, -EINVAL,
-            "loader.batch: %lld rows cannot be divided among %lld processes", (long long)batch,
-            (long long)world);
-    while (lanes < wanted && lanes < NP_MAX_LANES && batch % (2 * lanes) == 0)
+    while (
+        lanes < wanted && 2 * lanes <= NP_MAX_LANES && run->config->loader.batch % (2 * lanes) == 0)
         lanes *= 2;
-    *ret_lanes = lanes;
-    return 0;
+    return lanes;
+}
+
+/* Has each process a lane, and all as many? */
+static int check_lanes(struct np_run *run, struct np_err *err)
+{
+    const int64_t lanes = run->config->run.lanes, world = np_comm_world(run->comm);
+    char possible[NP_LANES_TEXT];
+
+    if (lanes >= 1 && lanes <= NP_MAX_LANES && lanes % world == 0) {
+        run->sums_of = np_lanes_sum_as_one(lanes, world) ? 1 : (int)world;
+        run->sums_before = run->sums_of;
+        return 0;
+    }
+    np_lanes_text(lanes, possible);
+    return np_err_set(err, -EINVAL,
+        "%s: train.lanes of this run is %lld, for %s process%s; begin a new run for %lld",
+        np_run_name(run, run->dir), (long long)lanes, possible, lanes > 1 ? "es" : "",
+        (long long)world);
 }
 
 int np_run_take_lanes(struct np_run *run, struct np_err *err)
 {
-    const int world = np_comm_world(run->comm);
     int64_t *lanes = &run->config->run.lanes, of_first;
     const bool named = *lanes > 0;
     struct np_node *facts = NULL;
@@ -139,15 +144,12 @@ int np_run_take_lanes(struct np_run *run, struct np_err *err)
     if (!named && run->dir)
         code = np_run_newest_facts(run->dir, &facts, err);
     else if (!named && run->comm)
-        code = choose_lanes(run, lanes, err);
+        *lanes = choose_lanes(run);
     if (facts)
         *lanes = (int64_t)np_node_number(facts, "batch_lanes", 1);
     np_node_free(facts);
-    if (code == 0 && !named && (*lanes < world || *lanes > NP_MAX_LANES))
-        code = np_err_set(err, -EINVAL,
-            "%s: train.lanes of this run is %lld, fewer than %d processes; begin a new run for "
-            "them",
-            np_run_name(run, run->dir), (long long)*lanes, world);
+    if (code == 0)
+        code = check_lanes(run, err);
     run->usage = code == -EINVAL;
     of_first = *lanes;
     if (code == 0) /* all take part, whatever their configs say: these are compared later */

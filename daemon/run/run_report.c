@@ -48,6 +48,35 @@ static const char *way_of_sums(const struct np_run *run)
                                                         : "nothing: they are simulated";
 }
 
+static const char *number_text(int processes, char text[32])
+{
+    snprintf(text, 32, processes > 1 ? "%d processes" : "one process", processes);
+    return text;
+}
+
+/* Weights that no other number of processes computes, as those of a power of two of lanes in each. */
+static void say_sums(struct np_run *run)
+{
+    const int lanes = (int)run->config->run.lanes, world = np_comm_world(run->comm);
+    char text[400], now[32], before[32];
+
+    number_text(run->sums_of, now);
+    if (run->sums_before != run->sums_of)
+        snprintf(text, sizeof(text),
+            "sums round as with %s from step %llu on, and as with %s before: no other run has the "
+            "bits of this one (train.lanes: %d)",
+            now, (unsigned long long)run->position.step, number_text(run->sums_before, before),
+            lanes);
+    else if (run->sums_of > 1)
+        snprintf(text, sizeof(text),
+            "sums of %d lanes in each process round as with %s only: the weights are not those of "
+            "one process, as with 1, 2, 4 ... lanes in each (train.lanes: %d)",
+            lanes / world, now, lanes);
+    else
+        return;
+    np_run_warn(run, text);
+}
+
 void np_run_report_start(struct np_run *run)
 {
     const struct np_run_options *options = run->options;
@@ -87,6 +116,8 @@ void np_run_report_start(struct np_run *run)
         np_json_int(line, "processes", np_comm_world(run->comm));
         np_json_text(line, "sums", way_of_sums(run));
     }
+    if (run->sums_of > 1)
+        np_json_int(line, "sums_of", run->sums_of);
     np_json_ints(line, "size", (const int[]){size->height, size->width}, 2);
     np_json_ints(line, "eval_size", (const int[]){size->eval_height, size->eval_width}, 2);
     np_json_text(line, "tta", np_tta_names[run->config->run.tta]);
@@ -103,6 +134,7 @@ void np_run_report_start(struct np_run *run)
     if (run->comm)
         np_run_say(run, "%d processes (%s), gradients are summed over %s", np_comm_world(run->comm),
             options->launch->by, way_of_sums(run));
+    say_sums(run);
     if (size->eval_width != size->width || size->eval_height != size->height)
         np_run_say(run, "training sees images of %dx%d, evaluations of %dx%d (test_augment)",
             size->width, size->height, size->eval_width, size->eval_height);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Several GPUs, emulated: the same bits for 1, 2 and 4 processes; NCCL's own sum near them; ranks that die and calls
+# Several GPUs, emulated: the same bits for 1, 2 and 4 processes, or 1 and 3; NCCL's own sum near them; ranks that die and calls
 # that fail end the run in words; resumes with other numbers; --gpus. The campaign has a thousand drawn runs.
 . "$(dirname "$0")/../lib.sh"
 use_emulated_gpu "several emulated GPUs" || exit 0
@@ -65,6 +65,22 @@ undivided() { sed 's/, lanes: 4//' net.yaml >auto.yaml && timeout 300 "$NNPIPE" 
     --gpus 0-3 >auto.json 2>auto.err && same_weights f32 auto; }
 t "without train.lanes each GPU is a lane" undivided
 
+# Six lanes of four rows: two on each of three GPUs are a subtree, three on each of two are not.
+six="-o loader.batch=24 -o train.lanes=6 -o train.epochs=3"
+# shellcheck disable=SC2086 # words
+{
+    t "six lanes on one GPU" run six $six
+    t "on three GPUs the same weights, losses and optimizer" as_one six-3 --gpus 0-2 $six
+}
+odd() {
+    run odd --gpus 0-1 $six && close_to test_loss six.json odd.json 0.0001 && ! same_weights six odd &&
+        grep -q "sums of 3 lanes in each process round as with 2 processes only" odd.err || { cat odd.err; return 1; }
+    run odd2 --gpus 2-3 $six && same_weights odd odd2
+}
+t "on two GPUs near them, which is said, and the same again" odd
+fast3() { run fast3 --gpus 0-2 $six -o train.sum=fast && close_to test_loss six.json fast3.json 0.0001; }
+t "train.sum: fast on three GPUs is near them" fast3
+
 # --- what goes wrong ---
 
 # killed RANK:N: a rank dies within its Nth sum; the others end with 1 and say so, and a run on other GPUs goes on
@@ -76,6 +92,13 @@ killed() {
 }
 t "a rank that dies within a captured sum is named; two GPUs go on" killed 2:60 1 2
 t "so is rank 0's death; one GPU goes on" killed 0:70 137 1
+third() {
+    rm -rf third
+    NNPIPE_EMU_NCCL_KILL=$1:15 exits 1 run third --gpus 1-3 $six && grep -q "rank $1 (process .*) has ended" third.err ||
+        { cat third.err; return 1; }
+    run third --resume --gpus 0-2 $six && same_weights six third
+}
+t "a rank of three that dies; three go on" third 2
 last() { grep -q "the last checkpoint is of step [369]: resume with --resume" killed.json killed.err last.out; }
 named() {
     rm -rf killed
@@ -177,7 +200,8 @@ refuses() { # TEXT FLAG...
 t "a GPU that is not there" refuses "--gpus: there is no cuda:4: the driver reports 4 GPUs" --gpus 0-4
 t "a list that is none" refuses "--gpus: '0-': expected numbers as 0-3 or 0,2, or all" --gpus 0-
 t "a GPU twice" refuses "--gpus: cuda:1 twice" --gpus 0-1,1
-t "three GPUs" refuses "--gpus 0-2: expected 1, 2, 4, 8 ... GPUs" --gpus 0-2
+t "a batch that three GPUs cannot divide" refuses \
+    "loader.batch: 16 rows cannot be divided among 3 processes, but 15 and 18 can" --gpus 0-2
 t "--gpus on the CPU" refuses 'the config has `device: cpu`' --gpus 0-1 --device cpu
 t "more processes than GPUs" refuses "the driver reports 4 GPUs, and each needs its own" --processes 8 -o train.lanes=8
 t "bf16 between the processes of an exact sum" refuses "train.comm_dtype: gradients in bf16 round" \
@@ -186,7 +210,7 @@ many() {
     rm -rf many && cp -r f32 many && rm many/*/result.json && rm -r many/*/checkpoints/step-12 &&
         NNPIPE_EMU_DEVICES=8 exits 2 timeout 300 "$NNPIPE" train auto.yaml -o runs=many --resume --gpus 0-7 \
             >many.err 2>&1 &&
-        grep -q "the run was begun with train.lanes 4" many.err || { tail -n 2 many.err; return 1; }
+        grep -q "train.lanes of this run is 4, for 1, 2 or 4 processes; begin a new run for 8" many.err || { tail -n 2 many.err; return 1; }
 }
 t "a resume with more processes than the run has lanes" many
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Drawn runs on emulated GPUs: 2 or 4 processes, orders of the streams, precisions, sums, sizes of buckets, and what
+# Drawn runs on emulated GPUs: 2, 3 or 4 processes, orders of the streams, precisions, sums, sizes of buckets, and what
 # goes wrong: ranks that die in the middle of a sum or at any time, NCCL errors, calls that fail in one process, stops,
 # steps that cannot be captured. None may hang; all end with the weights of one process, perhaps after a resume with
 # another number of them. About 20 minutes.
@@ -38,15 +38,24 @@ train() {
         >"$TMP/$name.json" 2>"$TMP/$name.err"
 }
 hash_of() { field weights_sha256 "$TMP/$1.json"; }
+# lanes_of NUMBER: flags for so many processes; two lanes on each of three
+lanes_of() { [ "$1" != 3 ] || echo "-o loader.batch=24 -o train.lanes=6"; }
 for precision in f32 bf16; do
-    rm -rf "$TMP/one" && train one 1 -o precision=$precision && hash_of one >"$state/$precision.hash" &&
-        field test_loss "$TMP/one.json" >"$state/$precision.loss" ||
-        { not_ok "a run in one process, $precision" "$(tail -n 1 "$TMP/one.err")"; exit 1; }
+    for number in 2 3; do
+        of=$state/$precision-$number
+        # shellcheck disable=SC2046 # words
+        rm -rf "$TMP/one" && train one 1 -o precision=$precision $(lanes_of $number) && hash_of one >"$of.hash" &&
+            field test_loss "$TMP/one.json" >"$of.loss" ||
+            { not_ok "a run in one process, $precision" "$(tail -n 1 "$TMP/one.err")"; exit 1; }
+    done
+    cp "$state/$precision-2.hash" "$state/$precision-4.hash" && cp "$state/$precision-2.loss" "$state/$precision-4.loss"
 done
 
-# crossed FLAG...: 1, 2 and 4 processes
+# crossed "NUMBER ..." FLAG...: so many processes
 crossed() {
-    for number in 1 2 4; do
+    numbers=$1
+    shift
+    for number in $numbers; do
         rm -rf "$TMP/crossed"
         train crossed "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" ||
             { tail -n 1 "$TMP/crossed.err"; return 1; }
@@ -55,9 +64,11 @@ crossed() {
             { echo "$number processes have other weights"; return 1; }
     done
 }
-while IFS='|' read -r what flags; do
+while IFS='|' read -r with flags; do
     eval "set -- $flags"
-    t "$what: the same weights in 1, 2 and 4 processes" crossed "$@"
+    t "$with: the same weights in 1, 2 and 4 processes" crossed "1 2 4" "$@"
+    # shellcheck disable=SC2046
+    t "$with: the same weights in 1 and 3" crossed "1 3" $(lanes_of 3) "$@"
 done <<'T'
 muon|-o 'optimizer={muon: {lr: 0.02}}'
 lamb, bf16|-o 'optimizer={lamb: {lr: 0.01}}' -o precision=bf16
@@ -70,7 +81,7 @@ pictures on the device|-o loader.cache=device -o train.clip_norm=0
 a split, and an early end|-o data.split=25% -o 'train.stop={patience: 1}'
 T
 
-# as_one PRECISION SUM: the run ended with the weights of one process, or near them
+# as_one PRECISION-NUMBER SUM TOLERANCE: the run ended with the weights of one process, or near them
 as_one() {
     if [ "$2" = exact ]; then
         [ "$(hash_of drawn)" = "$(cat "$state/$1.hash")" ] || { echo "other weights"; return 1; }
@@ -92,7 +103,7 @@ ends() {
 # one NUMBER: a drawn run
 one() {
     RANDOM=$((seed * 7919 + $1)) bits=1
-    set -- $((RANDOM % 2 * 2 + 2)) $((RANDOM % 4 ? 0 : 1)) $((RANDOM % 2)) $((RANDOM % 10))
+    set -- $((RANDOM % 3 + 2)) $((RANDOM % 4 ? 0 : 1)) $((RANDOM % 2)) $((RANDOM % 10))
     number=$1 fault=$4
     precision=$([ "$3" = 0 ] && echo f32 || echo bf16) sum=$([ "$2" = 0 ] && echo exact || echo fast)
     tolerance=$([ $precision = f32 ] && echo 0.0001 || echo 0.01)
@@ -113,7 +124,8 @@ one() {
     echo "$what"
     rm -rf "$TMP/drawn"
     began=$(date +%s)
-    train drawn "$number" -o "precision=$precision" -o "train.sum=$sum" &
+    # shellcheck disable=SC2046
+    train drawn "$number" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") &
     job=$!
     if [ -n "$signal" ]; then
         sleep "$moment"
@@ -124,19 +136,20 @@ one() {
     code=0
     wait "$job" || code=$?
     ends "$code" || return 1
-    [ "$code" -eq 0 ] && { [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"; return; }
+    [ "$code" -eq 0 ] && { [ $bits = 0 ] || as_one "$precision-$number" "$sum" "$tolerance"; return; }
     if ls "$TMP"/drawn/*/result.json >/dev/null 2>&1; then # killed after the end
-        [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"
+        [ $bits = 0 ] || as_one "$precision-$number" "$sum" "$tolerance"
         return
     fi
     unset NNPIPE_EMU_NCCL_KILL NNPIPE_EMU_NCCL_ERROR NNPIPE_EMU_FAIL NNPIPE_EMU_FAIL_RANK NNPIPE_EMU_NO_CAPTURE
-    again=$((1 << RANDOM % 3)) resume=
+    again=$([ "$number" = 3 ] && echo $((1 + RANDOM % 2 * 2)) || echo $((1 << RANDOM % 3))) resume=
     ls "$TMP"/drawn/*/checkpoints/step-*/manifest.json >/dev/null 2>&1 && resume=--resume || rm -rf "$TMP/drawn"
     echo "again with $again${resume:+, resumed}"
     began=$(date +%s) code=0
-    train drawn "$again" -o "precision=$precision" -o "train.sum=$sum" $resume || code=$?
+    # shellcheck disable=SC2046
+    train drawn "$again" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") $resume || code=$?
     ends "$code" && [ "$code" -eq 0 ] || { echo "the second run ended with $code"; return 1; }
-    [ $bits = 0 ] || as_one "$precision" "$sum" "$tolerance"
+    [ $bits = 0 ] || as_one "$precision-$number" "$sum" "$tolerance"
 }
 touch "$state/done" "$state/failed"
 for i in $(seq "$runs"); do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# One run in several processes: the same bits for 1, 2, 4 and 8 of them; stopped and killed runs that resume with
+# One run in several processes: the same bits for 1, 2, 4 and 8 of them, or 1, 3 and 6; stopped and killed runs that resume with
 # another number; what one process meets, all say; starts that cannot work are refused.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
@@ -115,7 +115,7 @@ own_lanes() {
         run eight 1 "$@" -o train.lanes=8 -o train.epochs=2 && [ -n "$(hash_of eight)" ] &&
         [ "$(hash_of auto)" = "$(hash_of eight)" ] && run whole 1 "$@" -o train.epochs=1 &&
         exits 2 run whole 2 --resume "$@" -o train.epochs=2 &&
-        grep -q "train.lanes of this run is 1, fewer than 2 processes" "$TMP/whole.err" &&
+        grep -q "train.lanes of this run is 1, for 1 process; begin a new run for 2" "$TMP/whole.err" &&
         run whole 1 --resume "$@" -o train.epochs=2
 }
 t "train.lanes: auto is 8 in several processes, kept when they are resumed, and 1 in one" own_lanes
@@ -161,12 +161,12 @@ tell() {
         ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" || kill "-$2" "$pid"
     done
 }
-# go_on NAME PROCESSES: resumes until the end
-go_on() { run "$1" "$2" --resume -o train.epochs=40; }
-# long NAME PROCESSES: a run of 250 steps begins
+# go_on NAME PROCESSES FLAG...: resumes until the end
+go_on() { run "$@" --resume -o train.epochs=40; }
+# long NAME PROCESSES FLAG...: a run of 250 steps begins
 long() {
     rm -rf "${TMP:?}/$1"
-    run "$1" "$2" -o train.epochs=40 &
+    run "$@" -o train.epochs=40 &
     job=$!
 }
 # stops SIGNAL: one rank of two is told to stop, the run goes on with four, is told again, and ends with one
@@ -196,6 +196,43 @@ killed() {
 }
 for rank in 0 1 3; do
     t "kill -9 of rank $rank: all end; resumed with two processes, the same weights" killed "$rank"
+done
+
+# --- numbers that are no power of two ---
+
+twelve="-o loader.batch=36 -o train.lanes=12" # four lanes in each of three, two in each of six
+# shellcheck disable=SC2086 # words
+{
+    t "three processes: the same weights as one" same 3 $twelve
+    mv "$TMP/alone" "$TMP/alone3"
+    t "six, in bf16, with groups of a lane and accumulated batches: the same" same 6 $twelve -o precision=bf16 \
+        -o train.batchnorm_over=3 -o train.accumulate=2
+}
+# Three lanes in each process are no subtree of one process's: other bits, which is said, near its.
+odd() {
+    set -- -o loader.batch=36 -o train.lanes=6
+    run odd1 1 "$@" && run odd2 2 "$@" && run odd 2 "$@" -o train.threads=4 && alike odd2 odd || return 1
+    [ "$(hash_of odd)" != "$(hash_of odd1)" ] && close_to test_loss "$TMP/odd1.json" "$TMP/odd.json" 0.001 &&
+        [ "$(grep -c "sums of 3 lanes in each process round as with 2 processes only" "$TMP/odd.err")" -eq 1 ] &&
+        [ "$(field sums_of "$TMP/odd.json")" = 2 ] || { cat "$TMP/odd.err"; return 1; }
+    run odd 3 "$@" --resume -o train.epochs=5 && [ "$(grep -c "sums round as with one process from step 23 on, and as \
+with 2 processes before" "$TMP/odd.err")" -eq 1 ] && ! grep -q "sums.* round" "$TMP/odd1.err"
+}
+t "three lanes in each of two processes: the same again, near one's; said then, and when six lanes go on with three" odd
+# ends3 RANK: kill -9 of this one of three; six go on, are stopped, and one ends it
+ends3() {
+    long three 3 $twelve && wait_step three 20 || return 1
+    tell three KILL "$1"
+    exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/three.err" || { cat "$TMP/three.err"; return 1; }
+    go_on three 6 $twelve &
+    job=$!
+    wait_step three 100 && tell three TERM 5
+    exits 75 wait "$job" && go_on three 1 $twelve && [ "$(hash_of three)" = "$(hash_of undisturbed3)" ]
+}
+# shellcheck disable=SC2086
+t "a longer run of twelve lanes, undisturbed" run undisturbed3 1 -o train.epochs=40 $twelve
+for rank in 1 2; do
+    t "kill -9 of rank $rank of three; resumed with six, stopped, resumed with one: the same weights" ends3 "$rank"
 done
 
 # --- what one of them meets ---
@@ -324,11 +361,17 @@ refuses() { # TEXT FLAG...
     exits 2 timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" "$@" >"$TMP/refused" 2>&1 &&
         grep -qF -- "$text" "$TMP/refused" || { tail -n 3 "$TMP/refused"; return 1; }
 }
-t "more processes than lanes" refuses "set train.lanes to 4 or more" --processes 4 -o train.lanes=2
-t "a number that is no power of two" refuses "expected 1, 2, 4, 8" --processes 3
-t "lanes that are no power of two" refuses "train.lanes: 6 is no power of two" -o train.lanes=6
-t "lanes that do not divide the batch" refuses "does not divide loader.batch, 36" -o loader.batch=36
-t "groups that are no lanes" refuses "12 rows are neither whole lanes" -o train.batchnorm_over=12
+t "more processes than lanes" refuses "train.lanes: 2 cannot be divided among 4 processes, which need as many each: take \
+4, 8, 16 or 32" --processes 4 -o train.lanes=2
+t "lanes that three processes cannot divide" refuses "among 3 processes, which need as many each: take 3, 6, 12 or 24" \
+    --processes 3 -o loader.batch=24
+t "a batch that three processes cannot divide" refuses \
+    "loader.batch: 32 rows cannot be divided among 3 processes, but 30 and 33 can" --processes 3
+t "no processes" refuses "--processes 0: expected a number, 1 to 1024" --processes 0
+t "lanes that do not divide the batch" refuses \
+    "train.lanes: 8 does not divide loader.batch, 36; it divides 32 and 40" -o loader.batch=36
+t "groups that are no lanes" refuses "12 rows are neither an equal part of a lane (4 rows) nor whole lanes" \
+    -o train.batchnorm_over=12
 t "groups without lanes" refuses "groups of rows need a number of train.lanes" \
     -o train.batchnorm_over=8 -o train.lanes=1
 t "groups larger than the rows of a process" refuses "groups of rows are of one process" --processes 8 \
@@ -421,6 +464,13 @@ if command -v mpirun >/dev/null 2>&1; then
     by_mpi() { by $mpi "$1" && grep -q "gradients are summed over Open MPI" "$TMP/by.err"; }
     t "sums over Open MPI, two processes" by_mpi 2
     t "sums over Open MPI, four processes" by_mpi 4
+    by_mpi3() {
+        rm -rf "$TMP/launched"
+        timeout 60 $mpi 3 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/launched" $twelve >"$TMP/by.out" 2>&1 &&
+            cmp "$TMP"/launched/net-*/checkpoints/step-23/weights.safetensors \
+                "$TMP"/alone3/net-*/checkpoints/step-23/weights.safetensors || { tail -n 3 "$TMP/by.out"; return 1; }
+    }
+    t "sums over Open MPI, three processes" by_mpi3
     # ends SIGNAL: sent to the last rank; the run ends as it does over TCP, and goes on without MPI
     ends() {
         rm -rf "$TMP/long"

@@ -15,6 +15,7 @@ GANG = ("--processes", "4", "-o", "train.lanes=8")
 WIDE = daemon.net("wide", STEPS, every=10, model=MODEL, data="{source: synth, samples: 640, size: 12}")
 LONG = daemon.net("long", model=MODEL, data="{source: synth, samples: 640, size: 12}")
 SHORT = daemon.net("short", 20)
+TRIO = daemon.net("trio", 20, batch=36, model=MODEL, data="{source: synth, samples: 640, size: 12}")
 counted = []
 
 
@@ -55,11 +56,12 @@ def goes_on(run, pids):
     daemon.becomes(run, "done")
 
 
-@story("more processes than the machine has room for, than the batch has lanes, or three, are refused with the reason")
+@story("more processes than the machine has room for, or that cannot divide lanes or batch, are refused with the reason")
 def refused():
     daemon.says("for 'cpu' this service has 4", "submit", LONG, "--processes", "8", "-o", "train.lanes=8", code=2)
-    daemon.says("needs 4 or more", "submit", LONG, "--processes", "4", "-o", "train.lanes=2", code=2)
-    daemon.says("1, 2, 4, 8", "submit", LONG, "--processes", "3", "-o", "train.lanes=4", code=2)
+    daemon.says("need as many each: take 4, 8, 16", "submit", LONG, "--processes", "4", "-o", "train.lanes=2", code=2)
+    daemon.says("32 rows cannot be divided among 3 processes, but 30 and 33 can", "submit", LONG, "--processes", "3",
+                code=2)
     daemon.says("no device 'cuda'", "submit", LONG, "--gpus", "2", "-o", "train.lanes=8", code=2)
     daemon.says("is no GPU", "submit", LONG, "--gpus", "2", "--device", "cpu", code=2)
     daemon.says("give one of them", "submit", LONG, "--gpus", "2", "--processes", "2", code=2)
@@ -187,12 +189,24 @@ def limited():
     daemon.ends(run)
 
 
+def alone(path, lanes, steps):
+    """The weights of a run in one process."""
+    runs = "%s/alone%d" % (daemon.dir, lanes)
+    daemon.command("train", path, "-o", "train.lanes=%d" % lanes, "-o", "runs=" + runs)
+    return open(next(os.path.join(at, name) for at, _, names in os.walk(runs)
+                     for name in names if at.endswith("step-%d" % steps) and name == "weights.safetensors"), "rb").read()
+
+
+@story("a run of three processes has the weights of one process")
+def three():
+    run = daemon.submit(TRIO, "--processes", "3")
+    daemon.becomes(run, "done")
+    expect(daemon.weights(run, 20) == [alone(TRIO, 12, 20)], "three processes have other weights")
+
+
 @story("all of them have the weights of an undisturbed run in one process")
 def same():
-    daemon.command("train", WIDE, "-o", "train.lanes=8", "-o", "runs=%s/alone" % daemon.dir)
-    path = next(os.path.join(at, name) for at, _, names in os.walk(daemon.dir + "/alone")
-                for name in names if at.endswith("%d" % STEPS) and name == "weights.safetensors")
-    want = open(path, "rb").read()
+    want = alone(WIDE, 8, STEPS)
     for run in counted:
         expect(daemon.weights(run, STEPS) == [want], "run %d has other weights" % run)
 

@@ -1,5 +1,5 @@
-/* A batch in lanes on the CPU device: 1, 2, 4 and 8 processes, and any number of threads, compute the
- * same bits; and what they compute is the reference's. A process is a fork. */
+/* A batch in lanes on the CPU device: 1, 2, 4 and 8 processes, or 1, 3, 6 and 12, and any number of threads,
+ * compute the same bits; and what they compute is the reference's. A process is a fork. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -21,6 +21,7 @@
 
 #define BATCH   32
 #define LANES   8
+#define MOST    40 /* rows, and lanes */
 #define SIDE    8
 #define CLASSES 5
 #define STEPS   2
@@ -53,7 +54,7 @@ static const char *const nets[] = {
 enum { NR_NETS = sizeof(nets) / sizeof(*nets) };
 
 struct result { /* of a run; shared by its processes */
-    struct np_metrics numbers[LANES], eval[LANES];
+    struct np_metrics numbers[MOST], eval[MOST];
     uint64_t nr_params, nr_buffers;
     float grads[MAX], params[MAX], buffers[MAX];
 };
@@ -63,6 +64,7 @@ struct trial {
     enum np_dtype precision;
     struct np_plan_options options;
     int world;
+    int batch; /* 0: BATCH */
     bool sam;
     struct result *result;
 };
@@ -72,12 +74,17 @@ struct net {
     float *params, *buffers;
 };
 
+static int batch_of(const struct trial *trial)
+{
+    return trial->batch > 0 ? trial->batch : BATCH;
+}
+
 static bool make_net(const struct trial *trial, struct net *net)
 {
     struct np_err err = {0};
 
-    net->train = made_good_graph(
-        trial->net, (struct made){BATCH / trial->world, SIDE, SIDE, 3, CLASSES, trial->precision});
+    net->train = made_good_graph(trial->net,
+        (struct made){batch_of(trial) / trial->world, SIDE, SIDE, 3, CLASSES, trial->precision});
     if (!net->train)
         return false;
     net->eval = np_graph_eval(net->train);
@@ -111,24 +118,25 @@ static void make_rows(int first, int nr, uint8_t *images, int32_t *labels)
 static int compute(const struct trial *trial, struct np_device *device, struct np_plan *plan,
     struct np_comm *comm, struct np_err *err)
 {
-    static uint8_t images[BATCH * SIDE * SIDE * 3];
-    static int32_t labels[BATCH];
+    static uint8_t images[MOST * SIDE * SIDE * 3];
+    static int32_t labels[MOST];
     const struct np_hyper hyper = {
         .kind = NP_SGD, .lr = 0.05f, .momentum = 0.9f, .sam_rho = trial->sam ? 0.05f : 0};
     const struct np_plan_ops *ops = device->plan_ops;
     struct result *result = trial->result;
-    const int rows = BATCH / trial->world, lanes = LANES / trial->world;
+    const int rows = batch_of(trial) / trial->world, lanes = trial->options.parts / trial->world;
+    const float scale = 1.0f / (float)batch_of(trial);
     const int rank = np_comm_rank(comm);
     struct np_metrics unused;
     int code = 0;
 
     make_rows(rank * rows, rows, images, labels);
     for (uint64_t step = 0; step < STEPS && code == 0; step++) {
-        code = ops->step(plan, images, labels, step, 1.0f / BATCH, false, err);
+        code = ops->step(plan, images, labels, step, scale, false, err);
         if (trial->options.parts > 1)
             ops->numbers(plan, result->numbers + rank * lanes);
         if (code == 0 && trial->sam)
-            code = ops->climb(plan, images, labels, step, 1.0f / BATCH, &hyper, err);
+            code = ops->climb(plan, images, labels, step, scale, &hyper, err);
         if (code == 0 && step == 0 && rank == 0)
             code = ops->read(plan, NP_ARRAY_GRADS, result->grads, err);
         if (code == 0)
@@ -207,7 +215,7 @@ static bool run_trial(struct trial *trial)
 {
     static int nr;
     char address[80];
-    pid_t pids[LANES];
+    pid_t pids[MOST];
     int wrong = 0, status;
 
     snprintf(address, sizeof(address), "unix:nnpipe-lanes-%d-%d", (int)getpid(), nr++);
@@ -279,6 +287,31 @@ Test(lanes, processes_and_threads_change_no_bit, .timeout = 240)
                 "net %d, precision %d", n, precision);
 }
 
+/* Each process has 1, 2, 4 ... lanes: a subtree of the one process's. */
+Test(lanes, processes_that_are_no_power_of_two_change_no_bit, .timeout = 240)
+{
+    static const struct {
+        int lanes, batch, net, end; /* networks */
+        struct other others[3];
+    } cases[] = {{12, 36, 0, NR_NETS, {{1, 2}, {3, 2}, {6, 1}}},
+        {10, 30, 1, 2, {{1, 3}, {5, 1}, {10, 1}}}, {7, 35, 2, 3, {{1, 2}, {1, 5}, {7, 1}}},
+        {6, 30, 3, 4, {{1, 1}, {3, 1}, {6, 1}}}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        int nr = 0;
+
+        while (nr < 3 && cases[i].others[nr].world > 0)
+            nr++;
+        for (int n = cases[i].net; n < cases[i].end; n++)
+            cr_expect(all_same(&(struct trial){.net = nets[n],
+                                   .batch = cases[i].batch,
+                                   .precision = n % 2 ? NP_BF16 : NP_F32,
+                                   .options = {.parts = cases[i].lanes}},
+                          cases[i].others, nr),
+                "net %d, %d lanes", n, cases[i].lanes);
+    }
+}
+
 Test(lanes, groups_of_rows_change_no_bit, .timeout = 240)
 {
     static const int over[] = {1, 2, 4, 8, 16, 32};
@@ -342,6 +375,47 @@ Test(lanes, a_step_is_the_whole_batchs_and_the_references, .timeout = 120)
 
         cr_expect(are_close(whole, lanes), "net %d: whole", n);
         cr_expect(are_close(reference, lanes), "net %d: reference", n);
+    }
+}
+
+/* Three lanes in each process: no subtree. Near one process, and the same again with other threads. */
+Test(lanes, lanes_that_are_no_subtree_are_near_and_the_same_again, .timeout = 120)
+{
+    for (int n = 0; n < NR_NETS; n++) {
+        const struct trial one = {
+            .net = nets[n], .batch = 36, .world = 1, .options = {.parts = 6, .threads = 1}};
+        struct trial a = one, b = one, c = one;
+
+        b.world = c.world = 2;
+        c.options.threads = 3;
+        cr_assert(run_trial(&a) && run_trial(&b) && run_trial(&c));
+        cr_expect(close_to(&a, &b) && same(&b, &c) && !same(&a, &b), "net %d", n);
+        end_trial(&a);
+        end_trial(&b);
+        end_trial(&c);
+    }
+}
+
+Test(lanes, groups_of_lanes_that_are_no_power_of_two, .timeout = 120)
+{
+    /* over rows of a batch of 36 in 12 lanes; processes that have the same bits */
+    static const struct {
+        int over;
+        struct other others[3];
+    } cases[] = {{3, {{3, 1}, {12, 1}}}, {9, {{1, 3}}}, {12, {{1, 2}, {3, 1}}}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct trial fast = {.net = nets[0],
+            .batch = 36,
+            .options = {.parts = 12, .threads = 1, .batchnorm_over = cases[i].over}};
+        struct trial reference = fast;
+        int nr = 0;
+
+        reference.options.reference = true;
+        while (nr < 3 && cases[i].others[nr].world > 0)
+            nr++;
+        cr_expect(all_same(&fast, cases[i].others, nr), "over %d", cases[i].over);
+        cr_expect(are_close(reference, fast), "over %d", cases[i].over);
     }
 }
 
@@ -431,8 +505,11 @@ static float leaf(int lane, int i)
 
 static float tree_of(int first, int nr, int i)
 {
-    return nr == 1 ? leaf(first, i)
-                   : tree_of(first, nr / 2, i) + tree_of(first + nr / 2, nr / 2, i);
+    int left = 1; /* of the node's left half */
+
+    while (2 * left < nr)
+        left *= 2;
+    return nr == 1 ? leaf(first, i) : tree_of(first, left, i) + tree_of(first + left, nr - left, i);
 }
 
 struct takers { /* threads that take lanes in order */
@@ -464,7 +541,7 @@ static void *take_lanes(void *argument)
 Test(lanes, a_sum_has_the_bits_of_the_tree_in_any_order, .timeout = 60)
 {
     for (int trial = 0; trial < 60; trial++) {
-        const int nr = 1 << trial % 7, nr_threads = 1 + trial % 5;
+        const int nr = trial < 20 ? 1 << trial % 7 : trial - 17, nr_threads = 1 + trial % 5;
         struct takers takers = {.nr = nr, .seed = (unsigned)trial};
         pthread_t threads[5];
 

@@ -12,10 +12,11 @@
 #include <unistd.h>
 
 #include "trainer/comm.h"
+#include "trainer/comm_hops.h"
 
 #include "tests/test.h"
 
-#define MAX_WORLD 8
+#define MAX_WORLD 9
 
 static const char *const variables[] = {"NNPIPE_RANK", "NNPIPE_WORLD", "NNPIPE_COMM",
     "NNPIPE_COMM_PORT", "NNPIPE_COMM_TIMEOUT", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -71,6 +72,101 @@ static int run(int world, part_fn part)
     return run_at(address, world, part);
 }
 
+/* --- hops ----------------------------------------------------------------------------------- */
+
+#define MAX_RANKS 1024
+
+struct walker { /* a rank on its way */
+    struct np_hop hops[NP_MAX_HOPS];
+    int nr, next;
+    uint64_t value;
+};
+
+/* Not commutative, nor associative. */
+static uint64_t pair_of(uint64_t left, uint64_t right)
+{
+    return (left ^ left >> 29) * 0x9e3779b97f4a7c15ull + (right ^ right >> 31) * 3 + 1;
+}
+
+static int left_of(int nr) /* ranks of a node's left half */
+{
+    int left = 1;
+
+    while (2 * left < nr)
+        left *= 2;
+    return left;
+}
+
+static uint64_t value_of(int first, int nr)
+{
+    const int left = left_of(nr);
+
+    return nr == 1 ? (uint64_t)first * 7919 + 1
+                   : pair_of(value_of(first, left), value_of(first + left, nr - left));
+}
+
+/* Carries out a hop that both ends stand at; false: there is none. */
+static bool meet_at(struct walker *walkers, int world, int rank)
+{
+    struct walker *own = &walkers[rank];
+
+    if (own->next == own->nr)
+        return false;
+    const struct np_hop *hop = &own->hops[own->next];
+    const int other = rank ^ (1 << hop->link);
+    cr_assert_lt(other, world, "rank %d of %d", rank, world);
+    struct walker *its = &walkers[other];
+    if (its->next == its->nr || its->hops[its->next].link != hop->link)
+        return false;
+    const enum np_hop_kind kind = its->hops[its->next].kind;
+    cr_assert(hop->kind == NP_HOP_SWAP   ? kind == NP_HOP_SWAP
+              : hop->kind == NP_HOP_GIVE ? kind == NP_HOP_TAKE
+                                         : kind == NP_HOP_GIVE,
+        "rank %d of %d, hop %d", rank, world, own->next);
+    if (kind == NP_HOP_SWAP)
+        own->value = its->value =
+            rank < other ? pair_of(own->value, its->value) : pair_of(its->value, own->value);
+    else if (kind == NP_HOP_GIVE)
+        own->value = its->value;
+    else
+        its->value = own->value;
+    own->next++;
+    its->next++;
+    return true;
+}
+
+static void walk(struct walker *walkers, int world)
+{
+    const uint64_t due = value_of(0, world);
+    bool moved = true;
+
+    for (int r = 0; r < world; r++) {
+        walkers[r].nr = np_hops_find(r, world, walkers[r].hops);
+        walkers[r].next = 0;
+        walkers[r].value = value_of(r, 1);
+    }
+    while (moved) {
+        moved = false;
+        for (int r = 0; r < world; r++)
+            moved |= meet_at(walkers, world, r);
+    }
+    for (int r = 0; r < world; r++)
+        cr_assert(walkers[r].next == walkers[r].nr && walkers[r].value == due, "rank %d of %d: %d",
+            r, world, walkers[r].next);
+}
+
+Test(comm, hops_bring_the_value_of_the_tree_to_all_ranks_of_any_number)
+{
+    static const int large[] = {255, 256, 257, 511, 513, 640, 683, 1000, 1023, 1024};
+    struct walker *walkers = malloc(MAX_RANKS * sizeof(*walkers));
+
+    for (int world = 1; world <= 130; world++)
+        walk(walkers, world);
+    for (size_t i = 0; i < sizeof(large) / sizeof(*large); i++)
+        walk(walkers, large[i]);
+    free(walkers);
+}
+
 /* --- sums and the rest ---------------------------------------------------------------------- */
 
 static float value(int rank, int i)
@@ -80,7 +176,9 @@ static float value(int rank, int i)
 
 static float tree(int first, int nr, int i)
 {
-    return nr == 1 ? value(first, i) : tree(first, nr / 2, i) + tree(first + nr / 2, nr / 2, i);
+    const int left = left_of(nr);
+
+    return nr == 1 ? value(first, i) : tree(first, left, i) + tree(first + left, nr - left, i);
 }
 
 #define LONG 700001 /* floats: several messages, the last one shorter */
@@ -104,7 +202,7 @@ static bool sums(struct np_comm *comm, int rank, int world)
 
 Test(comm, a_sum_has_the_bits_of_the_tree, .timeout = 120)
 {
-    for (int world = 1; world <= MAX_WORLD; world *= 2)
+    for (int world = 1; world <= MAX_WORLD; world++)
         cr_assert_eq(run(world, sums), 0, "world %d", world);
 }
 
@@ -136,7 +234,7 @@ static bool sums_behind(struct np_comm *comm, int rank, int world)
 
 Test(comm, sums_go_on_behind_other_calls, .timeout = 120)
 {
-    for (int world = 1; world <= MAX_WORLD; world *= 2)
+    for (int world = 1; world <= MAX_WORLD; world++)
         cr_assert_eq(run(world, sums_behind), 0, "world %d", world);
 }
 
@@ -155,8 +253,8 @@ static double joined(int first, int nr, int i)
 
     if (nr == 1)
         return left;
-    left = joined(first, nr / 2, i);
-    right = joined(first + nr / 2, nr / 2, i);
+    left = joined(first, left_of(nr), i);
+    right = joined(first + left_of(nr), nr - left_of(nr), i);
     pair(&left, &right, 1);
     return left;
 }
@@ -178,7 +276,7 @@ Test(comm, joins_keep_the_lower_ranks_left, .timeout = 60)
 {
     double alone = 1;
 
-    for (int world = 1; world <= MAX_WORLD; world *= 2)
+    for (int world = 1; world <= MAX_WORLD; world++)
         cr_assert_eq(run(world, joins), 0, "world %d", world);
     cr_assert(np_comm_join(NULL, &alone, 1, pair, NULL) == 0 && alone == 1);
 }
@@ -203,7 +301,7 @@ static bool gathers(struct np_comm *comm, int rank, int world)
 
 Test(comm, all_get_what_each_has, .timeout = 120)
 {
-    for (int world = 1; world <= MAX_WORLD; world *= 2)
+    for (int world = 1; world <= MAX_WORLD; world++)
         cr_assert_eq(run(world, gathers), 0, "world %d", world);
 }
 
@@ -222,6 +320,8 @@ Test(comm, one_process_needs_none)
 
 /* --- ends ----------------------------------------------------------------------------------- */
 
+static int victim = 2;
+
 static bool one_dies(struct np_comm *comm, int rank, int world)
 {
     float x[1000] = {0};
@@ -229,17 +329,26 @@ static bool one_dies(struct np_comm *comm, int rank, int world)
     int code = 0;
 
     for (int i = 0; i < 1000 && code == 0; i++) {
-        if (rank == 2 && i == 7)
+        if (rank == victim && i == 7)
             _exit(0); /* without a word */
         code = np_comm_sum(comm, x, 1000, &err);
     }
-    return code == -ECONNRESET && np_comm_aborted(comm) && strstr(err.text, "rank 2 (process ") &&
+    char name[40];
+    snprintf(name, sizeof(name), "rank %d (process ", victim);
+    return code == -ECONNRESET && np_comm_aborted(comm) && strstr(err.text, name) &&
            strstr(err.text, " has ended") && np_comm_sum(comm, x, 1, NULL) < 0;
 }
 
 Test(comm, the_rank_that_ended_is_named_by_all, .timeout = 60)
 {
     cr_assert_eq(run(8, one_dies), 0);
+}
+
+Test(comm, any_rank_may_end_where_the_number_is_no_power_of_two, .timeout = 120)
+{
+    for (int world = 3; world <= 7; world += world == 3 ? 2 : 1)
+        for (victim = 0; victim < world; victim++)
+            cr_assert_eq(run(world, one_dies), 0, "rank %d of %d", victim, world);
 }
 
 static bool one_gives_up(struct np_comm *comm, int rank, int world)
@@ -261,7 +370,9 @@ static bool one_gives_up(struct np_comm *comm, int rank, int world)
 
 Test(comm, an_abort_brings_its_words_to_all, .timeout = 60)
 {
+    cr_assert_eq(run(3, one_gives_up), 0);
     cr_assert_eq(run(4, one_gives_up), 0);
+    cr_assert_eq(run(7, one_gives_up), 0);
     cr_assert_eq(run(8, one_gives_up), 0);
 }
 
@@ -313,6 +424,7 @@ static bool goes_last(struct np_comm *comm, int rank, int world)
 
 Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 60)
 {
+    cr_assert_eq(run(5, goes_last), 0);
     cr_assert_eq(run(8, goes_last), 0);
 }
 
@@ -364,7 +476,8 @@ static bool hears(struct np_comm *comm, int rank, int world)
 
 Test(comm, a_stop_and_an_end_reach_those_who_wait, .timeout = 60)
 {
-    cr_assert_eq(run(8, hears), 0);
+    for (int world = 6; world <= 8; world++)
+        cr_assert_eq(run(world, hears), 0, "world %d", world);
 }
 
 static bool hears_why(struct np_comm *comm, int rank, int world)
@@ -400,6 +513,7 @@ static bool parts(struct np_comm *comm, int rank, int world)
 
 Test(comm, who_closes_is_not_taken_for_dead, .timeout = 60)
 {
+    cr_assert_eq(run(5, parts), 0);
     cr_assert_eq(run(8, parts), 0);
 }
 
@@ -452,7 +566,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
             stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-2", 8)};
 
         snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", port);
-        const int wrong = run_at(address, 4, sums);
+        const int wrong = run_at(address, 3 + round, sums);
         for (int i = 0; i < 3; i++) {
             kill(pids[i], SIGKILL);
             waitpid(pids[i], NULL, 0);
@@ -490,8 +604,8 @@ Test(comm, what_cannot_work_is_refused)
     struct np_err odd = {0}, nowhere = {0};
 
     clear();
-    cr_assert_eq(open_alone(0, 3, "unix:nnpipe-test-three", &odd), -EINVAL);
-    cr_assert(strstr(odd.text, "3 processes: "));
+    cr_assert_eq(open_alone(0, 1025, "unix:nnpipe-test-many", &odd), -EINVAL);
+    cr_assert(strstr(odd.text, "1025 processes: a run has at most 1024"));
     cr_assert_eq(open_alone(0, 2, "box:1", &nowhere), -EINVAL);
     cr_assert(strstr(nowhere.text, "expected tcp:HOST:PORT or unix:NAME"));
 }

@@ -366,7 +366,7 @@ static int find_class_scale(
             sums[r / rows][1] += (double)graph->class_weights[labels[r]];
         }
     for (int step = 1; step < plan->nr_lanes; step *= 2)
-        for (int lane = 0; lane < plan->nr_lanes; lane += 2 * step)
+        for (int lane = 0; lane + step < plan->nr_lanes; lane += 2 * step)
             add_two(sums[lane], sums[lane + step], 2);
     wait_for(plan, "class weights");
     const int code = np_comm_join(plan->comm, sums[0], 2, add_two, err);

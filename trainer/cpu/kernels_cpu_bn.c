@@ -81,9 +81,10 @@ static void join_groups(const struct np_cpu *cpu, const struct np_finish *finish
 {
     const int lanes = cpu->attrs.over_rows / cpu->attrs.lane_rows; /* of a group; 0: a part */
 
-    for (int step = 1; step < lanes; step *= 2)
-        for (int lane = 0; lane < finish->nr_lanes; lane += 2 * step)
-            pair(finish->partials[lane], finish->partials[lane + step], n);
+    for (int first = 0; lanes > 1 && first < finish->nr_lanes; first += lanes)
+        for (int step = 1; step < lanes; step *= 2)
+            for (int lane = 0; lane + step < lanes; lane += 2 * step)
+                pair(finish->partials[first + lane], finish->partials[first + lane + step], n);
     if (finish->join)
         finish->join->all(finish->join->context, finish->partials[0], n, pair);
 }
@@ -97,7 +98,7 @@ static float sum_groups(const struct np_cpu *cpu, float *values)
         if (i % sets)
             values[i - i % sets] += values[i];
     for (int step = sets; step < n; step *= 2)
-        for (int i = 0; i < n; i += 2 * step)
+        for (int i = 0; i + step < n; i += 2 * step)
             values[i] += values[i + step];
     return values[0];
 }

@@ -228,7 +228,7 @@ static void add_tile(const struct tile *to, const struct tile *from)
 }
 
 /* The sum over the lanes of what `make` makes of each, in a binary tree: level k has the sum of 2^k
- * lanes, the last lane ends in `out`. */
+ * lanes, the last lane ends in `out`, with all levels that are there: the ones of its number. */
 static void sum_lanes(const struct linear *linear, const struct np_finish *finish, size_t first_out,
     size_t first_in, const struct tile *out,
     void (*make)(const struct linear *linear, const struct lane *lane, size_t first_out,
@@ -236,19 +236,21 @@ static void sum_lanes(const struct linear *linear, const struct np_finish *finis
 {
     for (int l = 0; l < finish->nr_lanes; l++) {
         const struct lane lane = lane_of(linear, finish, l);
+        const bool last = l + 1 == finish->nr_lanes;
         const int level = __builtin_ctz(~(unsigned)l);
         struct tile own = *out, below = *out;
 
         below.pitch = out->columns;
-        if (l + 1 < finish->nr_lanes) {
+        if (!last) {
             own.pitch = out->columns;
             own.at = (float *)finish->scratch + (size_t)level * TILE * BLOCK;
         }
         make(linear, &lane, first_out, first_in, &own);
-        for (int k = 0; k < level; k++) {
-            below.at = (float *)finish->scratch + (size_t)k * TILE * BLOCK;
-            add_tile(&own, &below);
-        }
+        for (int k = 0; k < (last ? NR_LEVELS : level); k++)
+            if (l >> k & 1) {
+                below.at = (float *)finish->scratch + (size_t)k * TILE * BLOCK;
+                add_tile(&own, &below);
+            }
     }
 }
 

@@ -10,25 +10,24 @@
 struct np_tree {
     /* set once */
     int nr_leaves, nr_vectors;
+    int levels; /* of a full tree with room for the leaves */
     size_t n;
     float **vectors;
     /* under lock */
     pthread_mutex_t lock;
     int nr_free;
     float **free;
-    /* (2 * nr_leaves) sums that wait for their neighbour: 1 is the root, 2i and 2i + 1 are below i,
-     * nr_leaves + lane is a leaf. NULL: not there, or taken */
+    /* (2 << levels) sums that wait for their neighbour: 1 is the root, 2i and 2i + 1 are below i,
+     * (1 << levels) + lane is a leaf. NULL: not there, or taken */
     float **waiting;
 };
 
 /* Vectors that a sum needs at one time: every lane that is being computed may have a complete neighbour at each level of its path up; the
  * uppermost levels of the paths are shared. */
-static int vectors_for(int nr_leaves, int nr_threads)
+static int vectors_for(int nr_leaves, int levels, int nr_threads)
 {
-    int levels = 0, shared = 0;
+    int shared = 0;
 
-    while (1 << levels < nr_leaves)
-        levels++;
     while (2 << shared <= nr_threads)
         shared++;
     if (nr_threads >= nr_leaves)
@@ -45,10 +44,12 @@ int np_tree_new(
     pthread_mutex_init(&tree->lock, NULL);
     tree->nr_leaves = nr_leaves;
     tree->n = n;
-    tree->nr_vectors = vectors_for(nr_leaves, nr_threads);
+    while (1 << tree->levels < nr_leaves)
+        tree->levels++;
+    tree->nr_vectors = vectors_for(nr_leaves, tree->levels, nr_threads);
     tree->vectors = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->vectors));
     tree->free = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->free));
-    tree->waiting = np_alloc_array(2 * (size_t)nr_leaves, sizeof(*tree->waiting));
+    tree->waiting = np_alloc_array((size_t)2 << tree->levels, sizeof(*tree->waiting));
     for (int i = 0; i < tree->nr_vectors; i++) {
         if (!(tree->vectors[i] = np_try_array(n, sizeof(float), err))) {
             np_tree_free(tree);
@@ -113,19 +114,31 @@ static float *take_neighbour(struct np_tree *tree, int node, float *sum)
     return taken;
 }
 
+/* The nearest node on the way up that has a neighbour, or the root. level: the node's, 0 of a leaf. */
+static int climb_alone(const struct np_tree *tree, int node, int *level)
+{
+    while (node > 1 && ((node ^ 1) << *level) - (1 << tree->levels) >= tree->nr_leaves) {
+        node /= 2;
+        ++*level;
+    }
+    return node;
+}
+
 void np_tree_put(struct np_tree *tree, int lane, float *vector)
 {
-    int node = tree->nr_leaves + lane;
+    int level = 0, node = climb_alone(tree, (1 << tree->levels) + lane, &level);
 
-    for (float *other; (other = take_neighbour(tree, node, vector)); node /= 2) {
+    for (float *other; (other = take_neighbour(tree, node, vector));) {
         add(vector, other, tree->n); /* a + b and b + a have the same bits */
         np_tree_give(tree, other);
+        level++;
+        node = climb_alone(tree, node / 2, &level);
     }
 }
 
 void np_tree_clear(struct np_tree *tree)
 {
-    for (int node = 1; tree && node < 2 * tree->nr_leaves; node++)
+    for (int node = 1; tree && node < 2 << tree->levels; node++)
         if (tree->waiting[node]) {
             tree->free[tree->nr_free++] = tree->waiting[node];
             tree->waiting[node] = NULL;

@@ -1,5 +1,5 @@
 /* A sum over lanes in a fixed binary tree: lanes 0 and 1, lanes 2 and 3, then these two sums, and so
- * on, whichever thread computes which lane when. Vectors are added as soon as both are there, while
+ * on, whichever thread computes which lane when; a last one without a neighbour goes up as it is. Vectors are added as soon as both are there, while
  * they are in the cache. Any pool thread. */
 #ifndef NP_TREE_H
 #define NP_TREE_H
@@ -10,7 +10,7 @@
 
 struct np_tree;
 
-/* nr_leaves: a power of two; n: floats of a vector. Threads take lanes in order, each one at a time,
+/* n: floats of a vector. Threads take lanes in order, each one at a time,
  * so that some vectors are enough for many lanes. -ENOMEM. */
 int np_tree_new(
     int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err);

@@ -365,8 +365,9 @@ int np_cuda_group_swap(struct np_cuda_group *group, const void *from, void *to, 
         return code;
     np_nccl_result result = nccl->group_start();
     if (result == NP_NCCL_SUCCESS) {
-        result = nccl->send(from, n, type_of(type), peer, group->joined, stream);
-        if (result == NP_NCCL_SUCCESS)
+        if (from)
+            result = nccl->send(from, n, type_of(type), peer, group->joined, stream);
+        if (to && result == NP_NCCL_SUCCESS)
             result = nccl->receive(to, n, type_of(type), peer, group->joined, stream);
         const np_nccl_result end = nccl->group_end(); /* also after an error: it was started */
         result = result == NP_NCCL_SUCCESS ? end : result;

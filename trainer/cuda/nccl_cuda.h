@@ -22,8 +22,8 @@ int np_cuda_group_open(struct np_device *device, struct np_comm *comm,
  * captured the group's operations: NCCL waits for them. Blocks for ten seconds at most. NULL works. */
 void np_cuda_group_close(struct np_cuda_group *group);
 
-/* Queues: from, (n), goes to the process with that rank, whose own comes into `to`. n and type are the
- * same at both ends. */
+/* Queues: from, (n), goes to the process with that rank, whose own comes into `to`; either may be NULL, for
+ * one way only. n and type are the same at both ends. */
 int np_cuda_group_swap(struct np_cuda_group *group, const void *from, void *to, uint64_t n,
     enum np_cuda_dtype type, int peer, cudaStream_t stream, struct np_err *err);
 /* Queues: x, (n), becomes its sum over all processes, in an order of NCCL's. */

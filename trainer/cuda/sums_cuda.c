@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "loader/base/text.h"
+#include "trainer/comm_hops.h"
 #include "trainer/cuda/plan_memory.h"
 
 #define BUCKET_BYTES (25u << 20) /* as torch's DistributedDataParallel; NNPIPE_CUDA_BUCKET */
@@ -23,9 +24,11 @@ struct np_cuda_sums {
     bool fast, halves; /* train.sum: fast; comm_dtype: bf16 */
     cudaStream_t stream;
     cudaEvent_t ready, done;
-    struct bucket *buckets; /* in the order of `after` */
-    int nr_buckets, next;   /* next: to be queued, of the current pass */
-    uint64_t nr_most;       /* elements of the largest bucket, or the buffers */
+    struct bucket *buckets;          /* in the order of `after` */
+    int nr_buckets, next;            /* next: to be queued, of the current pass */
+    uint64_t nr_most;                /* elements of the largest bucket, or the buffers */
+    struct np_hop hops[NP_MAX_HOPS]; /* of exact sums */
+    int nr_hops;
     /* tree[k], (params + buffers): the sum of 2^k lanes that waits for that of the next ones. */
     float *tree[MAX_LEVELS];
     float *first_buffers;
@@ -182,7 +185,11 @@ static void find_buckets(struct np_cuda_sums *sums, const struct np_cuda_program
 /* Level k of the tree is filled by lane 2^k - 1 first, and the last lane of this process fills none. */
 static int nr_levels(const struct np_cuda_sums *sums)
 {
-    return __builtin_ctz((unsigned)sums->own);
+    int levels = 0;
+
+    while (1 << levels < sums->own)
+        levels++;
+    return levels;
 }
 
 static int take_arrays(struct np_cuda_sums *sums, struct np_err *err)
@@ -224,6 +231,8 @@ int np_cuda_sums_new(struct np_plan *plan, const struct np_plan_options *options
     sums->comm = options->comm;
     sums->lanes = options->parts;
     sums->own = options->parts / np_comm_world(options->comm);
+    sums->nr_hops =
+        np_hops_find(np_comm_rank(options->comm), np_comm_world(options->comm), sums->hops);
     sums->fast = options->sum_fast;
     sums->halves = options->comm_halves;
     code = make_stream(sums, err);
@@ -305,12 +314,16 @@ int np_cuda_sums_begin(struct np_cuda_sums *sums, int lane, struct np_err *err)
     return check_launch(sums, status, err);
 }
 
-/* x, (n) at element `at` of the tree's arrays, becomes the sum of the lanes that wait and itself. */
+/* x, (n) at element `at` of the tree's arrays, becomes the sum of the lanes that wait and itself. The last
+ * lane takes all that wait: level k does where bit k of its number is set. */
 static void climb(
     const struct np_cuda_sums *sums, int lane, float *x, uint64_t at, uint64_t n, void *stream)
 {
-    for (int k = 0; n > 0 && k < level_of(lane); k++)
-        np_cuda_accumulate(stream, sums->tree[k] + at, x, false, n);
+    const int end = lane + 1 == sums->own ? nr_levels(sums) : level_of(lane);
+
+    for (int k = 0; n > 0 && k < end; k++)
+        if (lane >> k & 1)
+            np_cuda_accumulate(stream, sums->tree[k] + at, x, false, n);
 }
 
 int np_cuda_sums_add(struct np_cuda_sums *sums, int lane, struct np_err *err)
@@ -336,10 +349,15 @@ static int sum_exact(struct np_cuda_sums *sums, float *x, uint64_t n, struct np_
     const int rank = np_comm_rank(sums->comm);
     int code = 0;
 
-    for (int bit = 1; code == 0 && bit < np_comm_world(sums->comm); bit *= 2) {
-        code = np_cuda_group_swap(
-            sums->group, x, sums->other, n, NP_CUDA_F32, rank ^ bit, sums->stream, err);
-        if (code == 0)
+    for (int i = 0; code == 0 && i < sums->nr_hops; i++) {
+        const enum np_hop_kind kind = sums->hops[i].kind;
+
+        code = np_cuda_group_swap(sums->group, kind == NP_HOP_TAKE ? NULL : x,
+            kind == NP_HOP_GIVE   ? NULL
+            : kind == NP_HOP_TAKE ? x
+                                  : sums->other,
+            n, NP_CUDA_F32, rank ^ (1 << sums->hops[i].link), sums->stream, err);
+        if (code == 0 && kind == NP_HOP_SWAP)
             np_cuda_accumulate(sums->stream, sums->other, x, false, n);
     }
     return code;
@@ -401,7 +419,7 @@ static int queue_ready(void *context, int node, struct np_err *err)
     return code;
 }
 
-/* The lanes' mean: their number is a power of two, so the division is exact. */
+/* The lanes' mean. */
 static int queue_buffers(struct np_cuda_sums *sums, struct np_err *err)
 {
     const struct np_plan *plan = sums->plan;
