@@ -10,7 +10,9 @@ from cli import Service, alive
 
 MODEL = "[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
 STEPS = 400
-daemon = Service("retry: {first: 0.1, cap: 0.5}\nruns_per_device: 4\nhang_minutes: 0.1\n", "cpu, sim", tcp=True)
+RETRY, SLOTS, HANG = "retry: {first: 0.1, cap: 0.5}\n", "runs_per_device: 4\n", "hang_minutes: 0.1\n"
+PATIENT = "retry: {first: 5, cap: 5}\n"  # a reason stands until the run starts again
+daemon = Service(RETRY + SLOTS + HANG, "cpu, sim", tcp=True)
 GANG = ("--processes", "4", "-o", "train.lanes=8")
 WIDE = daemon.net("wide", STEPS, every=10, model=MODEL, data="{source: synth, samples: 640, size: 12}")
 LONG = daemon.net("long", model=MODEL, data="{source: synth, samples: 640, size: 12}")
@@ -137,9 +139,11 @@ def kill_rank(run, rank, reason):
 
 @story("kill -9 of a rank, then of rank 0: all end, the reason names it, and the run resumes")
 def killed_ranks():
+    daemon.settings(PATIENT + SLOTS + HANG)
     run = wide()
     kill_rank(run, 2, "rank 2, on cpu, was killed by SIGKILL")
     kill_rank(run, 0, "rank 0, on cpu, was killed by SIGKILL")
+    daemon.settings(RETRY + SLOTS + HANG)
     daemon.becomes(run, "done")
     expect(daemon.status(run)["attempts"] >= 3, "it was not started again")
 
@@ -172,10 +176,12 @@ def without_daemon():
 
 @story("a rank that hangs is noticed: all are killed, and the run goes on")
 def hung():
+    daemon.settings(PATIENT + SLOTS + HANG)
     run = wide()
     pids = all_ranks(run)
     os.kill(pids[3], signal.SIGSTOP)
     daemon.says_why(run, "it made no progress and was killed")
+    daemon.settings(RETRY + SLOTS + HANG)
     goes_on(run, pids)
 
 
