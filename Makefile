@@ -211,12 +211,12 @@ $(B)/tests/cuda/traffic: tests/cuda/traffic.c $(B)/tests/kernel/made_graphs.o $(
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) $(LDFLAGS) -o $@ $< $(B)/tests/kernel/made_graphs.o -Wl,--whole-archive $(LIB) \
 	    -Wl,--no-whole-archive $(B)/tests/emu/fma/libnnpipe-cuda.so -Wl,-rpath,$(abspath $(B)/tests/emu/fma):$(abspath $(B)/tests/emu) \
-	    -Wl,-rpath-link,$(B)/tests/emu $(LDLIBS)
+	    -Wl,-rpath-link,$(B)/tests/emu $(LDLIBS) -lcriterion
 $(B)/tests/cuda/plans: tests/cuda/plans.c $(B)/tests/kernel/made_graphs.o $(LIB) libnnpipe-cuda.so tests/emu/stub_driver.c
 	@mkdir -p $(@D)/stub
 	$(CC) -shared -fPIC -O1 -o $(@D)/stub/libcuda.so.1 tests/emu/stub_driver.c
 	$(CC) $(CFLAGS) $(CUDA_FLAGS) $(LDFLAGS) -o $@ $< $(B)/tests/kernel/made_graphs.o -Wl,--whole-archive $(LIB) \
-	    -Wl,--no-whole-archive ./libnnpipe-cuda.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS)
+	    -Wl,--no-whole-archive ./libnnpipe-cuda.so -Wl,-rpath,'$$ORIGIN/../../..' $(LDLIBS) -lcriterion
 endif
 
 # A third I/O backend and a slower simulated device, only for tests.
@@ -225,12 +225,13 @@ SIMULATE = $(addprefix -Wl$(comma)--wrap=,np_io_open np_device_open)
 T       := $(patsubst tests/%.c,$(B)/tests/%.o,$(wildcard tests/unit/*.c tests/kernel/*.c)) $(SIM)
 UNIT     = $(B)/tests/unit_tests
 $(UNIT): $(T) $(EMU_O) $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $(T) $(EMU_O) $(LIB) $(LDLIBS) $(if $(EMU_O),-lstdc++)
+	$(CC) $(LDFLAGS) -o $@ $(T) $(EMU_O) $(LIB) $(LDLIBS) $(if $(EMU_O),-lstdc++) $(if $(SAN),,-lcriterion)
 $(B)/tests/emu/fma/kernel_tests: $(T) $(FMA_CU) $(filter-out $(EMU_CU),$(EMU_O)) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++ $(if $(SAN),,-lcriterion)
 # Tests make the n-th np_try_* fail: tests/unit/made_memory.h.
-$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS += $(SIMULATE) $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
+# Criterion starts the program again for each test: without -rdynamic it loads faster.
+$(UNIT) $(B)/tests/emu/fma/kernel_tests: LDFLAGS := $(filter-out -rdynamic,$(LDFLAGS)) $(SIMULATE) $(patsubst %,-Wl$(comma)--wrap=np_%,try_alloc try_array try_strdup try_format try_grow hold)
 unit: $(UNIT)
 	$(UNIT)
 

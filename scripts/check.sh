@@ -21,10 +21,10 @@ warnings="$warnings -Wno-format-truncation -Wno-unused-parameter -Werror"
 make -s -j"$(nproc)" B=build-check NNPIPE=build-check/nnpipe WARN="$warnings" build-check/nnpipe || status=1
 echo "unused"
 sh scripts/check_unused.sh build-check || status=1
-echo "tests, also as they are for sanitizers"
-for build in NP_PLAIN NP_SAN; do
+echo "tests, with Criterion and for the sanitizers' runner"
+for runner in NP_CRITERION NP_SAN; do
     git ls-files 'tests/unit/*.c' 'tests/kernel/*.c' 'tests/sim/*.c' | xargs -P "$(nproc)" -n 8 \
-        gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$build -Wall -Wextra \
+        gcc -std=c11 -D_GNU_SOURCE -I. -Ibuild-check -D$runner -Wall -Wextra \
         -Wno-unused-parameter -Wno-format-truncation -Werror \
         -fsyntax-only || status=1
 done

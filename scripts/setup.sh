@@ -7,7 +7,7 @@ packages="build-essential pkg-config liburing-dev libzstd-dev zlib1g-dev libyaml
     libjpeg62-turbo-dev libspng-dev libdnnl-dev libjansson-dev libxxhash-dev libssl-dev
     libsqlite3-dev libmicrohttpd-dev libcurl4-openssl-dev libsystemd-dev libjs-dygraphs"
 # For the tests and `make check` alone.
-[ "${1:-}" = test ] && packages="$packages clang-format cppcheck zstd
+[ "${1:-}" = test ] && packages="$packages libcriterion-dev clang-format cppcheck zstd
     python3 python3-dev python3-venv python3-numpy python3-pil protobuf-compiler prometheus systemd lintian tmux
     curl fuse3 libfuse3-dev"
 

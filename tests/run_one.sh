@@ -9,16 +9,22 @@ limit=${TEST_TIMEOUT:-1200}
 [ "$build" = build ] || limit=$((3 * limit))
 start=$(date +%s)
 
+# unit_tests has two runners: Criterion, and a plain one for the sanitizers, which prints `ok - ` lines itself.
 unit_tests() {
+    jobs=
+    [ "$build" != build ] || jobs="--jobs $(nproc) --timeout 120 --verbose"
     own=$(mktemp -d) # the place of the user's cache and sockets, as in lib.sh
-    XDG_CACHE_HOME=$own XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" --jobs "$(nproc)" \
-        >"$out.raw" 2>&1
+    # shellcheck disable=SC2086 # words
+    XDG_CACHE_HOME=$own XDG_RUNTIME_DIR=$own timeout "$limit" "$build/tests/unit_tests" $jobs >"$out.raw" 2>&1
     code=$?
     rm -rf "$own"
-    sed -n '/^\(ok\|not ok\|skip\) - /p' "$out.raw"
+    sed -n -e '/^\(ok\|not ok\|skip\) - /{p;d}' -e '/Test is disabled/d' -e \
+        's/^\[PASS\] \([^:]*::[^:]*\):.*/ok - \1/p' \
+        -e 's/^\[FAIL\] \([^:]*::[^:]*\):.*/not ok - \1/p' -e 's/^\[SKIP\] \([^:]*::[^:]*\): \(.*\)$/skip - \1: \2/p' \
+        "$out.raw"
     [ $code -ne 0 ] || return
-    grep -q '^not ok - ' "$out.raw" || echo "not ok - the unit tests ended with exit code $code"
-    grep -E 'failed:|ERROR|WARNING: ThreadSanitizer|runtime error|^# ' "$out.raw" | head -n 40 | sed 's/^#* */# /'
+    grep -qE '^(\[FAIL\]|not ok - )' "$out.raw" || echo "not ok - the unit tests ended with exit code $code"
+    grep -E 'failed:|ERROR|WARNING: ThreadSanitizer|runtime error|^\[----\]' "$out.raw" | head -n 40 | sed 's/^/# /'
 }
 case $what in
 unit) unit_tests >"$out" ;;

@@ -15,4 +15,4 @@ every_place() {
 t "kill -9 at each system call leaves the cache right" every_place
 t "processes that are killed disturb nobody" \
     env KILL_SECONDS="${SECONDS_EACH:-120}" "$build/tests/unit_tests" \
-    --filter 'range_cache/processes_that*'
+    --filter 'range_cache/processes_that*' --timeout 1000
