@@ -432,7 +432,7 @@ Test(lanes, groups_are_those_of_the_reference, .timeout = 120)
     }
 }
 
-Test(lanes, a_group_of_rows_is_a_batch_of_its_own, .timeout = 60)
+Test(lanes, a_group_of_rows_is_a_batch_of_its_own, .timeout = 120)
 {
     /* over the rows of a process, two processes: each as with groups of half the batch */
     const struct trial groups = {
@@ -538,7 +538,7 @@ static void *take_lanes(void *argument)
     }
 }
 
-Test(lanes, a_sum_has_the_bits_of_the_tree_in_any_order, .timeout = 60)
+Test(lanes, a_sum_has_the_bits_of_the_tree_in_any_order, .timeout = 120)
 {
     for (int trial = 0; trial < 60; trial++) {
         const int nr = trial < 20 ? 1 << trial % 7 : trial - 17, nr_threads = 1 + trial % 5;

@@ -44,7 +44,7 @@ static void *put_and_find(void *context)
     return (void *)wrong;
 }
 
-Test(cache, many_threads_put_and_find_the_same, .timeout = 60)
+Test(cache, many_threads_put_and_find_the_same, .timeout = 120)
 {
     const uint64_t nr_samples[2] = {SAMPLES, SAMPLES};
     struct np_cache *cache = NULL;

@@ -66,7 +66,7 @@ static bool finds(const struct np_cache *cache, int set, uint64_t sample)
     return true;
 }
 
-Test(cache_shared, a_picture_is_found_by_all_and_stays_when_its_job_has_ended, .timeout = 60)
+Test(cache_shared, a_picture_is_found_by_all_and_stays_when_its_job_has_ended, .timeout = 120)
 {
     own_folder();
     struct np_cache *a = share(&sharing), *b = share(&sharing);
@@ -92,7 +92,7 @@ Test(cache_shared, a_picture_is_found_by_all_and_stays_when_its_job_has_ended, .
     remove_folder();
 }
 
-Test(cache_shared, who_wants_other_pictures_is_not_met, .timeout = 60)
+Test(cache_shared, who_wants_other_pictures_is_not_met, .timeout = 120)
 {
     own_folder();
     struct np_cache_sharing other = sharing;
@@ -109,7 +109,7 @@ Test(cache_shared, who_wants_other_pictures_is_not_met, .timeout = 60)
     remove_folder();
 }
 
-Test(cache_shared, a_claimed_picture_is_awaited_while_its_job_lives, .timeout = 60)
+Test(cache_shared, a_claimed_picture_is_awaited_while_its_job_lives, .timeout = 120)
 {
     own_folder();
     struct np_cache *a = share(&sharing), *b = share(&sharing);
@@ -144,7 +144,7 @@ Test(cache_shared, a_claimed_picture_is_awaited_while_its_job_lives, .timeout = 
     remove_folder();
 }
 
-Test(cache_shared, a_full_cache_claims_nothing, .timeout = 60)
+Test(cache_shared, a_full_cache_claims_nothing, .timeout = 120)
 {
     own_folder();
     struct np_cache *a = share(&sharing);
@@ -201,7 +201,7 @@ static void poll_both(struct np_cache *cache, struct liar *liar)
     }
 }
 
-Test(cache_shared, memory_that_could_shrink_or_has_no_arena_is_not_met, .timeout = 60)
+Test(cache_shared, memory_that_could_shrink_or_has_no_arena_is_not_met, .timeout = 120)
 {
     const uint64_t arena_at = np_cache_arena_at(nr_samples, 2);
 
@@ -230,7 +230,7 @@ Test(cache_shared, memory_that_could_shrink_or_has_no_arena_is_not_met, .timeout
     remove_folder();
 }
 
-Test(cache_shared, an_entry_outside_the_arena_or_of_a_wrong_size_is_not_used, .timeout = 60)
+Test(cache_shared, an_entry_outside_the_arena_or_of_a_wrong_size_is_not_used, .timeout = 120)
 {
     const struct np_cache_entry good = {.bytes = 12, .width = 2, .height = 2, .channels = 3};
     const uint64_t arena_at = np_cache_arena_at(nr_samples, 2), bytes = arena_at + 4096;

@@ -32,7 +32,7 @@ static bool fail_at(struct box *box, bool again, const struct np_io_sim_options 
     return failed;
 }
 
-Test(checkpoint, every_call_fails_once_and_no_checkpoint_is_lost, .timeout = 60)
+Test(checkpoint, every_call_fails_once_and_no_checkpoint_is_lost, .timeout = 120)
 {
     struct box *box = box_new("pread");
     int nr_calls = 0;
@@ -86,7 +86,7 @@ Test(checkpoint, a_power_cut_at_any_call_leaves_a_whole_one, .timeout = 120)
     box_free(box);
 }
 
-Test(checkpoint, a_checkpoint_reported_as_written_survives_a_power_cut, .timeout = 60)
+Test(checkpoint, a_checkpoint_reported_as_written_survives_a_power_cut, .timeout = 120)
 {
     struct box *box = box_new("pread");
 
@@ -107,7 +107,7 @@ Test(checkpoint, a_checkpoint_reported_as_written_survives_a_power_cut, .timeout
 /* checkpoint.optimizer: newest. A run drops older states once the write was reported done, so a cut at any
  * call leaves one to continue from. */
 Test(checkpoint, older_optimizers_are_deleted_and_a_power_cut_leaves_one_to_resume_from,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct box *box = box_new("pread");
     bool cut = true;
@@ -133,7 +133,7 @@ Test(checkpoint, older_optimizers_are_deleted_and_a_power_cut_leaves_one_to_resu
     box_free(box);
 }
 
-Test(checkpoint, one_without_its_optimizer_is_reported_and_not_resumed_from, .timeout = 60)
+Test(checkpoint, one_without_its_optimizer_is_reported_and_not_resumed_from, .timeout = 120)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};
@@ -203,7 +203,7 @@ Test(checkpoint, a_power_cut_at_any_call_leaves_best_whole, .timeout = 120)
     box_free(box);
 }
 
-Test(checkpoint, a_full_disk_leaves_the_previous_one_and_no_partial_files, .timeout = 60)
+Test(checkpoint, a_full_disk_leaves_the_previous_one_and_no_partial_files, .timeout = 120)
 {
     struct box *box = box_new("pread");
     struct np_err err = {0};

@@ -84,7 +84,7 @@ static struct np_child begin(np_child_fn *work, const void *context, double seco
     return child;
 }
 
-Test(child, its_output_is_collected, .timeout = 20)
+Test(child, its_output_is_collected, .timeout = 120)
 {
     for (size_t nr = 0; nr < 300000; nr = 3 * nr + 1) {
         struct np_child child = begin(say_much, &nr, 10, 1 << 20);
@@ -96,7 +96,7 @@ Test(child, its_output_is_collected, .timeout = 20)
     }
 }
 
-Test(child, a_child_that_prints_too_much_is_killed, .timeout = 20)
+Test(child, a_child_that_prints_too_much_is_killed, .timeout = 120)
 {
     const size_t nr = 1 << 20;
     struct np_child child = begin(say_much, &nr, 10, 100000);
@@ -106,7 +106,7 @@ Test(child, a_child_that_prints_too_much_is_killed, .timeout = 20)
     cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-Test(child, a_hanging_child_is_killed, .timeout = 20)
+Test(child, a_hanging_child_is_killed, .timeout = 120)
 {
     struct np_child child = begin(hang, NULL, 0.2, 100);
     const pid_t pid = child.pid;
@@ -116,7 +116,7 @@ Test(child, a_hanging_child_is_killed, .timeout = 20)
     cr_assert(child.pid == 0 && kill(pid, 0) < 0 && errno == ESRCH);
 }
 
-Test(child, it_inherits_no_descriptor_of_the_service, .timeout = 20)
+Test(child, it_inherits_no_descriptor_of_the_service, .timeout = 120)
 {
     const int extra = dup(0), more = fcntl(0, F_DUPFD, 77);
     struct np_child child = begin(say_open, NULL, 10, 1000);
@@ -128,7 +128,7 @@ Test(child, it_inherits_no_descriptor_of_the_service, .timeout = 20)
     close(more);
 }
 
-Test(child, its_end_wakes_the_waiting_caller_and_leaves_nothing_behind, .timeout = 20)
+Test(child, its_end_wakes_the_waiting_caller_and_leaves_nothing_behind, .timeout = 120)
 {
     const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     const size_t nr = 5;
@@ -159,7 +159,7 @@ static int pass_a_pipe(const void *context, int out_fd)
            np_child_pass(out_fd, '0', fds[0]) < 0 || np_child_write(out_fd, "1", 1) < 0;
 }
 
-Test(child, a_passed_descriptor_is_taken_where_one_is_expected, .timeout = 20)
+Test(child, a_passed_descriptor_is_taken_where_one_is_expected, .timeout = 120)
 {
     for (int wanted = 0; wanted < 2; wanted++) {
         const struct np_child_start start = {.uid = getuid(),
@@ -197,7 +197,7 @@ static pid_t fork_one_that_waits(const int fds[2])
     return pid;
 }
 
-Test(child, a_user_whose_processes_cannot_be_killed_gets_no_new_ones, .timeout = 20)
+Test(child, a_user_whose_processes_cannot_be_killed_gets_no_new_ones, .timeout = 120)
 {
     const size_t nr = 1;
     struct np_child_start start = {.uid = getuid(),

@@ -68,7 +68,7 @@ static void close_server(struct server *server)
     rmdir(server->dir);
 }
 
-Test(client, a_response_too_large_for_memory_is_an_error_and_the_next_one_is_whole, .timeout = 60)
+Test(client, a_response_too_large_for_memory_is_an_error_and_the_next_one_is_whole, .timeout = 120)
 {
     struct server server;
     struct np_client *client = NULL;
@@ -95,7 +95,7 @@ Test(client, a_response_too_large_for_memory_is_an_error_and_the_next_one_is_who
     close_server(&server);
 }
 
-Test(client, a_refusal_is_an_error_with_the_text_of_the_service, .timeout = 60)
+Test(client, a_refusal_is_an_error_with_the_text_of_the_service, .timeout = 120)
 {
     struct server server;
     struct np_client *client = NULL;

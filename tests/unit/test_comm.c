@@ -273,7 +273,7 @@ static bool joins(struct np_comm *comm, int rank, int world)
     return right;
 }
 
-Test(comm, joins_keep_the_lower_ranks_left, .timeout = 60)
+Test(comm, joins_keep_the_lower_ranks_left, .timeout = 120)
 {
     double alone = 1;
 
@@ -340,7 +340,7 @@ static bool one_dies(struct np_comm *comm, int rank, int world)
            strstr(err.text, " has ended") && np_comm_sum(comm, x, 1, NULL) < 0;
 }
 
-Test(comm, the_rank_that_ended_is_named_by_all, .timeout = 60)
+Test(comm, the_rank_that_ended_is_named_by_all, .timeout = 120)
 {
     cr_assert_eq(run(8, one_dies), 0);
 }
@@ -369,7 +369,7 @@ static bool one_gives_up(struct np_comm *comm, int rank, int world)
            strcmp(err.text, "rank 1: no disk answers") == 0;
 }
 
-Test(comm, an_abort_brings_its_words_to_all, .timeout = 60)
+Test(comm, an_abort_brings_its_words_to_all, .timeout = 120)
 {
     cr_assert_eq(run(3, one_gives_up), 0);
     cr_assert_eq(run(4, one_gives_up), 0);
@@ -387,7 +387,7 @@ static bool not_in_step(struct np_comm *comm, int rank, int world)
            (code == -EPROTO ? strstr(err.text, "not in step") != NULL : code == -ECONNRESET);
 }
 
-Test(comm, calls_that_do_not_match_are_found, .timeout = 60)
+Test(comm, calls_that_do_not_match_are_found, .timeout = 120)
 {
     cr_assert_eq(run(2, not_in_step), 0);
 }
@@ -404,7 +404,7 @@ static bool as_many_bytes(struct np_comm *comm, int rank, int world)
     return code < 0 && np_comm_over(comm) && np_comm_any(comm, &bits, NULL) == code;
 }
 
-Test(comm, calls_that_do_not_match_are_found_by_their_number, .timeout = 60)
+Test(comm, calls_that_do_not_match_are_found_by_their_number, .timeout = 120)
 {
     cr_assert_eq(run(2, as_many_bytes), 0);
 }
@@ -421,7 +421,7 @@ static bool goes_last(struct np_comm *comm, int rank, int world)
     return *last == 1;
 }
 
-Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 60)
+Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 120)
 {
     static const int worlds[] = {5, 8};
 
@@ -480,7 +480,7 @@ static bool hears(struct np_comm *comm, int rank, int world)
            heard.stops == (rank == 5 ? 0 : 1);
 }
 
-Test(comm, a_stop_and_an_end_reach_those_who_wait, .timeout = 60)
+Test(comm, a_stop_and_an_end_reach_those_who_wait, .timeout = 120)
 {
     for (int world = 6; world <= 8; world++)
         cr_assert_eq(run(world, hears), 0, "world %d", world);
@@ -503,7 +503,7 @@ static bool hears_why(struct np_comm *comm, int rank, int world)
            strcmp(err.text, "rank 3: no disk answers") == 0;
 }
 
-Test(comm, the_words_of_one_that_gives_up_reach_those_who_wait, .timeout = 60)
+Test(comm, the_words_of_one_that_gives_up_reach_those_who_wait, .timeout = 120)
 {
     cr_assert_eq(run(4, hears_why), 0);
 }
@@ -517,7 +517,7 @@ static bool parts(struct np_comm *comm, int rank, int world)
     return heard.ends == 0 && np_comm_heard(comm, NULL) == 0;
 }
 
-Test(comm, who_closes_is_not_taken_for_dead, .timeout = 60)
+Test(comm, who_closes_is_not_taken_for_dead, .timeout = 120)
 {
     cr_assert_eq(run(5, parts), 0);
     cr_assert_eq(run(8, parts), 0);
@@ -558,7 +558,7 @@ static pid_t stranger(int port, const char *bytes, size_t n)
     }
 }
 
-Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 90)
+Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 120)
 {
     static const char words[] = "GET / HTTP/1.0\r\n\r\n";
     char noise[400], address[60];
@@ -593,7 +593,7 @@ static int open_alone(int rank, int world, const char *address, struct np_err *e
     return code;
 }
 
-Test(comm, ranks_that_do_not_come_are_named, .timeout = 30)
+Test(comm, ranks_that_do_not_come_are_named, .timeout = 120)
 {
     struct np_err err = {0}, other = {0};
 
@@ -616,7 +616,7 @@ Test(comm, what_cannot_work_is_refused)
     cr_assert(strstr(nowhere.text, "expected tcp:HOST:PORT or unix:NAME"));
 }
 
-Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 60)
+Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 120)
 {
     const char address[] = "unix:nnpipe-test-twice";
     pid_t pids[3];

@@ -92,7 +92,7 @@ static int nr_found(
     return found;
 }
 
-Test(compare, equal_runs_raise_no_alarm, .timeout = 60)
+Test(compare, equal_runs_raise_no_alarm, .timeout = 120)
 {
     int by_stage;
 
@@ -100,7 +100,7 @@ Test(compare, equal_runs_raise_no_alarm, .timeout = 60)
     cr_assert_leq(nr_found(decode_limited, NP_STAGE_DECODE, 1, &by_stage), PAIRS * 5 / 100);
 }
 
-Test(compare, a_loss_of_5_percent_is_found_and_named, .timeout = 60)
+Test(compare, a_loss_of_5_percent_is_found_and_named, .timeout = 120)
 {
     int by_stage;
 

@@ -134,7 +134,7 @@ static void agrees(const struct np_profile *profile, const char *what, uint64_t 
     cr_assert(
         !np_profile_contradicts(profile, text, sizeof(text)), "%s %d: %s", what, (int)seed, text);
 }
-Test(consistent, measured_profiles_make_no_contradiction, .timeout = 60)
+Test(consistent, measured_profiles_make_no_contradiction, .timeout = 120)
 {
     int limited[NP_NR_STAGES] = {0}, advised = 0;
 
@@ -154,7 +154,7 @@ Test(consistent, measured_profiles_make_no_contradiction, .timeout = 60)
 }
 
 /* What the run did without one stage, a little more or less than it can be. */
-Test(consistent, measured_gains_make_no_contradiction, .timeout = 60)
+Test(consistent, measured_gains_make_no_contradiction, .timeout = 120)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
         struct np_profile profile;
@@ -174,7 +174,7 @@ Test(consistent, measured_gains_make_no_contradiction, .timeout = 60)
     }
 }
 
-Test(consistent, computed_pipelines_make_no_contradiction, .timeout = 60)
+Test(consistent, computed_pipelines_make_no_contradiction, .timeout = 120)
 {
     for (uint64_t seed = 0; seed < PIPELINES; seed++) {
         struct np_profile profile = {.noise = 0.01};

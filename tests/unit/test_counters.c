@@ -115,7 +115,7 @@ Test(counters, states_add_up_to_the_readers_time_and_stages_to_their_work, .time
     }
 }
 
-Test(counters, bytes_of_the_read_stage_are_those_of_the_kernel, .timeout = 60)
+Test(counters, bytes_of_the_read_stage_are_those_of_the_kernel, .timeout = 120)
 {
     struct np_stat_sum sum;
     struct rig rig;

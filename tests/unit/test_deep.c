@@ -52,7 +52,7 @@ static void make_case(enum np_stage slow, double slower, struct deep_case *c)
     }
 }
 
-Test(deep, the_slow_stage_is_named_with_its_measured_gain, .timeout = 60)
+Test(deep, the_slow_stage_is_named_with_its_measured_gain, .timeout = 120)
 {
     for (int i = 0; i < NR; i++) {
         struct deep_case c;

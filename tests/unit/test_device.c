@@ -87,7 +87,7 @@ static int load_text(const char *text, struct np_err *err)
     "    .version = " version ", .contract = \"" contract "\", .build = \"abc123\"};\n"            \
     "const struct np_plugin *np_plugin_cuda(void) { return &plugin; }\n"
 
-Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 60)
+Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 120)
 {
     struct np_err err = {0};
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", NP_CONTRACT), &err), 0);
@@ -95,14 +95,14 @@ Test(device, a_plugin_of_another_version_is_refused_by_name, .timeout = 60)
     cr_assert_not_null(strstr(err.text, "p.so has plugin version 4, this nnpipe needs 3"));
 }
 
-Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout = 60)
+Test(device, a_plugin_from_another_build_is_refused_with_both_commits, .timeout = 120)
 {
     struct np_err err = {0};
     cr_assert_eq(load_text(PLUGIN("NP_PLUGIN_VERSION", "0123"), &err), -EPROTO);
     cr_assert_not_null(strstr(err.text, "another build (abc123; this nnpipe: " NP_COMMIT));
 }
 
-Test(device, a_library_that_is_not_a_plugin_is_refused, .timeout = 60)
+Test(device, a_library_that_is_not_a_plugin_is_refused, .timeout = 120)
 {
     struct np_err err = {0};
     cr_assert_eq(load_text("int nothing;\n", &err), -ENOEXEC);

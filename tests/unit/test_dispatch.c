@@ -406,7 +406,7 @@ static bool passes(const struct np_order *orders, int i, int k, const bool *befo
     return false;
 }
 
-Test(dispatch, random_events_end_with_every_run_finished, .timeout = 60)
+Test(dispatch, random_events_end_with_every_run_finished, .timeout = 120)
 {
     for (unsigned day = 0; day < 300; day++) {
         struct np_order orders[MOST];

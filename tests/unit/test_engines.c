@@ -120,7 +120,7 @@ Test(engines, drops_the_oldest_of_a_full_cache)
 }
 
 /* Each of four processes adds a choice twenty times. */
-Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 60)
+Test(engines, loses_no_choice_when_processes_save_at_once, .timeout = 120)
 {
     struct np_engines *engines;
     char path[64], name[16];

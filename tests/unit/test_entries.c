@@ -110,7 +110,7 @@ static int nr_segments(const char *folder)
     return n;
 }
 
-Test(entries, what_was_put_is_there_before_and_after_it_is_written, .timeout = 60)
+Test(entries, what_was_put_is_there_before_and_after_it_is_written, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 100);
@@ -137,7 +137,7 @@ Test(entries, what_was_put_is_there_before_and_after_it_is_written, .timeout = 6
     remove_set(folder);
 }
 
-Test(entries, entries_of_other_bytes_are_not_returned, .timeout = 60)
+Test(entries, entries_of_other_bytes_are_not_returned, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 10);
@@ -172,7 +172,7 @@ Test(entries, entries_of_other_bytes_are_not_returned, .timeout = 60)
     remove_set(folder);
 }
 
-Test(entries, a_view_of_the_index_finds_its_samples, .timeout = 60)
+Test(entries, a_view_of_the_index_finds_its_samples, .timeout = 120)
 {
     static const uint32_t kept[] = {5, 7, 30};
     char *folder = make_set();
@@ -214,7 +214,7 @@ Test(entries, off_and_a_set_without_a_place_keep_nothing)
     remove_set(folder);
 }
 
-Test(entries, a_full_store_takes_no_more_and_says_so, .timeout = 60)
+Test(entries, a_full_store_takes_no_more_and_says_so, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 200);
@@ -235,7 +235,7 @@ Test(entries, a_full_store_takes_no_more_and_says_so, .timeout = 60)
     remove_set(folder);
 }
 
-Test(entries, segments_are_merged_and_nothing_is_lost, .timeout = 60)
+Test(entries, segments_are_merged_and_nothing_is_lost, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 3000);
@@ -345,7 +345,7 @@ Test(entries, a_damaged_segment_is_ignored_named_and_made_anew, .timeout = 120)
     remove_set(folder);
 }
 
-Test(entries, a_truncated_segment_is_ignored, .timeout = 60)
+Test(entries, a_truncated_segment_is_ignored, .timeout = 120)
 {
     char *folder = make_set(), *path = segment_path(folder, 2);
     struct np_index *index = make_index(folder, 20);
@@ -367,7 +367,7 @@ Test(entries, a_truncated_segment_is_ignored, .timeout = 60)
     remove_set(folder);
 }
 
-Test(entries, a_segment_cut_while_it_is_open_gives_nothing_wrong, .timeout = 60)
+Test(entries, a_segment_cut_while_it_is_open_gives_nothing_wrong, .timeout = 120)
 {
     char *folder = make_set(), *path = segment_path(folder, 1);
     struct np_index *index = make_index(folder, 20);
@@ -383,7 +383,7 @@ Test(entries, a_segment_cut_while_it_is_open_gives_nothing_wrong, .timeout = 60)
     remove_set(folder);
 }
 
-Test(entries, another_list_of_samples_has_none_of_them, .timeout = 60)
+Test(entries, another_list_of_samples_has_none_of_them, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 20), *longer = make_index(folder, 21);
@@ -404,7 +404,7 @@ Test(entries, another_list_of_samples_has_none_of_them, .timeout = 60)
 }
 
 /* Names that are a segment's, and are none; the writer survives a folder that is taken away. */
-Test(entries, what_is_no_segment_and_a_folder_that_is_gone_do_no_harm, .timeout = 60)
+Test(entries, what_is_no_segment_and_a_folder_that_is_gone_do_no_harm, .timeout = 120)
 {
     char *folder = make_set(), *path = segment_path(folder, 3);
     struct np_index *index = make_index(folder, 20);
@@ -478,7 +478,7 @@ Test(entries, threads_put_get_and_flush_at_once, .timeout = 120)
     remove_set(folder);
 }
 
-Test(entries, large_puts_are_written_without_a_flush, .timeout = 60)
+Test(entries, large_puts_are_written_without_a_flush, .timeout = 120)
 {
     enum { N = 200, BYTES = NP_MAX_ENTRIES_BYTES };
     char *folder = make_set();
@@ -511,7 +511,7 @@ Test(entries, large_puts_are_written_without_a_flush, .timeout = 60)
     remove_set(folder);
 }
 
-Test(entries, one_process_writes_and_another_reads, .timeout = 60)
+Test(entries, one_process_writes_and_another_reads, .timeout = 120)
 {
     char *folder = make_set(), byte;
     struct np_index *index = make_index(folder, 200);
@@ -644,7 +644,7 @@ Test(entries, every_allocation_fails_once_and_nothing_is_wrong, .timeout = 120)
     remove_set(folder);
 }
 
-Test(entries, reopening_without_memory_fails, .timeout = 60)
+Test(entries, reopening_without_memory_fails, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index = make_index(folder, 20);

@@ -253,7 +253,7 @@ Test(entries_code, a_few_bytes_never_ask_for_much_memory)
     free(bytes);
 }
 
-Test(entries_code, damaged_bytes_are_refused_or_mean_what_they_say, .timeout = 60)
+Test(entries_code, damaged_bytes_are_refused_or_mean_what_they_say, .timeout = 120)
 {
     struct np_draws draws;
     int nr_refused = 0, nr = 0;

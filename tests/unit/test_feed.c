@@ -10,7 +10,7 @@
 
 #define MS 1000000u
 
-Test(feed, sim_gets_every_batch_in_order_with_its_own_bytes, .timeout = 60)
+Test(feed, sim_gets_every_batch_in_order_with_its_own_bytes, .timeout = 120)
 {
     struct np_device_options options = {.h2d_gbps = 0.002, .step_ms = 0.3};
     struct made_feed *bench = made_feed_new(3, &options);
@@ -31,7 +31,7 @@ Test(feed, sim_gets_every_batch_in_order_with_its_own_bytes, .timeout = 60)
     made_feed_free(bench);
 }
 
-Test(feed, a_device_that_reads_the_host_gets_the_slot_itself, .timeout = 60)
+Test(feed, a_device_that_reads_the_host_gets_the_slot_itself, .timeout = 120)
 {
     struct made_feed *bench = made_feed_new(2, NULL);
     uint64_t nr_right = 0;
@@ -47,7 +47,7 @@ Test(feed, a_device_that_reads_the_host_gets_the_slot_itself, .timeout = 60)
     made_feed_free(bench);
 }
 
-Test(feed, a_batchs_facts_stay_while_the_slot_is_refilled, .timeout = 60)
+Test(feed, a_batchs_facts_stay_while_the_slot_is_refilled, .timeout = 120)
 {
     struct np_device_options options = {.h2d_gbps = 10, .step_ms = 1};
     struct made_feed *bench = made_feed_new(2, &options);
@@ -89,7 +89,7 @@ static double idle_to_busy(void)
 }
 
 /* On a busy machine a thread may wake late: the best of some tries counts. */
-Test(feed, the_next_copy_runs_beside_the_step, .timeout = 60)
+Test(feed, the_next_copy_runs_beside_the_step, .timeout = 120)
 {
     bool overlaps = false;
 
@@ -105,7 +105,7 @@ static void *stop_later(void *context)
     return NULL;
 }
 
-Test(feed, stop_wakes_a_waiting_upload, .timeout = 60)
+Test(feed, stop_wakes_a_waiting_upload, .timeout = 120)
 {
     for (int kind = 0; kind < 2; kind++) {
         struct np_device_options options = {.h2d_gbps = 25, .step_ms = 1};
@@ -123,7 +123,7 @@ Test(feed, stop_wakes_a_waiting_upload, .timeout = 60)
     }
 }
 
-Test(feed, upload_reports_a_failed_loader, .timeout = 60)
+Test(feed, upload_reports_a_failed_loader, .timeout = 120)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 1};
     struct made_feed *bench = made_feed_new(2, &options);
@@ -138,7 +138,7 @@ Test(feed, upload_reports_a_failed_loader, .timeout = 60)
     made_feed_free(bench);
 }
 
-Test(feed, leaving_with_copies_under_way_is_fine, .timeout = 60)
+Test(feed, leaving_with_copies_under_way_is_fine, .timeout = 120)
 {
     struct np_device_options options = {.h2d_gbps = 0.00002, .step_ms = 1}; /* 10 ms a copy */
     struct made_feed *bench = made_feed_new(4, &options);
@@ -186,7 +186,7 @@ static int run_failing(struct made_feed *bench)
     return 0;
 }
 
-Test(feed, a_device_that_fails_is_named_by_the_next_upload, .timeout = 60)
+Test(feed, a_device_that_fails_is_named_by_the_next_upload, .timeout = 120)
 {
     for (int call = 0; call < 40; call++) {
         struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0.1};
@@ -206,7 +206,7 @@ Test(feed, a_device_that_fails_is_named_by_the_next_upload, .timeout = 60)
     }
 }
 
-Test(feed, without_device_memory_the_error_advises_a_smaller_batch, .timeout = 60)
+Test(feed, without_device_memory_the_error_advises_a_smaller_batch, .timeout = 120)
 {
     for (int call = 0; call < 6; call++) {
         struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0.1};

@@ -26,7 +26,7 @@ static bool full_ring(void)
     return right;
 }
 
-Test(feed, a_full_ring_keeps_a_20_ms_step_busy, .timeout = 60)
+Test(feed, a_full_ring_keeps_a_20_ms_step_busy, .timeout = 120)
 {
     cr_assert(made_feed_measures(full_ring));
 }
@@ -60,7 +60,7 @@ static bool told_by_events(void)
     return right;
 }
 
-Test(feed, events_give_times_of_copies_steps_and_idleness, .timeout = 60)
+Test(feed, events_give_times_of_copies_steps_and_idleness, .timeout = 120)
 {
     cr_assert(made_feed_measures(told_by_events));
 }
@@ -85,7 +85,7 @@ static bool busy_device(void)
     return right;
 }
 
-Test(feed, a_busy_device_is_the_limit_and_makes_no_stall, .timeout = 60)
+Test(feed, a_busy_device_is_the_limit_and_makes_no_stall, .timeout = 120)
 {
     cr_assert(made_feed_measures(busy_device));
 }
@@ -142,7 +142,7 @@ static bool blames_reader(void)
     return right;
 }
 
-Test(feed, a_stall_is_divided_as_the_late_reader_spent_it, .timeout = 60)
+Test(feed, a_stall_is_divided_as_the_late_reader_spent_it, .timeout = 120)
 {
     cr_assert(made_feed_measures(blames_reader));
 }
@@ -167,12 +167,12 @@ static bool blames_copy(void)
     return right;
 }
 
-Test(feed, a_wait_for_a_copy_is_a_stall_by_the_copy, .timeout = 60)
+Test(feed, a_wait_for_a_copy_is_a_stall_by_the_copy, .timeout = 120)
 {
     cr_assert(made_feed_measures(blames_copy));
 }
 
-Test(feed, ready_batches_add_up_their_time_in_the_ring, .timeout = 60)
+Test(feed, ready_batches_add_up_their_time_in_the_ring, .timeout = 120)
 {
     struct np_device_options options = {.h2d_gbps = 25, .step_ms = 0};
     struct made_feed *bench = made_feed_new(4, &options);
@@ -212,7 +212,7 @@ static bool slow_reader(void)
     return right;
 }
 
-Test(feed, a_slow_reader_is_a_stall_less_the_devices_work, .timeout = 60)
+Test(feed, a_slow_reader_is_a_stall_less_the_devices_work, .timeout = 120)
 {
     cr_assert(made_feed_measures(slow_reader));
 }
@@ -232,7 +232,7 @@ static bool host_wait(void)
     return right;
 }
 
-Test(feed, on_the_host_every_wait_is_a_stall, .timeout = 60)
+Test(feed, on_the_host_every_wait_is_a_stall, .timeout = 120)
 {
     cr_assert(made_feed_measures(host_wait));
 }
@@ -259,7 +259,7 @@ static bool tells_what_is_bridged(void)
            bridged[4] == stall;
 }
 
-Test(feed, each_slot_bridges_a_wait_of_one_step, .timeout = 60)
+Test(feed, each_slot_bridges_a_wait_of_one_step, .timeout = 120)
 {
     cr_assert(made_feed_measures(tells_what_is_bridged));
 }

@@ -89,7 +89,7 @@ Test(hook, that_fails_is_named_in_the_log, .init = set_up, .fini = tear_down)
 }
 
 Test(hook, that_takes_too_long_ends_with_all_its_processes, .init = set_up, .fini = tear_down,
-    .timeout = 30)
+    .timeout = 120)
 {
     char text[512];
     int pid = 0;

@@ -155,7 +155,7 @@ static bool says(const char *text, const char *part)
     return false;
 }
 
-Test(http, answers_each_request_with_its_own_response, .timeout = 20)
+Test(http, answers_each_request_with_its_own_response, .timeout = 120)
 {
     struct server server = {0};
 
@@ -169,7 +169,7 @@ Test(http, answers_each_request_with_its_own_response, .timeout = 20)
     stop(&server);
 }
 
-Test(http, refuses_a_target_that_is_not_a_path, .timeout = 20)
+Test(http, refuses_a_target_that_is_not_a_path, .timeout = 120)
 {
     static const char *const targets[] = {"/%", "/%4", "/%zz", "/a%00b", "/?q=%00", "/%0a", "/%7f"};
     struct server server = {0};
@@ -186,7 +186,7 @@ Test(http, refuses_a_target_that_is_not_a_path, .timeout = 20)
     stop(&server);
 }
 
-Test(http, keeps_a_body_up_to_its_limit, .timeout = 30)
+Test(http, keeps_a_body_up_to_its_limit, .timeout = 120)
 {
     struct server server = {0};
     const size_t most = NP_HTTP_MAX_BODY;
@@ -216,7 +216,7 @@ Test(http, keeps_a_body_up_to_its_limit, .timeout = 30)
     stop(&server);
 }
 
-Test(http, refuses_a_body_without_memory_for_it, .timeout = 20)
+Test(http, refuses_a_body_without_memory_for_it, .timeout = 120)
 {
     static const char request[] =
         "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody";
@@ -231,7 +231,7 @@ Test(http, refuses_a_body_without_memory_for_it, .timeout = 20)
     stop(&server);
 }
 
-Test(http, discards_the_body_of_a_refused_caller, .timeout = 20)
+Test(http, discards_the_body_of_a_refused_caller, .timeout = 120)
 {
     struct server server = {.deaf = true};
 
@@ -242,7 +242,7 @@ Test(http, discards_the_body_of_a_refused_caller, .timeout = 20)
     stop(&server);
 }
 
-Test(http, sends_a_large_answer_without_being_woken, .timeout = 20)
+Test(http, sends_a_large_answer_without_being_woken, .timeout = 120)
 {
     struct server server = {0};
     static char text[65536];
@@ -261,7 +261,7 @@ Test(http, sends_a_large_answer_without_being_woken, .timeout = 20)
     stop(&server);
 }
 
-Test(http, answers_delayed_requests_also_when_it_closes, .timeout = 20)
+Test(http, answers_delayed_requests_also_when_it_closes, .timeout = 120)
 {
     struct server server = {0};
     char text[4096];
@@ -281,7 +281,7 @@ Test(http, answers_delayed_requests_also_when_it_closes, .timeout = 20)
     close(second);
 }
 
-Test(http, outlives_a_client_that_leaves_before_its_response, .timeout = 20)
+Test(http, outlives_a_client_that_leaves_before_its_response, .timeout = 120)
 {
     struct server server = {0};
     char text[4096];
@@ -301,7 +301,7 @@ Test(http, outlives_a_client_that_leaves_before_its_response, .timeout = 20)
 }
 
 /* A silent connection, one that sends a few bytes now and then, one whose body does not come. */
-Test(http, ends_connections_that_take_too_long, .timeout = 30)
+Test(http, ends_connections_that_take_too_long, .timeout = 120)
 {
     struct server server = {0};
     char text[4096];
@@ -325,7 +325,7 @@ Test(http, ends_connections_that_take_too_long, .timeout = 30)
     stop(&server);
 }
 
-Test(http, closes_the_oldest_idle_connection_for_a_new_one, .timeout = 30)
+Test(http, closes_the_oldest_idle_connection_for_a_new_one, .timeout = 120)
 {
     struct server server = {0};
     char text[4096];
@@ -351,7 +351,7 @@ Test(http, closes_the_oldest_idle_connection_for_a_new_one, .timeout = 30)
     stop(&server);
 }
 
-Test(http, accepts_no_more_connections_than_its_limit_of_files, .timeout = 20)
+Test(http, accepts_no_more_connections_than_its_limit_of_files, .timeout = 120)
 {
     struct server server = {0};
     struct rlimit before, few = {200, 200};
@@ -375,7 +375,7 @@ Test(http, accepts_no_more_connections_than_its_limit_of_files, .timeout = 20)
 }
 
 /* ssh -L may lead a browser there, and a page of elsewhere with it. */
-Test(http, on_its_socket_accepts_only_the_host_localhost, .timeout = 20)
+Test(http, on_its_socket_accepts_only_the_host_localhost, .timeout = 120)
 {
     struct server server = {0};
 
@@ -386,7 +386,7 @@ Test(http, on_its_socket_accepts_only_the_host_localhost, .timeout = 20)
     stop(&server);
 }
 
-Test(http, on_tcp_requires_a_local_host_and_a_token, .timeout = 20)
+Test(http, on_tcp_requires_a_local_host_and_a_token, .timeout = 120)
 {
     static const struct {
         const char *fields, *status;

@@ -96,7 +96,7 @@ static int read_at_random(struct np_io *io, int fd)
     return wrong;
 }
 
-Test(io, every_backend_reads_the_same_bytes_warm_and_cold, .timeout = 60)
+Test(io, every_backend_reads_the_same_bytes_warm_and_cold, .timeout = 120)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         for (int cold = 0; cold <= 1; cold++) {
@@ -113,7 +113,7 @@ Test(io, every_backend_reads_the_same_bytes_warm_and_cold, .timeout = 60)
         }
 }
 
-Test(io, the_backend_alone_reads_the_same_bytes, .timeout = 60)
+Test(io, the_backend_alone_reads_the_same_bytes, .timeout = 120)
 {
     const struct np_io_ops *const tables[] = {&np_io_uring, &np_io_pread};
 
@@ -132,7 +132,7 @@ Test(io, the_backend_alone_reads_the_same_bytes, .timeout = 60)
 }
 
 /* The bytes at offsets and of lengths that O_DIRECT does not allow, as far as the file goes. */
-Test(io, widened_reads_pass_the_page_cache, .timeout = 60)
+Test(io, widened_reads_pass_the_page_cache, .timeout = 120)
 {
     static const uint64_t offsets[] = {0, 1, 4096, 5000, FILE_BYTES - 4096, FILE_BYTES - 700};
     static unsigned char memory[12 * NP_IO_BLOCK] __attribute__((aligned(NP_IO_BLOCK)));
@@ -257,7 +257,7 @@ static int nr_descriptors(void)
     return n;
 }
 
-Test(io, every_backend_opens_files, .timeout = 60)
+Test(io, every_backend_opens_files, .timeout = 120)
 {
     for (size_t i = 0; i < 2 * sizeof(names) / sizeof(*names); i++) {
         char path[] = "/tmp/np_test_io.XXXXXX", below[64], name[300];
@@ -285,7 +285,7 @@ Test(io, every_backend_opens_files, .timeout = 60)
     }
 }
 
-Test(io, closing_closes_the_files_that_were_being_opened, .timeout = 60)
+Test(io, closing_closes_the_files_that_were_being_opened, .timeout = 120)
 {
     const int before = nr_descriptors();
     struct np_io_read reads[DEPTH];
@@ -320,7 +320,7 @@ Test(io, without_a_free_descriptor_opening_fails)
 }
 
 /* As network file systems do, /proc refuses to read without waiting. */
-Test(io, a_file_system_that_only_blocks_is_read_by_threads_of_the_kernel, .timeout = 60)
+Test(io, a_file_system_that_only_blocks_is_read_by_threads_of_the_kernel, .timeout = 120)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         char expected[512], got[512];
@@ -463,7 +463,7 @@ static void in_a_child(unsigned call, int error)
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "call %u, errno %d", call, error);
 }
 
-Test(io, without_io_uring_auto_is_pread_and_uring_is_an_error, .timeout = 60)
+Test(io, without_io_uring_auto_is_pread_and_uring_is_an_error, .timeout = 120)
 {
     const int errors[] = {ENOSYS, EPERM, EACCES, ENOMEM, EMFILE, EINVAL, EOPNOTSUPP};
 

@@ -309,7 +309,7 @@ static void *replace_often(void *context)
     return (void *)failures;
 }
 
-Test(io_file, many_writers_leave_a_whole_file, .timeout = 60)
+Test(io_file, many_writers_leave_a_whole_file, .timeout = 120)
 {
     char *folder = make_folder(), *path = np_format("%s/a", folder);
     struct writer writers[WRITERS];

@@ -129,7 +129,7 @@ static int read_all(struct np_io *io, struct np_io_read *reads, int nr)
     return nr_right;
 }
 
-Test(io_http, neighbours_are_one_request, .timeout = 60)
+Test(io_http, neighbours_are_one_request, .timeout = 120)
 {
     const struct np_remote_session session = {.limit_ns = 10000000000u};
     struct np_io_read reads[6];
@@ -156,7 +156,7 @@ Test(io_http, neighbours_are_one_request, .timeout = 60)
     np_io_close(&io);
 }
 
-Test(io_http, local_files_are_read_beside_objects, .timeout = 60)
+Test(io_http, local_files_are_read_beside_objects, .timeout = 120)
 {
     const struct np_remote_session session = {.limit_ns = 10000000000u};
     static const char *const backends[] = {"pread", "auto"};
@@ -181,7 +181,7 @@ Test(io_http, local_files_are_read_beside_objects, .timeout = 60)
     close(fd);
 }
 
-Test(io_http, a_stop_ends_reads_that_hang, .timeout = 60)
+Test(io_http, a_stop_ends_reads_that_hang, .timeout = 120)
 {
     struct np_remote_session session = {.limit_ns = 1000000000000u};
     static uint8_t buffer[100];
@@ -203,7 +203,7 @@ Test(io_http, a_stop_ends_reads_that_hang, .timeout = 60)
     np_io_close(&io);
 }
 
-Test(io_http, the_time_of_a_read_is_limited, .timeout = 60)
+Test(io_http, the_time_of_a_read_is_limited, .timeout = 120)
 {
     const struct np_remote_session session = {.limit_ns = 300000000};
     static uint8_t buffer[100];

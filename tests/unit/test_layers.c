@@ -381,7 +381,7 @@ Test(layers, a_batch_too_large_is_reported)
     free(all);
 }
 
-Test(layers, hostile_nesting_and_repetition_end_quickly, .timeout = 20)
+Test(layers, hostile_nesting_and_repetition_end_quickly, .timeout = 120)
 {
     char *text = calloc(1, 1 << 20), *all;
 

@@ -45,7 +45,7 @@ static int take_epoch(struct nnp_loader *loader, int counts[PICTURES])
     return rows;
 }
 
-Test(lib, a_loader_names_its_shape_length_and_classes, .init = make, .fini = clear, .timeout = 60)
+Test(lib, a_loader_names_its_shape_length_and_classes, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened("dtype=float16 layout=nchw");
     int64_t shape[4];
@@ -68,7 +68,7 @@ Test(lib, a_loader_names_its_shape_length_and_classes, .init = make, .fini = cle
 }
 
 Test(lib, an_epoch_has_each_sample_once_and_a_short_last_batch, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL);
     struct nnp_batch *batch;
@@ -98,7 +98,8 @@ Test(lib, an_epoch_has_each_sample_once_and_a_short_last_batch, .init = make, .f
     nnp_close(loader);
 }
 
-Test(lib, drop_last_leaves_out_a_batch_that_is_not_full, .init = make, .fini = clear, .timeout = 60)
+Test(
+    lib, drop_last_leaves_out_a_batch_that_is_not_full, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened("drop_last=yes");
     int counts[PICTURES] = {0};
@@ -109,7 +110,7 @@ Test(lib, drop_last_leaves_out_a_batch_that_is_not_full, .init = make, .fini = c
     nnp_close(loader);
 }
 
-Test(lib, ranks_share_an_epoch_with_equally_many_rows, .init = make, .fini = clear, .timeout = 60)
+Test(lib, ranks_share_an_epoch_with_equally_many_rows, .init = make, .fini = clear, .timeout = 120)
 {
     int counts[PICTURES] = {0}, rows[3];
     uint64_t fingerprints[3];
@@ -133,7 +134,7 @@ Test(lib, ranks_share_an_epoch_with_equally_many_rows, .init = make, .fini = cle
 }
 
 Test(lib, float_rows_are_the_normalized_pixels_in_their_layout, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const char config[] =
         MADE_CONFIG(", normalize: {mean: [0.5, 0.4, 0.3], std: [0.2, 0.3, 0.4]}");
@@ -157,7 +158,7 @@ Test(lib, float_rows_are_the_normalized_pixels_in_their_layout, .init = make, .f
     nnp_close(floats);
 }
 
-Test(lib, each_wrong_option_is_refused_by_name, .init = make, .fini = clear, .timeout = 60)
+Test(lib, each_wrong_option_is_refused_by_name, .init = make, .fini = clear, .timeout = 120)
 {
     static const char *const cases[][2] = {
         {"dtype=int8",
@@ -187,7 +188,7 @@ Test(lib, each_wrong_option_is_refused_by_name, .init = make, .fini = clear, .ti
 }
 
 Test(lib, all_mistakes_of_a_config_are_named_with_their_lines, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     int code;
     const char *text = made_refusal("seed: many\n"
@@ -216,7 +217,7 @@ Test(lib, all_mistakes_of_a_config_are_named_with_their_lines, .init = make, .fi
 }
 
 /* Not at the working directory, where the same path would name other pictures. */
-Test(lib, relative_paths_begin_at_the_folder, .init = make, .fini = clear, .timeout = 60)
+Test(lib, relative_paths_begin_at_the_folder, .init = make, .fini = clear, .timeout = 120)
 {
     char elsewhere[600], before[4096];
     struct nnp_loader *loader;
@@ -230,7 +231,8 @@ Test(lib, relative_paths_begin_at_the_folder, .init = make, .fini = clear, .time
     nnp_close(loader);
 }
 
-Test(lib, a_position_that_is_set_gives_the_same_batches, .init = make, .fini = clear, .timeout = 60)
+Test(
+    lib, a_position_that_is_set_gives_the_same_batches, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL);
     struct nnp_batch *batch;
@@ -256,7 +258,7 @@ Test(lib, a_position_that_is_set_gives_the_same_batches, .init = make, .fini = c
     nnp_close(loader);
 }
 
-Test(lib, a_position_that_cannot_be_is_refused, .init = make, .fini = clear, .timeout = 60)
+Test(lib, a_position_that_cannot_be_is_refused, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL);
     const uint64_t digest = made_next_digest(loader);
@@ -274,7 +276,7 @@ Test(lib, a_position_that_cannot_be_is_refused, .init = make, .fini = clear, .ti
 }
 
 /* Of 2^40 batches, all that the readers can count. */
-Test(lib, the_farthest_position_gives_batches_and_those_behind_it_are_refused, .timeout = 60)
+Test(lib, the_farthest_position_gives_batches_and_those_behind_it_are_refused, .timeout = 120)
 {
     struct nnp_loader *loader =
         made_open("data: {train: {source: synth, samples: 100000, size: 8}}\n"
@@ -294,7 +296,7 @@ Test(lib, the_farthest_position_gives_batches_and_those_behind_it_are_refused, .
     nnp_close(loader);
 }
 
-Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = clear, .timeout = 60)
+Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = clear, .timeout = 120)
 {
     static const char *const others[][2] = {{"seed: 2\n" MADE_CONFIG(""), ""},
         {MADE_CONFIG(", shuffle: none"), ""}, {MADE_CONFIG(", balance: classes"), ""},
@@ -314,7 +316,7 @@ Test(lib, the_fingerprint_is_of_data_order_and_config, .init = make, .fini = cle
 }
 
 Test(lib, a_repeated_sample_comes_in_a_row_in_balanced_classes, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *loader =
         made_open(MADE_CONFIG(", balance: classes, repeat: 2"), folder, NULL, NULL);
@@ -343,7 +345,7 @@ Test(lib, a_repeated_sample_comes_in_a_row_in_balanced_classes, .init = make, .f
 }
 
 Test(lib, a_batch_beyond_those_held_is_refused_until_one_is_released, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *loader = opened("held=2"), *other = opened(NULL);
     struct nnp_batch *a = made_next(loader), *b = made_next(loader), *c = NULL;
@@ -367,7 +369,7 @@ Test(lib, a_batch_beyond_those_held_is_refused_until_one_is_released, .init = ma
     nnp_close(other);
 }
 
-Test(lib, a_batch_stays_as_it_is_over_seek_and_close, .init = make, .fini = clear, .timeout = 60)
+Test(lib, a_batch_stays_as_it_is_over_seek_and_close, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened("held=2"), *other = opened(NULL);
     struct nnp_batch *a = made_next(loader), *b;
@@ -388,7 +390,7 @@ Test(lib, a_batch_stays_as_it_is_over_seek_and_close, .init = make, .fini = clea
     nnp_close(other);
 }
 
-Test(lib, a_wait_ends_at_its_time_and_loses_no_batch, .init = make, .fini = clear, .timeout = 60)
+Test(lib, a_wait_ends_at_its_time_and_loses_no_batch, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL), *other = opened(NULL);
     struct nnp_batch *batch = NULL;
@@ -410,7 +412,7 @@ Test(lib, a_wait_ends_at_its_time_and_loses_no_batch, .init = make, .fini = clea
     nnp_close(other);
 }
 
-Test(lib, counters_are_one_json_object, .init = make, .fini = clear, .timeout = 60)
+Test(lib, counters_are_one_json_object, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL);
     struct nnp_batch *batch = made_next(loader);
@@ -440,7 +442,7 @@ static int nr_held(struct nnp_loader *loader)
     return n;
 }
 
-Test(lib, batches_from_before_a_seek_count_as_held, .init = make, .fini = clear, .timeout = 60)
+Test(lib, batches_from_before_a_seek_count_as_held, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = opened(NULL);
     struct nnp_batch *old[] = {made_next(loader), made_next(loader)}, *new;
@@ -460,7 +462,7 @@ Test(lib, batches_from_before_a_seek_count_as_held, .init = make, .fini = clear,
 }
 
 Test(lib, val_and_test_sets_come_in_order_with_the_test_chain, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const char config[] =
         "data: {train: {source: folder, path: set}, test: {source: folder, path: set}, "
@@ -488,7 +490,7 @@ Test(lib, val_and_test_sets_come_in_order_with_the_test_chain, .init = make, .fi
     nnp_close(train);
 }
 
-Test(lib, two_loaders_work_side_by_side, .init = make, .fini = clear, .timeout = 60)
+Test(lib, two_loaders_work_side_by_side, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *a = opened(NULL), *b = opened(NULL);
 

@@ -52,7 +52,7 @@ static void expect_labels(struct nnp_loader *loader, const int64_t *labels)
 }
 
 Test(lib_data, files_have_the_labels_that_the_program_gives, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const int64_t labels[N] = {7, 2147483647, 0, -1, 7, 7, 0, -5, 100, 100, 7, 0};
     static const int64_t expected[N] = {7, 2147483647, 0, -1, 7, 7, 0, -1, 100, 100, 7, 0};
@@ -65,7 +65,7 @@ Test(lib_data, files_have_the_labels_that_the_program_gives, .init = make, .fini
 }
 
 Test(lib_data, they_give_the_batches_of_the_same_set_in_a_config, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const char *const listed[N] = {"a/00.jpg", "a/03.jpg", "a/06.jpg", "a/09.jpg",
         "b/01.jpg", "b/04.jpg", "b/07.jpg", "b/10.jpg", "c/02.jpg", "c/05.jpg", "c/08.jpg",
@@ -79,8 +79,8 @@ Test(lib_data, they_give_the_batches_of_the_same_set_in_a_config, .init = make, 
     nnp_close(set);
 }
 
-Test(
-    lib_data, data_stay_whole_after_an_open_that_failed, .init = make, .fini = clear, .timeout = 60)
+Test(lib_data, data_stay_whole_after_an_open_that_failed, .init = make, .fini = clear,
+    .timeout = 120)
 {
     static const int64_t labels[N] = {5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 5, 6};
     struct nnp_data *data = named(paths, labels);
@@ -121,7 +121,7 @@ static void make_archives(const char *const archives[2], struct nnp_extent exten
 }
 
 Test(lib_data, parts_of_files_give_the_batches_of_the_same_files, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const int64_t labels[N] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
     char first[700], second[700], error[1024] = "";
@@ -149,7 +149,7 @@ Test(lib_data, parts_of_files_give_the_batches_of_the_same_files, .init = make, 
     cr_expect(strstr(error, "second.tar"), "%s", error);
 }
 
-Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeout = 60)
+Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeout = 120)
 {
     static const int64_t big[1] = {1ll << 31}, zero[1] = {0};
     static const uint8_t pixels[12];
@@ -177,7 +177,7 @@ Test(lib_data, impossible_data_are_refused, .init = make, .fini = clear, .timeou
     cr_expect_null(nnp_data_pixels(pixels, 1, 2, -2, 3, zero, NULL, 0));
 }
 
-Test(lib_data, pixels_in_memory_come_as_they_are, .init = make, .fini = clear, .timeout = 60)
+Test(lib_data, pixels_in_memory_come_as_they_are, .init = make, .fini = clear, .timeout = 120)
 {
     enum { SAMPLES = 10, BYTES = 5 * 4 * 3 };
     static uint8_t pixels[SAMPLES][BYTES];
@@ -221,7 +221,7 @@ static int nr_counted(struct nnp_loader *loader)
 }
 
 Test(lib_data, a_bad_picture_is_replaced_in_training_and_named, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const int64_t labels[N];
     struct nnp_loader *loader;
@@ -248,7 +248,7 @@ Test(lib_data, a_bad_picture_is_replaced_in_training_and_named, .init = make, .f
     nnp_close(loader);
 }
 
-Test(lib_data, a_bad_picture_is_masked_in_a_test_set, .init = make, .fini = clear, .timeout = 60)
+Test(lib_data, a_bad_picture_is_masked_in_a_test_set, .init = make, .fini = clear, .timeout = 120)
 {
     static const int64_t labels[N] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     char removed[700];
@@ -276,7 +276,7 @@ Test(lib_data, a_bad_picture_is_masked_in_a_test_set, .init = make, .fini = clea
 }
 
 Test(lib_data, a_spent_budget_ends_the_run_until_the_position_is_set, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     static const int64_t labels[N];
     struct nnp_loader *loader;

@@ -107,7 +107,7 @@ static void end(struct nnp_loader *loader)
     cr_assert_eq(nnp_next(loader, -1, &batch), 0, "%s", made_error(loader));
 }
 
-Test(lib_deal, an_order_of_the_config_is_refused, .init = make, .fini = clear, .timeout = 60)
+Test(lib_deal, an_order_of_the_config_is_refused, .init = make, .fini = clear, .timeout = 120)
 {
     static const char *const configs[] = {
         MADE_LOADER(", balance: classes"), MADE_LOADER(", repeat: 3")};
@@ -125,7 +125,7 @@ Test(lib_deal, an_order_of_the_config_is_refused, .init = make, .fini = clear, .
 }
 
 Test(lib_deal, rows_are_the_dealt_samples_and_the_last_batch_is_short, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     for (int workers = 1; workers <= 3; workers += 2) {
         struct nnp_loader *loader = dealt(workers);
@@ -147,7 +147,7 @@ Test(lib_deal, rows_are_the_dealt_samples_and_the_last_batch_is_short, .init = m
 }
 
 Test(lib_deal, batch_k_has_the_draws_of_worker_k_modulo_their_number, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *three = dealt(3), *one = dealt(1);
 
@@ -164,7 +164,7 @@ Test(lib_deal, batch_k_has_the_draws_of_worker_k_modulo_their_number, .init = ma
 }
 
 Test(lib_deal, an_epoch_is_the_same_for_the_same_seed_alone, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *loader = dealt(2), *other = dealt(2);
     uint64_t sum;
@@ -187,7 +187,7 @@ Test(lib_deal, an_epoch_is_the_same_for_the_same_seed_alone, .init = make, .fini
 }
 
 /* Of one long epoch [S, S] the second half is what an epoch S gives that continues after S. */
-Test(lib_deal, generators_continue_after_a_whole_epoch, .init = make, .fini = clear, .timeout = 60)
+Test(lib_deal, generators_continue_after_a_whole_epoch, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *parts = dealt(1), *whole = dealt(1);
     uint64_t sum;
@@ -210,7 +210,7 @@ Test(lib_deal, generators_continue_after_a_whole_epoch, .init = make, .fini = cl
 }
 
 Test(lib_deal, a_broken_epoch_skips_what_workers_had_drawn, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *broken = dealt(1), *whole = dealt(1);
     uint64_t sums[3];
@@ -278,7 +278,7 @@ static uint64_t take_moody(struct nnp_loader *loader, const struct moody *moody)
 }
 
 Test(lib_deal, where_exp_or_log_of_the_program_fails_the_call_can_be_repeated, .init = make,
-    .fini = clear, .timeout = 60)
+    .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = undealt(NULL), *other = dealt(2);
     float probes[NNP_DEAL_PROBES];
@@ -353,7 +353,7 @@ static void run_between(struct nnp_loader *loader, const int draws[3])
 }
 
 Test(lib_deal, without_workers_batches_come_from_the_programs_generator, .init = make,
-    .fini = clear, .timeout = 60)
+    .fini = clear, .timeout = 120)
 {
     static const int quiet[3] = {0, 0, 0}, some[3] = {0, 3, 0}, each[3] = {1, 700, 2};
     struct nnp_loader *loader = dealt(0);
@@ -367,7 +367,7 @@ Test(lib_deal, without_workers_batches_come_from_the_programs_generator, .init =
 }
 
 Test(lib_deal, without_workers_a_state_must_be_given_first, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     struct nnp_loader *loader = dealt(0);
     uint8_t state[NP_TORCH_STATE_BYTES];
@@ -417,7 +417,7 @@ static void *watch(void *context)
     return NULL;
 }
 
-Test(lib_deal, another_thread_may_ask_at_any_time, .init = make, .fini = clear, .timeout = 60)
+Test(lib_deal, another_thread_may_ask_at_any_time, .init = make, .fini = clear, .timeout = 120)
 {
     struct watched watched = {.loader = dealt(2)};
     pthread_t thread;
@@ -434,8 +434,8 @@ Test(lib_deal, another_thread_may_ask_at_any_time, .init = make, .fini = clear, 
 
 /* --- calls in a wrong order ------------------------------------------------------------------------- */
 
-Test(
-    lib_deal, a_batch_needs_an_epoch_that_has_not_ended, .init = make, .fini = clear, .timeout = 60)
+Test(lib_deal, a_batch_needs_an_epoch_that_has_not_ended, .init = make, .fini = clear,
+    .timeout = 120)
 {
     struct nnp_loader *loader = dealt(2);
     struct nnp_batch *batch = NULL;
@@ -455,7 +455,7 @@ Test(
 
 /* Persistent workers that had drawn the whole epoch: a refused one must not use up what is left of it. */
 Test(lib_deal, an_epoch_that_is_refused_leaves_the_present_one_as_it_is, .init = make,
-    .fini = clear, .timeout = 60)
+    .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = dealt(2), *other = dealt(2);
     static const int64_t wrong[1] = {N};
@@ -471,7 +471,7 @@ Test(lib_deal, an_epoch_that_is_refused_leaves_the_present_one_as_it_is, .init =
     nnp_close(other);
 }
 
-Test(lib_deal, wrong_calls_are_refused, .init = make, .fini = clear, .timeout = 60)
+Test(lib_deal, wrong_calls_are_refused, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = undealt(NULL),
                       *own = made_open(MADE_CONFIG(""), folder, NULL, NULL);
@@ -505,7 +505,8 @@ Test(lib_deal, wrong_calls_are_refused, .init = make, .fini = clear, .timeout = 
     nnp_close(own);
 }
 
-Test(lib_deal, values_of_the_program_are_the_float_rows, .init = make, .fini = clear, .timeout = 60)
+Test(
+    lib_deal, values_of_the_program_are_the_float_rows, .init = make, .fini = clear, .timeout = 120)
 {
     struct nnp_loader *loader = undealt("dtype=float32"), *bytes = dealt(1);
     float probes[NNP_DEAL_PROBES], values[3][256];
@@ -531,7 +532,7 @@ Test(lib_deal, values_of_the_program_are_the_float_rows, .init = make, .fini = c
 }
 
 Test(lib_deal, a_picture_that_is_missing_or_changed_is_masked, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     char path[700];
     struct nnp_loader *loader;

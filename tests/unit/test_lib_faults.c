@@ -417,7 +417,7 @@ static void *take_until_closed(void *context)
 
 /* No slot is free again, so the batch behind those of the ring never comes; a reader more, which never sleeps, hides
  * that from the ring's search for deadlocks. */
-Test(lib_faults, close_ends_a_wait_of_another_thread, .init = make, .fini = clear, .timeout = 60)
+Test(lib_faults, close_ends_a_wait_of_another_thread, .init = make, .fini = clear, .timeout = 120)
 {
     struct waiter waiter = {.loader = made_open(MADE_CONFIG(", prefetch: 2"), folder, NULL, NULL)};
     struct np_ring *ring = waiter.loader->running->ring;

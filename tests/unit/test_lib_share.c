@@ -33,7 +33,7 @@ static void pass_one(struct nnp_loader *loader)
     nnp_batch_release(batch);
 }
 
-Test(lib, counters_tell_batches_made_here_from_those_of_other_jobs, .timeout = 60)
+Test(lib, counters_tell_batches_made_here_from_those_of_other_jobs, .timeout = 120)
 {
     const char *shared = MADE_CONFIG(", share: {name: lib, wait: 10s}");
     char *folder = made_pictures(20);

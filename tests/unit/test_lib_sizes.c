@@ -51,7 +51,7 @@ static int compare(struct np_decoder *decoder, const struct made_file *file, int
     return 1;
 }
 
-Test(lib_sizes, a_header_has_the_size_that_the_decoder_finds, .timeout = 60)
+Test(lib_sizes, a_header_has_the_size_that_the_decoder_finds, .timeout = 120)
 {
     struct np_decoder *decoder = NULL;
     int nr_whole = 0, nr_damaged = 0;
@@ -77,7 +77,7 @@ Test(lib_sizes, a_header_has_the_size_that_the_decoder_finds, .timeout = 60)
 }
 
 /* Two segments of 60,000 bytes before the frame, of which only the heads are read. */
-Test(lib_sizes, long_segments_are_passed_over, .timeout = 60)
+Test(lib_sizes, long_segments_are_passed_over, .timeout = 120)
 {
     static uint8_t file[200000];
     static const uint8_t frame[] = {0xff, 0xc2, 0, 17, 8, 0x12, 0x34, 0x01, 0x02, 3};
@@ -97,7 +97,7 @@ Test(lib_sizes, long_segments_are_passed_over, .timeout = 60)
     cr_expect_not(header_of(file, at + 9, &width, &height), "no marker");
 }
 
-Test(lib_sizes, png_and_unknown_headers, .timeout = 60)
+Test(lib_sizes, png_and_unknown_headers, .timeout = 120)
 {
     uint8_t png[33] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\2\0\0\3\4";
     int32_t width = 0, height = 0;
@@ -201,7 +201,7 @@ static const char *kept(void)
 }
 
 Test(lib_sizes, headers_are_read_once_and_again_where_a_file_has_changed, .init = make,
-    .fini = clear, .timeout = 60)
+    .fini = clear, .timeout = 120)
 {
     struct timespec times[2] = {{0, UTIME_OMIT}, {1000000000, 5}};
     char path[1100];
@@ -217,7 +217,7 @@ Test(lib_sizes, headers_are_read_once_and_again_where_a_file_has_changed, .init 
     expect_sizes(26, 0);
 }
 
-Test(lib_sizes, a_damaged_or_foreign_file_is_made_anew, .init = make, .fini = clear, .timeout = 60)
+Test(lib_sizes, a_damaged_or_foreign_file_is_made_anew, .init = make, .fini = clear, .timeout = 120)
 {
     uint8_t *bytes;
     size_t n;
@@ -242,7 +242,7 @@ Test(lib_sizes, a_damaged_or_foreign_file_is_made_anew, .init = make, .fini = cl
 
 /* Two pictures, a text, and a picture that ends within its header. */
 Test(lib_sizes, of_parts_of_files_the_headers_alone_are_read, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     char path[1100], error[1024] = "";
     const char *const paths[] = {path};
@@ -286,7 +286,7 @@ Test(lib_sizes, of_parts_of_files_the_headers_alone_are_read, .init = make, .fin
 }
 
 Test(lib_sizes, without_a_cache_folder_headers_are_read_each_time, .init = make, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     put_six();
     setenv("XDG_CACHE_HOME", "/dev/null", 1);
@@ -313,7 +313,7 @@ static int tally(void *context, uint64_t first, uint64_t end, struct np_err *err
     return 0;
 }
 
-Test(lib_sizes, work_that_is_spread_does_each_item_once_or_reports_its_error, .timeout = 60)
+Test(lib_sizes, work_that_is_spread_does_each_item_once_or_reports_its_error, .timeout = 120)
 {
     static const uint64_t sizes[] = {0, 1, 127, 128, 129, 5000};
 

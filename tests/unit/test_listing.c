@@ -90,7 +90,7 @@ static void run_shell(const char *folder, const char *text)
 }
 
 /* A folder of several batches between small ones, with links and files that are not images. */
-Test(listing, a_trees_index_does_not_depend_on_the_number_of_threads, .timeout = 60)
+Test(listing, a_trees_index_does_not_depend_on_the_number_of_threads, .timeout = 120)
 {
     char *folder = make_set();
     struct np_index *index;
@@ -143,7 +143,7 @@ static void put_shards(const char *folder, int nr_shards, bool webdataset)
 }
 
 /* More archives than are listed ahead, some of them truncated. */
-Test(listing, the_index_of_shards_does_not_depend_on_the_number_of_threads, .timeout = 60)
+Test(listing, the_index_of_shards_does_not_depend_on_the_number_of_threads, .timeout = 120)
 {
     for (int webdataset = 0; webdataset < 2; webdataset++) {
         char *folder = make_set();
@@ -171,7 +171,7 @@ Test(listing, the_index_of_shards_does_not_depend_on_the_number_of_threads, .tim
 }
 
 /* The caller's thread unpacks it, in its place among the others. */
-Test(listing, a_shard_that_must_be_unpacked_is_listed_in_its_place, .timeout = 60)
+Test(listing, a_shard_that_must_be_unpacked_is_listed_in_its_place, .timeout = 120)
 {
     char *folder = make_set(), path[1024];
     struct np_index *index;
@@ -198,7 +198,7 @@ Test(listing, a_shard_that_must_be_unpacked_is_listed_in_its_place, .timeout = 6
     remove_set(folder);
 }
 
-Test(listing, the_first_error_is_reported_whatever_the_threads, .timeout = 60)
+Test(listing, the_first_error_is_reported_whatever_the_threads, .timeout = 120)
 {
     char *folder = make_set();
 

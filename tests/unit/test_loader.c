@@ -11,7 +11,7 @@
 #include "tests/test.h"
 #include "tests/unit/made_loader.h"
 
-Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 60)
+Test(loader, rows_hold_the_samples_of_their_tickets, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;
@@ -113,7 +113,7 @@ Test(loader, bytes_depend_on_neither_readers_nor_io_nor_depth, .timeout = 120)
     }
 }
 
-Test(loader, drawn_samples_need_no_files, .timeout = 60)
+Test(loader, drawn_samples_need_no_files, .timeout = 120)
 {
     struct np_source_options options = {.source = "synth", .samples = N, .size = SIDE, .seed = 3};
     struct np_index *index = NULL;
@@ -135,7 +135,7 @@ Test(loader, drawn_samples_need_no_files, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_run_resumed_at_any_step_gives_the_same_batches, .timeout = 60)
+Test(loader, a_run_resumed_at_any_step_gives_the_same_batches, .timeout = 120)
 {
     struct rig rig;
 
@@ -159,7 +159,7 @@ Test(loader, a_run_resumed_at_any_step_gives_the_same_batches, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_cache_changes_only_the_number_of_reads, .timeout = 60)
+Test(loader, a_cache_changes_only_the_number_of_reads, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;
@@ -225,7 +225,7 @@ Test(loader, auto_keeps_small_pictures_that_fit_for_epochs_to_come)
     rig_free(&rig);
 }
 
-Test(loader, a_cache_that_holds_all_reads_a_sample_once, .timeout = 60)
+Test(loader, a_cache_that_holds_all_reads_a_sample_once, .timeout = 120)
 {
     for (int cache = NP_CACHE_ENCODED; cache <= NP_CACHE_DECODED; cache++) {
         struct np_stat_sum sum;
@@ -246,7 +246,7 @@ Test(loader, a_cache_that_holds_all_reads_a_sample_once, .timeout = 60)
     }
 }
 
-Test(loader, checksums_are_filled_in_by_the_first_epoch, .timeout = 60)
+Test(loader, checksums_are_filled_in_by_the_first_epoch, .timeout = 120)
 {
     struct rig rig;
 
@@ -287,7 +287,7 @@ Test(loader, stops_at_any_moment, .timeout = 120)
 }
 
 #ifndef NP_SAN
-Test(loader, the_steady_state_allocates_nothing, .timeout = 60)
+Test(loader, the_steady_state_allocates_nothing, .timeout = 120)
 {
     struct np_loader *loader = NULL;
     struct np_block *block;

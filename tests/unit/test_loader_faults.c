@@ -25,7 +25,7 @@ static void damage(struct made_set *set, uint64_t *ret_nr)
     *ret_nr = 6;
 }
 
-Test(loader, bad_samples_are_replaced_counted_and_named, .timeout = 60)
+Test(loader, bad_samples_are_replaced_counted_and_named, .timeout = 120)
 {
     struct outcome first, other;
     struct rig rig;
@@ -53,7 +53,7 @@ Test(loader, bad_samples_are_replaced_counted_and_named, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_bad_evaluation_sample_is_masked_and_counted, .timeout = 60)
+Test(loader, a_bad_evaluation_sample_is_masked_and_counted, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -68,7 +68,7 @@ Test(loader, a_bad_evaluation_sample_is_masked_and_counted, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, past_the_budget_the_run_fails_with_the_count, .timeout = 60)
+Test(loader, past_the_budget_the_run_fails_with_the_count, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -90,7 +90,7 @@ Test(loader, past_the_budget_the_run_fails_with_the_count, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, policy_fail_ends_the_run_at_the_first_bad_sample, .timeout = 60)
+Test(loader, policy_fail_ends_the_run_at_the_first_bad_sample, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -105,7 +105,7 @@ Test(loader, policy_fail_ends_the_run_at_the_first_bad_sample, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(loader, a_bad_sample_ends_the_run_at_its_own_batch, .timeout = 60)
+Test(loader, a_bad_sample_ends_the_run_at_its_own_batch, .timeout = 120)
 {
     for (int readers = 1; readers <= 8; readers *= 2) {
         struct outcome outcome;
@@ -130,7 +130,7 @@ Test(loader, a_bad_sample_ends_the_run_at_its_own_batch, .timeout = 60)
     }
 }
 
-Test(loader, a_set_without_a_good_sample_ends_the_run, .timeout = 60)
+Test(loader, a_set_without_a_good_sample_ends_the_run, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -154,7 +154,7 @@ static const char *file_of(const struct rig *rig, int sample)
     return path;
 }
 
-Test(loader, a_missing_file_is_a_bad_sample, .timeout = 60)
+Test(loader, a_missing_file_is_a_bad_sample, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -181,7 +181,7 @@ Test(loader, a_missing_file_is_a_bad_sample, .timeout = 60)
 }
 
 /* A disk that is not mounted, say: nothing is known of its files. */
-Test(loader, a_lost_folder_stops_the_run_and_is_named, .timeout = 60)
+Test(loader, a_lost_folder_stops_the_run_and_is_named, .timeout = 120)
 {
     char command[256], moved[80];
     struct outcome outcome;
@@ -219,7 +219,7 @@ static void write_anew(const struct rig *rig, int sample, int comment_bytes)
     write_as(rig, sample, comment_bytes, file_of(rig, sample));
 }
 
-Test(loader, a_rewritten_file_is_read_as_it_is_now, .timeout = 60)
+Test(loader, a_rewritten_file_is_read_as_it_is_now, .timeout = 120)
 {
     struct outcome before, after;
     struct rig rig;
@@ -258,7 +258,7 @@ Test(loader, large_files_get_memory_of_their_own, .timeout = 120)
     rig_free(&rig);
 }
 
-Test(loader, rewritten_files_are_counted_once, .timeout = 60)
+Test(loader, rewritten_files_are_counted_once, .timeout = 120)
 {
     char first[256] = "";
     struct np_block *block;
@@ -320,7 +320,7 @@ static void turn_pixels(const struct rig *rig)
     }
 }
 
-Test(loader, pictures_edited_during_the_run_are_not_bad_samples, .timeout = 60)
+Test(loader, pictures_edited_during_the_run_are_not_bad_samples, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -380,7 +380,7 @@ Test(loader, files_cut_or_removed_between_open_and_read_are_bad_samples, .timeou
     }
 }
 
-Test(loader, files_replaced_during_the_run_change_nothing, .timeout = 60)
+Test(loader, files_replaced_during_the_run_change_nothing, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -401,7 +401,7 @@ static void cut_shard(const struct rig *rig)
         abort();
 }
 
-Test(loader, a_shard_overwritten_during_the_run_ends_it, .timeout = 60)
+Test(loader, a_shard_overwritten_during_the_run_ends_it, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -488,7 +488,7 @@ static struct outcome run_with_few(rlim_t soft, rlim_t hard, const char *latency
     return outcome;
 }
 
-Test(loader, a_low_limit_of_descriptors_is_raised, .timeout = 60)
+Test(loader, a_low_limit_of_descriptors_is_raised, .timeout = 120)
 {
     struct outcome outcome;
     struct rlimit before;
@@ -498,7 +498,7 @@ Test(loader, a_low_limit_of_descriptors_is_raised, .timeout = 60)
     cr_expect_eq(outcome.err.code, 0, "%s", outcome.err.text);
 }
 
-Test(loader, too_few_descriptors_stop_the_run_and_are_named, .timeout = 60)
+Test(loader, too_few_descriptors_stop_the_run_and_are_named, .timeout = 120)
 {
     struct outcome outcome = run_with_few(24, 24, "latency_us=500000");
 
@@ -537,7 +537,7 @@ Test(loader, rows_read_past_the_page_cache_are_equal, .timeout = 120)
     }
 }
 
-Test(loader, a_permanent_disk_error_stops_the_run_and_is_named, .timeout = 60)
+Test(loader, a_permanent_disk_error_stops_the_run_and_is_named, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;
@@ -581,7 +581,7 @@ Test(loader, a_missing_backend_is_reported_at_the_start)
     rig_free(&rig);
 }
 
-Test(loader, pictures_of_another_size_are_bad_samples_with_advice, .timeout = 60)
+Test(loader, pictures_of_another_size_are_bad_samples_with_advice, .timeout = 120)
 {
     struct outcome outcome;
     struct rig rig;

@@ -140,7 +140,7 @@ static void make_all(const char *folder)
     }
 }
 
-Test(loader_memory, listing_a_set_reports_each_failed_allocation, .timeout = 60)
+Test(loader_memory, listing_a_set_reports_each_failed_allocation, .timeout = 120)
 {
     char *folder = make_set();
 

@@ -157,7 +157,7 @@ Test(model, a_planted_stage_is_named_with_the_gain_of_its_removal, .timeout = 30
     cr_assert_geq(next_right, n * 95 / 100);
 }
 
-Test(model, two_limits_at_once_are_balanced, .timeout = 60)
+Test(model, two_limits_at_once_are_balanced, .timeout = 120)
 {
     for (uint64_t i = 0; i < 40; i++) {
         struct made_pipeline p = any_pipeline(i);
@@ -231,7 +231,7 @@ Test(model, for_checkpoints_that_take_a_third_of_the_time_a_longer_interval_is_a
 }
 
 /* Readers that all stand still now and then: more slots bridge it, each by a step. */
-Test(model, a_longer_ring_gives_the_predicted_rate, .timeout = 60)
+Test(model, a_longer_ring_gives_the_predicted_rate, .timeout = 120)
 {
     static double errors[300];
     int n = 0;
@@ -260,7 +260,7 @@ Test(model, a_longer_ring_gives_the_predicted_rate, .timeout = 60)
 }
 
 /* The loader continues while a save is written, and the trainer catches up afterwards. */
-Test(model, a_save_costs_the_time_that_prefetched_batches_do_not_hide, .timeout = 60)
+Test(model, a_save_costs_the_time_that_prefetched_batches_do_not_hide, .timeout = 120)
 {
     static double errors[100];
     int n = 0;

@@ -29,7 +29,7 @@ static bool becomes(struct np_names *names, uid_t uid, const char *text)
     return false;
 }
 
-Test(names, number_until_the_name_is_known, .timeout = 60)
+Test(names, number_until_the_name_is_known, .timeout = 120)
 {
     struct np_names *names = np_names_new(-1, look_up);
     bool is_name = true;
@@ -42,7 +42,7 @@ Test(names, number_until_the_name_is_known, .timeout = 60)
     np_names_free(names);
 }
 
-Test(names, number_of_a_user_who_is_missing_or_unknown, .timeout = 60)
+Test(names, number_of_a_user_who_is_missing_or_unknown, .timeout = 120)
 {
     struct np_names *names = np_names_new(-1, look_up);
     bool is_name = true;
@@ -57,7 +57,7 @@ Test(names, number_of_a_user_who_is_missing_or_unknown, .timeout = 60)
     np_names_free(names);
 }
 
-Test(names, a_hanging_user_database_is_not_waited_for, .timeout = 60)
+Test(names, a_hanging_user_database_is_not_waited_for, .timeout = 120)
 {
     struct np_names *names = np_names_new(-1, look_up);
     const uint64_t began = np_now_ns();

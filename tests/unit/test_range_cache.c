@@ -49,7 +49,7 @@ static int left(const char *folder, const char *set)
     return nr;
 }
 
-Test(range_cache, what_was_put_is_found_and_checked_once, .timeout = 60)
+Test(range_cache, what_was_put_is_found_and_checked_once, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -87,7 +87,7 @@ Test(range_cache, what_was_put_is_found_and_checked_once, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, ranges_at_the_ends_and_outside_of_the_object, .timeout = 60)
+Test(range_cache, ranges_at_the_ends_and_outside_of_the_object, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -120,7 +120,7 @@ Test(range_cache, ranges_at_the_ends_and_outside_of_the_object, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, another_version_and_another_size_are_other_objects, .timeout = 60)
+Test(range_cache, another_version_and_another_size_are_other_objects, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -164,7 +164,7 @@ static _Noreturn void put_half(const char *folder, int from, int to)
     _exit(result);
 }
 
-Test(range_cache, two_processes_share_what_either_puts, .timeout = 60)
+Test(range_cache, two_processes_share_what_either_puts, .timeout = 120)
 {
     char *folder = made_ranges_folder(), go;
     struct np_range_cache *cache;
@@ -218,7 +218,7 @@ static void *join_crowd(void *context)
     return NULL;
 }
 
-Test(range_cache, threads_put_and_find_at_once, .timeout = 60)
+Test(range_cache, threads_put_and_find_at_once, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -244,7 +244,7 @@ Test(range_cache, threads_put_and_find_at_once, .timeout = 60)
 
 /* --- the limit and eviction --------------------------------------------------------------- */
 
-Test(range_cache, a_full_cache_keeps_what_came_first, .timeout = 60)
+Test(range_cache, a_full_cache_keeps_what_came_first, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     const uint64_t max_bytes = 4096 + 4 * BLOCK;
@@ -270,7 +270,7 @@ Test(range_cache, a_full_cache_keeps_what_came_first, .timeout = 60)
 }
 
 /* A count is due in the middle of a batch, because none could be made at the start. */
-Test(range_cache, a_count_forgets_nothing_that_is_reserved, .timeout = 60)
+Test(range_cache, a_count_forgets_nothing_that_is_reserved, .timeout = 120)
 {
     char *folder = made_ranges_folder(), *writing = np_format("%s/writing", folder);
     const uint64_t max_bytes = 4096 + 4 * BLOCK;
@@ -292,7 +292,7 @@ Test(range_cache, a_count_forgets_nothing_that_is_reserved, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, sets_that_nobody_holds_are_evicted_the_oldest_first, .timeout = 60)
+Test(range_cache, sets_that_nobody_holds_are_evicted_the_oldest_first, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     const uint64_t max_bytes = 3 * PER_SET;
@@ -318,7 +318,7 @@ Test(range_cache, sets_that_nobody_holds_are_evicted_the_oldest_first, .timeout 
     made_ranges_remove(folder);
 }
 
-Test(range_cache, a_reader_goes_on_with_a_file_that_was_unlinked, .timeout = 60)
+Test(range_cache, a_reader_goes_on_with_a_file_that_was_unlinked, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -365,7 +365,7 @@ static _Noreturn void crowd_of(const char *folder, uint64_t max_bytes, int numbe
     _exit(0); /* as killed: closes nothing */
 }
 
-Test(range_cache, the_limit_holds_across_four_processes, .timeout = 100)
+Test(range_cache, the_limit_holds_across_four_processes, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     const uint64_t max_bytes = 8 * PER_SET;

@@ -119,7 +119,7 @@ static bool killed_at(int n, const char *folder, const char *set, uint64_t max_b
 }
 
 /* One folder for all: what a killed process leaves is in the way of the next. */
-Test(range_cache, kill_9_at_a_hundred_places_leaves_it_right, .timeout = 100)
+Test(range_cache, kill_9_at_a_hundred_places_leaves_it_right, .timeout = 120)
 {
     const char *const sets[3] = {"a", "b", "c"};
     const char *every = getenv("KILL_EVERY");       /* 1: at each */
@@ -323,7 +323,7 @@ static int cut_at(int call, int skip_sync, uint64_t *nr_wrong, uint64_t *nr_dama
 }
 
 /* Cuts it at each call, until there are no more. */
-Test(range_cache, a_power_cut_at_any_write_loses_blocks_at_most, .timeout = 100)
+Test(range_cache, a_power_cut_at_any_write_loses_blocks_at_most, .timeout = 120)
 {
     uint64_t nr_wrong = 0, nr_damaged = 0;
     int call = 1, nr;
@@ -337,7 +337,7 @@ Test(range_cache, a_power_cut_at_any_write_loses_blocks_at_most, .timeout = 100)
     cr_assert_gt(call, 14);
 }
 
-Test(range_cache, without_a_sync_the_checksums_find_what_a_power_cut_lost, .timeout = 100)
+Test(range_cache, without_a_sync_the_checksums_find_what_a_power_cut_lost, .timeout = 120)
 {
     uint64_t nr_wrong = 0, nr_damaged = 0;
     int call = 0;
@@ -368,7 +368,7 @@ static int sync_some(int fd)
                                               : np_range_posix_disk.sync(fd);
 }
 
-Test(range_cache, a_full_disk_ends_the_writing_with_one_note, .timeout = 60)
+Test(range_cache, a_full_disk_ends_the_writing_with_one_note, .timeout = 120)
 {
     static const struct np_range_disk disk = {write_some, sync_some};
     const int codes[3] = {ENOSPC, EDQUOT, EIO};
@@ -404,7 +404,7 @@ Test(range_cache, a_full_disk_ends_the_writing_with_one_note, .timeout = 60)
     }
 }
 
-Test(range_cache, some_of_a_small_disk_stays_free_for_others, .timeout = 60)
+Test(range_cache, some_of_a_small_disk_stays_free_for_others, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache;
@@ -454,7 +454,7 @@ static _Noreturn void use_hung_disk(const char *folder)
     _exit(result);
 }
 
-Test(range_cache, a_disk_that_hangs_stops_neither_put_nor_find_nor_close, .timeout = 60)
+Test(range_cache, a_disk_that_hangs_stops_neither_put_nor_find_nor_close, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     pid_t pid;
@@ -499,7 +499,7 @@ static void flip(const char *path, uint64_t offset)
     close(fd);
 }
 
-Test(range_cache, a_changed_byte_anywhere_costs_a_block_or_the_file, .timeout = 60)
+Test(range_cache, a_changed_byte_anywhere_costs_a_block_or_the_file, .timeout = 120)
 {
     const struct np_range_name name = {"s", "1", BYTES};
     struct np_range_layout layout;

@@ -52,7 +52,7 @@ static void sh(const char *folder, const char *command)
         abort();
 }
 
-Test(range_cache, links_and_strange_files_are_refused, .timeout = 60)
+Test(range_cache, links_and_strange_files_are_refused, .timeout = 120)
 {
     static const struct {
         const char *command, *text;
@@ -80,7 +80,7 @@ Test(range_cache, links_and_strange_files_are_refused, .timeout = 60)
     }
 }
 
-Test(range_cache, a_link_to_a_folder_is_refused, .timeout = 60)
+Test(range_cache, a_link_to_a_folder_is_refused, .timeout = 120)
 {
     char *folder = made_ranges_folder(), *beside = np_format("%s-link", folder);
 
@@ -91,7 +91,7 @@ Test(range_cache, a_link_to_a_folder_is_refused, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, a_folder_of_another_user_is_refused, .timeout = 60)
+Test(range_cache, a_folder_of_another_user_is_refused, .timeout = 120)
 {
     char *folder = made_ranges_folder();
 
@@ -127,7 +127,7 @@ static int fill_as(const char *folder, const char *set, uid_t user)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-Test(range_cache, a_group_shares_a_folder_of_root, .timeout = 60)
+Test(range_cache, a_group_shares_a_folder_of_root, .timeout = 120)
 {
     char *folder = made_ranges_folder();
 
@@ -148,7 +148,7 @@ Test(range_cache, a_group_shares_a_folder_of_root, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, a_damaged_account_is_counted_again, .timeout = 60)
+Test(range_cache, a_damaged_account_is_counted_again, .timeout = 120)
 {
     const char *const damages[] = {
         ": >account", "echo nonsense >account", "head -c 100000 /dev/zero >account", "rm account"};
@@ -180,7 +180,7 @@ static void add_set(void *context, const struct np_range_set *set)
         (unsigned long long)set->bytes, (unsigned long long)set->nr_objects, set->is_held);
 }
 
-Test(range_cache, sets_are_listed_and_cleared_but_for_those_held, .timeout = 60)
+Test(range_cache, sets_are_listed_and_cleared_but_for_those_held, .timeout = 120)
 {
     char *folder = made_ranges_folder(), text[400] = "";
     struct np_range_folder listed;
@@ -206,7 +206,7 @@ Test(range_cache, sets_are_listed_and_cleared_but_for_those_held, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, each_failed_allocation_is_reported, .timeout = 60)
+Test(range_cache, each_failed_allocation_is_reported, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     const struct np_range_options options = {.folder = folder, .set = "s", .max_bytes = PLENTY};
@@ -233,7 +233,7 @@ Test(range_cache, each_failed_allocation_is_reported, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, objects_that_it_cannot_hold_are_refused, .timeout = 60)
+Test(range_cache, objects_that_it_cannot_hold_are_refused, .timeout = 120)
 {
     char *folder = made_ranges_folder(), *url = np_alloc(20000);
     struct np_range_cache *cache = made_ranges_open(folder, "s", PLENTY, NULL);
@@ -251,7 +251,7 @@ Test(range_cache, objects_that_it_cannot_hold_are_refused, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, a_limit_of_its_own_is_half_of_what_there_is, .timeout = 60)
+Test(range_cache, a_limit_of_its_own_is_half_of_what_there_is, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     struct np_range_cache *cache = made_ranges_open(folder, "s", 0, NULL);
@@ -263,7 +263,7 @@ Test(range_cache, a_limit_of_its_own_is_half_of_what_there_is, .timeout = 60)
     made_ranges_remove(folder);
 }
 
-Test(range_cache, a_direct_descriptor_reads_the_same, .timeout = 60)
+Test(range_cache, a_direct_descriptor_reads_the_same, .timeout = 120)
 {
     char *folder = made_ranges_folder();
     const struct np_range_options options = {

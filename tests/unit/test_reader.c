@@ -103,7 +103,7 @@ Test(reader, a_log_continues_over_its_segments)
     remove_dir();
 }
 
-Test(reader, a_log_must_be_a_regular_file, .timeout = 20)
+Test(reader, a_log_must_be_a_regular_file, .timeout = 120)
 {
     char path[128];
 
@@ -126,7 +126,7 @@ Test(reader, a_log_must_be_a_regular_file, .timeout = 20)
     remove_dir();
 }
 
-Test(reader, a_log_is_waited_for, .timeout = 20)
+Test(reader, a_log_is_waited_for, .timeout = 120)
 {
     make_dir();
     if (fork() == 0) {

@@ -96,7 +96,7 @@ static void compare_all(struct rig *rig)
     cr_expect_eq(check.wrong, 0);
 }
 
-Test(remake, gives_the_rows_of_each_step_for_each_kind_of_set, .timeout = 60)
+Test(remake, gives_the_rows_of_each_step_for_each_kind_of_set, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;
@@ -107,7 +107,7 @@ Test(remake, gives_the_rows_of_each_step_for_each_kind_of_set, .timeout = 60)
     }
 }
 
-Test(remake, gives_the_rows_that_a_cache_made, .timeout = 60)
+Test(remake, gives_the_rows_that_a_cache_made, .timeout = 120)
 {
     struct rig rig;
 
@@ -119,7 +119,7 @@ Test(remake, gives_the_rows_that_a_cache_made, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(remake, gives_the_rows_of_a_split_set_and_no_others, .timeout = 60)
+Test(remake, gives_the_rows_of_a_split_set_and_no_others, .timeout = 120)
 {
     static uint32_t order[N];
     struct rig rig;
@@ -135,7 +135,7 @@ Test(remake, gives_the_rows_of_a_split_set_and_no_others, .timeout = 60)
     rig_free(&rig);
 }
 
-Test(remake, replaces_the_bad_samples_that_the_run_replaced, .timeout = 60)
+Test(remake, replaces_the_bad_samples_that_the_run_replaced, .timeout = 120)
 {
     static struct known known[STEPS * BATCH];
     struct check check = {.known = known};
@@ -163,7 +163,7 @@ static int refuse(void *context, const struct np_remade *row, struct np_err *err
     return np_err_set(err, -ENOSPC, "no space for row %d", (int)row->number);
 }
 
-Test(remake, ends_with_the_first_error_of_its_caller, .timeout = 60)
+Test(remake, ends_with_the_first_error_of_its_caller, .timeout = 120)
 {
     char changed[1024] = "";
     struct np_err err = {0};

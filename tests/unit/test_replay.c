@@ -102,7 +102,7 @@ Test(replay, rows_stay_pictures_of_the_set_under_their_own_names, .timeout = 120
             }
 }
 
-Test(replay, reads_end_once_the_stores_are_full_and_the_rest_continues, .timeout = 60)
+Test(replay, reads_end_once_the_stores_are_full_and_the_rest_continues, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         const struct seen all = run((enum made_kind)kind, NP_CACHE_NONE, 0);
@@ -117,7 +117,7 @@ Test(replay, reads_end_once_the_stores_are_full_and_the_rest_continues, .timeout
     }
 }
 
-Test(replay, stages_without_a_bit_do_their_work_and_nothing_changes, .timeout = 60)
+Test(replay, stages_without_a_bit_do_their_work_and_nothing_changes, .timeout = 120)
 {
     for (int kind = MADE_RAW; kind <= MADE_FOLDER; kind++) {
         struct rig rig;
@@ -239,7 +239,7 @@ static uint64_t nr_reads(int side)
     return failed ? 0 : sum.stages[NP_STAGE_READ].items;
 }
 
-Test(replay, a_store_closes_at_its_bytes_where_pictures_are_large, .timeout = 60)
+Test(replay, a_store_closes_at_its_bytes_where_pictures_are_large, .timeout = 120)
 {
     const int wide = 400, bytes = 400 * 400 * 3;
 
@@ -294,7 +294,7 @@ static int feed_bytes(unsigned stubs, uint8_t ret_seen[NR_FED], int32_t ret_labe
     return failed ? -1 : nr;
 }
 
-Test(replay, an_omitted_copy_leaves_each_buffer_its_first_pixels, .timeout = 60)
+Test(replay, an_omitted_copy_leaves_each_buffer_its_first_pixels, .timeout = 120)
 {
     uint8_t seen[NR_FED];
     int32_t labels[NR_FED];

@@ -195,7 +195,7 @@ Test(resident, a_set_larger_than_the_device_is_refused_with_both_sizes)
     rig_free(&rig);
 }
 
-Test(resident, without_a_device_cache_pictures_are_cached_on_the_host, .timeout = 60)
+Test(resident, without_a_device_cache_pictures_are_cached_on_the_host, .timeout = 120)
 {
     static struct run run;
     struct rig rig;

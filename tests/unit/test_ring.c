@@ -82,7 +82,7 @@ static int check_batch(const struct np_batch *batch, uint64_t seq)
     return wrong;
 }
 
-Test(ring, batches_come_whole_and_in_order_from_many_readers, .timeout = 60)
+Test(ring, batches_come_whole_and_in_order_from_many_readers, .timeout = 120)
 {
     for (int nr_slots = 2; nr_slots <= 5; nr_slots++) {
         struct np_stat *stat = np_stat_new(NULL);
@@ -198,7 +198,7 @@ static void *stop_later(void *context)
     return NULL;
 }
 
-Test(ring, stop_wakes_readers_and_the_trainer_with_the_reason, .timeout = 30)
+Test(ring, stop_wakes_readers_and_the_trainer_with_the_reason, .timeout = 120)
 {
     for (int plain = 0; plain <= 1; plain++) {
         struct np_stat *stat = np_stat_new(NULL);
@@ -318,7 +318,7 @@ static void start_trainer(struct trainer *trainer, struct np_ring *ring)
     np_sleep_until_ns(np_now_ns() + 20000000);
 }
 
-Test(ring, a_batch_whose_readers_have_all_left_is_an_error_at_once, .timeout = 30)
+Test(ring, a_batch_whose_readers_have_all_left_is_an_error_at_once, .timeout = 120)
 {
     for (int early = 0; early <= 1; early++) { /* before or while the trainer waits */
         struct np_ring *ring = make(2, 7);
@@ -340,7 +340,7 @@ Test(ring, a_batch_whose_readers_have_all_left_is_an_error_at_once, .timeout = 3
     }
 }
 
-Test(ring, ready_batches_are_taken_after_all_readers_have_left, .timeout = 30)
+Test(ring, ready_batches_are_taken_after_all_readers_have_left, .timeout = 120)
 {
     struct np_ring *ring = make(2, 0);
     struct np_err err = {0};
@@ -362,7 +362,7 @@ static void *claim_third(void *context)
     return np_ring_claim(context, 2, NULL);
 }
 
-Test(ring, waiting_readers_and_trainers_are_counted, .timeout = 30)
+Test(ring, waiting_readers_and_trainers_are_counted, .timeout = 120)
 {
     struct np_ring *ring = make(2, 0);
     struct trainer trainer;
@@ -381,7 +381,7 @@ Test(ring, waiting_readers_and_trainers_are_counted, .timeout = 30)
     np_ring_free(ring);
 }
 
-Test(ring, an_interrupted_trainer_takes_ready_batches_without_waiting, .timeout = 30)
+Test(ring, an_interrupted_trainer_takes_ready_batches_without_waiting, .timeout = 120)
 {
     struct np_ring *ring = make(2, 0);
     struct np_err err = {0};
@@ -409,7 +409,7 @@ static void *claim_late(void *context)
     return np_ring_claim(party->ring, seq, NULL);
 }
 
-Test(ring, a_released_slot_wakes_the_waiting_reader, .timeout = 30)
+Test(ring, a_released_slot_wakes_the_waiting_reader, .timeout = 120)
 {
     struct party party = {.ring = make(3, 0), .next = 3};
     struct np_batch *taken[3];

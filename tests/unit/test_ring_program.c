@@ -160,7 +160,7 @@ static int keep_batches(struct np_ring *ring, bool gated, struct kept *kept)
     return wrong;
 }
 
-Test(ring_program, kept_batches_never_change_while_readers_go_on, .timeout = 60)
+Test(ring_program, kept_batches_never_change_while_readers_go_on, .timeout = 120)
 {
     for (int gated = 0; gated <= 1; gated++) {
         struct party party = {.ring = make(gated, 0)};
@@ -219,7 +219,7 @@ static void *claim_first(void *context)
     return np_ring_claim(context, 0, NULL);
 }
 
-Test(ring_program, opening_a_slot_wakes_its_reader, .timeout = 30)
+Test(ring_program, opening_a_slot_wakes_its_reader, .timeout = 120)
 {
     struct np_ring *ring = make(true, 0);
     pthread_t thread;
@@ -235,7 +235,7 @@ Test(ring_program, opening_a_slot_wakes_its_reader, .timeout = 30)
 
 /* --- waits with a limit ----------------------------------------------------------------------- */
 
-Test(ring_program, a_wait_with_a_limit_ends_without_its_batch, .timeout = 30)
+Test(ring_program, a_wait_with_a_limit_ends_without_its_batch, .timeout = 120)
 {
     struct np_ring *ring = make(false, 0);
     const uint64_t until_ns = np_now_ns() + 20000000;
@@ -267,7 +267,7 @@ static void *stop_ring(void *context)
 }
 
 /* Their waits have no limit that a test would live to see: only the other thread ends them. */
-Test(ring_program, a_wait_ends_with_the_last_row_and_with_a_stop, .timeout = 30)
+Test(ring_program, a_wait_ends_with_the_last_row_and_with_a_stop, .timeout = 120)
 {
     static void *(*const others[])(void *) = {write_first, stop_ring};
 

@@ -312,7 +312,7 @@ static int answer(struct np_watch *watch)
     return np_watch_stopping(watch);
 }
 
-Test(watch, a_signal_requests_a_stop_once_armed, .timeout = 30)
+Test(watch, a_signal_requests_a_stop_once_armed, .timeout = 120)
 {
     struct np_watch *watch = NULL;
     int lines = 0;
@@ -370,7 +370,7 @@ static void two_armed(struct np_watch *watch)
     kill(getpid(), SIGTERM);
 }
 
-Test(watch, a_signal_before_or_a_second_one_ends_the_process, .timeout = 30)
+Test(watch, a_signal_before_or_a_second_one_ends_the_process, .timeout = 120)
 {
     char said[256];
 
@@ -400,7 +400,7 @@ static void one_too_late(struct np_watch *watch)
     _exit(7);
 }
 
-Test(watch, a_signal_after_the_last_write_changes_no_exit_code, .timeout = 30)
+Test(watch, a_signal_after_the_last_write_changes_no_exit_code, .timeout = 120)
 {
     char said[256];
 

@@ -104,7 +104,7 @@ static bool run_without(int n, struct np_err *ret_err, int *ret_code)
 }
 
 Test(run_memory, any_failed_allocation_ends_a_run_with_an_error, .init = begin, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     int n = 1, code, nr_ended = 0;
     struct np_err err;
@@ -139,7 +139,7 @@ static bool open_without(int n, const char *weights, int *ret_code, struct np_er
 }
 
 Test(run_memory, weights_without_memory_are_not_evaluated, .init = begin, .fini = clear,
-    .timeout = 60)
+    .timeout = 120)
 {
     char command[160], weights[160] = "";
     struct np_err err;

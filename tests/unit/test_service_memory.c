@@ -213,7 +213,7 @@ static int speak(const void *context, int out_fd)
     return np_child_write(out_fd, "word", 4) < 0;
 }
 
-Test(service_memory, output_of_a_child_needs_memory, .timeout = 20)
+Test(service_memory, output_of_a_child_needs_memory, .timeout = 120)
 {
     const struct np_child_start start = {.uid = geteuid(),
         .gid = getegid(),

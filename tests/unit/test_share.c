@@ -224,7 +224,7 @@ static void *write_on(void *context)
     return NULL;
 }
 
-Test(share, a_batch_overwritten_while_it_is_copied_is_not_taken, .timeout = 60)
+Test(share, a_batch_overwritten_while_it_is_copied_is_not_taken, .timeout = 120)
 {
     struct np_shelf_view *view;
     struct np_shelf *shelf;
@@ -734,7 +734,7 @@ Test(share, runs_side_by_side_have_the_batches_of_a_lone_run, .timeout = 120)
     remove_folder();
 }
 
-Test(share, each_failed_allocation_of_an_exchange_is_reported, .timeout = 60)
+Test(share, each_failed_allocation_of_an_exchange_is_reported, .timeout = 120)
 {
     struct rig rig;
     int n = 0, code;

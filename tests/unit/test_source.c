@@ -503,7 +503,7 @@ Test(source, a_shard_added_while_an_index_is_in_use_is_not_lost)
     remove_set(folder);
 }
 
-Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 20)
+Test(source, a_pipe_is_refused_and_not_waited_for, .timeout = 120)
 {
     char *folder = make_set(), path[1024];
     struct np_err err = {0};

@@ -169,7 +169,7 @@ static int take_some(struct np_spans *spans, uint64_t *next, bool *ret_whole)
 }
 
 /* With what was dropped it is all that was put in. */
-Test(span, a_reader_during_writes_sees_whole_spans, .timeout = 60)
+Test(span, a_reader_during_writes_sees_whole_spans, .timeout = 120)
 {
     struct np_tracks *tracks = np_tracks_new(NULL);
     pthread_t threads[2];

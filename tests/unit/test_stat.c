@@ -355,7 +355,7 @@ static void *watcher(void *context)
     return wrong ? context : NULL;
 }
 
-Test(stat, watchers_never_read_a_wait_that_has_ended, .timeout = 60)
+Test(stat, watchers_never_read_a_wait_that_has_ended, .timeout = 120)
 {
     struct party party = {.stat = np_stat_new(NULL), .start_ns = np_now_ns()};
     pthread_t waiters[3], watchers[2];

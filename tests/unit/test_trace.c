@@ -223,7 +223,7 @@ static void read_whole(const char *path, uint8_t **ret_bytes, size_t *ret_nr)
     fclose(file);
 }
 
-Test(trace, spans_dropped_and_left_out_are_counted, .timeout = 60)
+Test(trace, spans_dropped_and_left_out_are_counted, .timeout = 120)
 {
     char path[] = "/tmp/nnpipe-trace-XXXXXX";
     const int fd = mkstemp(path);
@@ -258,7 +258,7 @@ Test(trace, spans_dropped_and_left_out_are_counted, .timeout = 60)
     unlink(path);
 }
 
-Test(trace, a_full_disk_ends_it_with_its_error, .timeout = 60)
+Test(trace, a_full_disk_ends_it_with_its_error, .timeout = 120)
 {
     struct np_trace *trace = NULL;
     struct np_trace_end end;

@@ -228,7 +228,7 @@ Test(trainer, steps_left_out_are_reported_and_compute_nothing)
     teardown(&bench);
 }
 
-Test(trainer, a_step_is_batch_step_update_report_boundary, .timeout = 20)
+Test(trainer, a_step_is_batch_step_update_report_boundary, .timeout = 120)
 {
     struct bench bench;
 
@@ -244,7 +244,7 @@ Test(trainer, a_step_is_batch_step_update_report_boundary, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, an_evaluation_comes_before_the_boundary, .timeout = 20)
+Test(trainer, an_evaluation_comes_before_the_boundary, .timeout = 120)
 {
     struct bench bench;
 
@@ -256,7 +256,7 @@ Test(trainer, an_evaluation_comes_before_the_boundary, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, gradients_of_several_batches_make_one_update, .timeout = 20)
+Test(trainer, gradients_of_several_batches_make_one_update, .timeout = 120)
 {
     struct bench bench;
 
@@ -276,7 +276,7 @@ static bool no_boundary(void *context, uint64_t step)
     return false;
 }
 
-Test(trainer, a_computed_step_is_reported_before_the_next_batch, .timeout = 20)
+Test(trainer, a_computed_step_is_reported_before_the_next_batch, .timeout = 120)
 {
     struct np_plan_ops ops = fake_ops;
     struct bench bench;
@@ -290,7 +290,7 @@ Test(trainer, a_computed_step_is_reported_before_the_next_batch, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 20)
+Test(trainer, metrics_are_read_a_step_late_if_no_boundary_follows, .timeout = 120)
 {
     struct bench bench;
 
@@ -311,7 +311,7 @@ static uint64_t nr_of(const struct bench *bench, char call)
     return n;
 }
 
-Test(trainer, short_steps_are_queued_further_ahead_than_long_ones, .timeout = 20)
+Test(trainer, short_steps_are_queued_further_ahead_than_long_ones, .timeout = 120)
 {
     struct bench bench;
 
@@ -333,7 +333,7 @@ static bool boundary_at_eight(void *context, uint64_t step)
     return step == 8;
 }
 
-Test(trainer, a_nan_is_seen_late_but_before_a_boundary, .timeout = 20)
+Test(trainer, a_nan_is_seen_late_but_before_a_boundary, .timeout = 120)
 {
     for (uint64_t nan_at = 2; nan_at <= 8; nan_at++) {
         struct np_err err = {0};
@@ -364,7 +364,7 @@ static int last_batch(void *context, const struct np_batch *batch)
     return 0;
 }
 
-Test(trainer, a_rescue_reads_all_steps_first, .timeout = 20)
+Test(trainer, a_rescue_reads_all_steps_first, .timeout = 120)
 {
     for (uint64_t nan_at = 5; nan_at <= 7; nan_at++) {
         struct np_err err = {0};
@@ -385,7 +385,7 @@ Test(trainer, a_rescue_reads_all_steps_first, .timeout = 20)
     }
 }
 
-Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)
+Test(trainer, a_stop_ends_at_the_boundary, .timeout = 120)
 {
     struct bench bench;
 
@@ -396,7 +396,7 @@ Test(trainer, a_stop_ends_at_the_boundary, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_stop_cuts_an_evaluation_and_marks_it, .timeout = 20)
+Test(trainer, a_stop_cuts_an_evaluation_and_marks_it, .timeout = 120)
 {
     struct bench bench;
 
@@ -408,7 +408,7 @@ Test(trainer, a_stop_cuts_an_evaluation_and_marks_it, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_stop_within_an_accumulation_lets_its_evaluation_end, .timeout = 20)
+Test(trainer, a_stop_within_an_accumulation_lets_its_evaluation_end, .timeout = 120)
 {
     struct bench bench;
 
@@ -419,7 +419,7 @@ Test(trainer, a_stop_within_an_accumulation_lets_its_evaluation_end, .timeout = 
     teardown(&bench);
 }
 
-Test(trainer, resumes_from_a_step_with_its_evaluation, .timeout = 20)
+Test(trainer, resumes_from_a_step_with_its_evaluation, .timeout = 120)
 {
     struct bench bench;
 
@@ -436,7 +436,7 @@ Test(trainer, resumes_from_a_step_with_its_evaluation, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_hook_that_fails_ends_the_loop_with_its_code, .timeout = 20)
+Test(trainer, a_hook_that_fails_ends_the_loop_with_its_code, .timeout = 120)
 {
     struct bench bench;
 
@@ -447,7 +447,7 @@ Test(trainer, a_hook_that_fails_ends_the_loop_with_its_code, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_nan_loss_is_an_error_with_step_and_rate, .timeout = 20)
+Test(trainer, a_nan_loss_is_an_error_with_step_and_rate, .timeout = 120)
 {
     struct np_err err = {0};
     struct bench bench;
@@ -467,7 +467,7 @@ Test(trainer, a_nan_loss_is_an_error_with_step_and_rate, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_nan_norm_of_the_gradients_is_an_error_too, .timeout = 20)
+Test(trainer, a_nan_norm_of_the_gradients_is_an_error_too, .timeout = 120)
 {
     struct np_err err = {0};
     struct bench bench;
@@ -479,7 +479,7 @@ Test(trainer, a_nan_norm_of_the_gradients_is_an_error_too, .timeout = 20)
     teardown(&bench);
 }
 
-Test(trainer, a_ring_that_is_stopped_gives_its_error, .timeout = 20)
+Test(trainer, a_ring_that_is_stopped_gives_its_error, .timeout = 120)
 {
     struct np_err why = {0}, err = {0};
     struct bench bench;
@@ -511,7 +511,7 @@ static void run_to_unreadable(struct bench *bench, uint64_t eval_every, int accu
     teardown(bench);
 }
 
-Test(trainer, after_a_read_error_the_weights_can_be_saved, .timeout = 20)
+Test(trainer, after_a_read_error_the_weights_can_be_saved, .timeout = 120)
 {
     struct bench bench;
 
@@ -523,7 +523,7 @@ Test(trainer, after_a_read_error_the_weights_can_be_saved, .timeout = 20)
     cr_assert(strcmp(calls, "x") == 0 || !strchr(calls, 'x'));
 }
 
-Test(trainer, a_stop_during_a_wait_for_a_batch_keeps_the_last_update, .timeout = 20)
+Test(trainer, a_stop_during_a_wait_for_a_batch_keeps_the_last_update, .timeout = 120)
 {
     for (int accumulate = 1; accumulate <= 2; accumulate++) {
         struct np_err err = {0};
@@ -541,7 +541,7 @@ Test(trainer, a_stop_during_a_wait_for_a_batch_keeps_the_last_update, .timeout =
     }
 }
 
-Test(trainer, a_stop_during_a_wait_of_an_evaluation_cuts_it, .timeout = 20)
+Test(trainer, a_stop_during_a_wait_of_an_evaluation_cuts_it, .timeout = 120)
 {
     struct np_err err = {0};
     struct bench bench;

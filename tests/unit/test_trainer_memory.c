@@ -89,7 +89,7 @@ static int plan_of(const char *device, enum np_dtype precision)
 
 /* Parameters, buffers, gradients, two states, a sum; sums and scratch of lanes; the arena; the
  * buffers of the kernels' check. */
-Test(trainer_memory, a_plan_on_the_cpu, .timeout = 60)
+Test(trainer_memory, a_plan_on_the_cpu, .timeout = 120)
 {
     cr_assert_geq(plan_of("cpu", NP_F32), 12);
     cr_assert_geq(plan_of("cpu", NP_BF16), 12);

@@ -293,7 +293,7 @@ Test(unpack, without_permission_nothing_is_written)
 }
 
 #ifndef NP_SAN /* they have an allocator of their own */
-Test(unpack, want_of_memory_is_not_damage, .timeout = 60)
+Test(unpack, want_of_memory_is_not_damage, .timeout = 120)
 {
     char *folder = make_set();
     uint8_t *content = make_content();
