@@ -57,8 +57,8 @@ static const struct np_command commands[] = {
         "                   decay, schedule and length of CONFIG\n"
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
         "                   (FILE#PART: a part of it), a checkpoint or a run (RUN:best)\n" DEVICE
-            OVERRIDE "  --processes N    train with N processes on this machine, each with a part "
-                     "of train.lanes;\n"
+            OVERRIDE
+        "  --processes N    train with N processes on this machine, which share train.lanes;\n"
         "                   with 1, 2, 4 ... lanes each, the weights are those of one process\n"
         "  --gpus LIST      train with a process on each of these GPUs: 0-3, or 0,2, or all\n"
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
