@@ -58,8 +58,8 @@ static const struct np_command commands[] = {
         "  --weights FILE   start a new run with the weights of a safetensors or PyTorch file\n"
         "                   (FILE#PART: a part of it), a checkpoint or a run (RUN:best)\n" DEVICE
             OVERRIDE
-        "  --processes N    train with N processes on this machine: train.lanes gives each its\n"
-        "                   part of a batch; with 1, 2, 4 ... lanes in each the weights are the same\n"
+        "  --processes N    train with N processes on this machine, which share train.lanes;\n"
+        "                   with 1, 2, 4 ... lanes each, the weights are those of one process\n"
         "  --gpus LIST      train with a process on each of these GPUs: 0-3, or 0,2, or all\n"
         "  --trace FILE     record what each thread and the device did, for ui.perfetto.dev\n"
         "  --trace-limit N  end the trace at N MiB; default 256\n" JSON "\n"

@@ -313,7 +313,7 @@ int np_comm_sum(struct np_comm *comm, float *x, uint64_t n, struct np_err *err)
     return np_comm_sum_end(comm, err);
 }
 
-/* What one hop moves: as much as it sends, or takes. */
+/* exchange() of a hop, of which one that gives receives nothing, and one that takes sends nothing. */
 static int swap(struct np_comm *comm, const struct np_hop *hop, const void *send_, size_t nr_send,
     void *recv_, size_t nr_recv, struct np_err *err)
 {
@@ -358,15 +358,14 @@ int np_comm_gather(
     memmove(blocks + (size_t)np_comm_rank(comm) * bytes, own, bytes); /* it may be there already */
     for (int i = 0; comm && code == 0 && i < comm->nr_hops; i++) {
         const struct np_hop *hop = &comm->hops[i];
-        const struct np_ranks_part has = np_hops_part(comm->rank, comm->world, hop->level),
-                                   wants = np_hops_part(
-                                       comm->rank ^ (1 << hop->level), comm->world, hop->level),
-                                   *sent = hop->kind == NP_HOP_SWAP
-                                               ? &has
-                                               : &wants; /* the left half has its own */
+        const int facing = comm->rank ^ (1 << hop->level);
+        const struct np_ranks_part here = np_hops_part(comm->rank, comm->world, hop->level),
+                                   there = np_hops_part(facing, comm->world, hop->level);
+        /* Only the right half's are handed on within the left half. */
+        const struct np_ranks_part sent = hop->kind == NP_HOP_SWAP ? here : there;
 
-        code = swap(comm, hop, blocks + (size_t)sent->first * bytes, (size_t)sent->nr * bytes,
-            blocks + (size_t)wants.first * bytes, (size_t)wants.nr * bytes, err);
+        code = swap(comm, hop, blocks + (size_t)sent.first * bytes, (size_t)sent.nr * bytes,
+            blocks + (size_t)there.first * bytes, (size_t)there.nr * bytes, err);
     }
     return code;
 }

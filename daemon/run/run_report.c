@@ -54,7 +54,7 @@ static const char *number_text(int processes, char text[32])
     return text;
 }
 
-/* Weights that no other number of processes computes, as those of a power of two of lanes in each. */
+/* The weights depend on the number of processes, or did so far. */
 static void say_sums(struct np_run *run)
 {
     const int lanes = (int)run->config->run.lanes, world = np_comm_world(run->comm);
@@ -70,7 +70,7 @@ static void say_sums(struct np_run *run)
     else if (run->sums_of > 1)
         snprintf(text, sizeof(text),
             "sums of %d lanes in each process round as with %s only: the weights are not those of "
-            "one process, as with 1, 2, 4 ... lanes in each (train.lanes: %d)",
+            "one process; with 1, 2, 4 ... lanes in each they would be (train.lanes: %d)",
             lanes / world, now, lanes);
     else
         return;
