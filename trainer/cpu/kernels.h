@@ -95,6 +95,18 @@ struct np_kernel {
     void (*leaf)(void *state, const void *partial, float *out);
 };
 
+/* May a run of these rows be left out? */
+static inline bool np_may_skip(const struct np_step_info *info, int first_row, int nr_rows)
+{
+    for (int r = first_row; info->skip && r < first_row + nr_rows; r++)
+        if (info->skip[r] >= 0)
+            return false;
+    return info->skip != NULL;
+}
+
+/* True: the outputs of this linear layer, or of its input's gradient, are complete only after finish(). */
+bool np_linear_waits(const struct np_graph *graph, const struct np_op_node *node);
+
 /* The lists of rows; a row without a name ends each. The reference supports every node. */
 extern const struct np_kernel np_kernels_cpu[], np_kernels_bn[], np_kernels_pool[],
     np_kernels_winograd[], np_kernels_dropout[], np_kernels_loss[], np_kernels_onednn[],

@@ -3,10 +3,12 @@
  * would cost as much memory as the weights, and AlexNet's are 150 MB. Where a row has many tokens
  * it is the other way round: each lane adds up its chunks' products, which are still in the
  * cache. In a run with train.lanes finish() makes a product per lane of each tile, and adds them in a
- * binary tree. */
+ * binary tree; and where weights are large it makes the forward products and those of the inputs'
+ * gradients, too: of each slice of the outputs those of all lanes, so that the weights are read once. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "loader/base/mem.h"
@@ -17,6 +19,9 @@
 /* Outputs of a product in finish(), and inputs of a tile of it: fixed, for equal rounding. */
 #define BLOCK 64
 #define TILE  512
+/* Outputs of a slice of weights, and weights from which on slices are worth their packing: fixed, too. */
+#define SLICE 32
+#define LARGE (128u << 10)
 
 struct linear {
     enum np_op op;
@@ -82,14 +87,26 @@ static const float *rows_in(const struct linear *linear, const struct np_run *ru
     return room;
 }
 
-static void add_bias(const struct linear *linear, float *y, const float *bias, size_t nr_rows)
-{
-    for (size_t r = 0; r < nr_rows; r++, y += linear->out)
-        for (size_t o = 0; o < linear->out; o++) {
-            float sum = bias ? y[o] + bias[o] : y[o];
+/* (rows, columns) at `at`, a row pitch apart. */
+struct tile {
+    float *at;
+    size_t rows, columns, pitch;
+};
 
-            y[o] = linear->relu && sum < 0 ? 0 : sum;
+static void add_bias(const struct linear *linear, const struct tile *y, const float *bias)
+{
+    for (size_t r = 0; r < y->rows; r++)
+        for (size_t o = 0; o < y->columns; o++) {
+            float *at = &y->at[r * y->pitch + o];
+            const float sum = bias ? *at + bias[o] : *at;
+
+            *at = linear->relu && sum < 0 ? 0 : sum;
         }
+}
+
+static const float *bias_of(const struct linear *linear, const struct np_operands *operands)
+{
+    return linear->nr_operands_in > 2 ? operands->ptr[2] : NULL;
 }
 
 /* Forward: y = x w' + b; dgrad: dx = dy w. */
@@ -108,7 +125,7 @@ static void linear_run(void *state, const struct np_run *run)
     np_sgemm('N', forward ? 'T' : 'N', rows, to, from, 1, in, from, run->operands->ptr[1],
         linear->in, 0, result, to);
     if (forward)
-        add_bias(linear, result, linear->nr_operands_in > 2 ? run->operands->ptr[2] : NULL, rows);
+        add_bias(linear, &(struct tile){result, rows, to, to}, bias_of(linear, run->operands));
     if (linear->half)
         np_bf16_from_f32((uint16_t *)out + first, result, rows * to);
 }
@@ -185,7 +202,7 @@ static void add_lanes(const struct linear *linear, const struct np_finish *finis
     }
 }
 
-/* --- in lanes ------------------------------------------------------------------------------- */
+/* --- gradients of weights in lanes ----------------------------------------------------------- */
 
 struct lane {
     const float *x, *dy;
@@ -204,12 +221,6 @@ static struct lane lane_of(const struct linear *linear, const struct np_finish *
         (const float *)finish->operands->ptr[1] + first * linear->out,
         (size_t)np_lane_start(finish->batch, finish->nr_lanes, lane + 1) - first};
 }
-
-/* (rows, columns) at `at`, a row pitch apart. */
-struct tile {
-    float *at;
-    size_t rows, columns, pitch;
-};
 
 NP_LOOP(add_row, (float *to, const float *from, size_t n), (to, from, n))
 {
@@ -322,7 +333,150 @@ static void wgrad_finish(void *state, const struct np_finish *finish)
     }
 }
 
+/* --- the other products in lanes -------------------------------------------------------------- */
+
+bool np_linear_waits(const struct np_graph *graph, const struct np_op_node *node)
+{
+    const int *x = graph->tensors[node->ins[0]].dims;
+
+    return (node->op == NP_OP_LINEAR || node->op == NP_OP_LINEAR_DGRAD) &&
+           node->attrs.lane_rows > 0 && x[1] * x[2] == 1 &&
+           np_tensor_elements(&graph->tensors[node->ins[1]]) >= LARGE;
+}
+
+static int slices_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
+    void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    if (!np_linear_waits(graph, node))
+        return -ENOTSUP;
+    int code = linear_prepare(graph, node, max_rows, ret_state, ret_needs, err);
+    const struct linear *linear = *ret_state;
+    const bool forward = linear->op == NP_OP_LINEAR;
+    const size_t from = forward ? linear->in : linear->out, rows = (size_t)max_rows;
+
+    ret_needs->partial_bytes =
+        linear->half ? sizeof(struct lane_rows) + rows * from * sizeof(float) : 0;
+    ret_needs->scratch_bytes = (from + rows) * SLICE * sizeof(float);
+    return code;
+}
+
+/* Keeps the lane's rows as f32. */
+static void slices_run(void *state, const struct np_run *run)
+{
+    const struct linear *linear = state;
+    struct lane_rows *lane = run->partial;
+
+    if (!linear->half)
+        return;                 /* finish() reads the batch in place */
+    assert(run->first_in_lane); /* one run a lane */
+    lane->nr_rows = (size_t)run->nr_rows;
+    rows_in(linear, run, linear->op == NP_OP_LINEAR ? linear->in : linear->out,
+        run->operands->ptr[0], lane->rows);
+}
+
+/* Transposes 8 x 8 values. */
+NP_INLINE void transpose8(float *to, size_t to_pitch, const float *from, size_t from_pitch)
+{
+    np_v8 a[8], b[8];
+
+    for (size_t i = 0; i < 8; i++)
+        a[i] = np_load(from + i * from_pitch);
+    for (int i = 0; i < 8; i += 2) { /* pairs of rows: every second value, in pairs */
+        b[i] = __builtin_shuffle(a[i], a[i + 1], (np_v8i){0, 8, 2, 10, 4, 12, 6, 14});
+        b[i + 1] = __builtin_shuffle(a[i], a[i + 1], (np_v8i){1, 9, 3, 11, 5, 13, 7, 15});
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; k++) {
+            a[i + k] =
+                __builtin_shuffle(b[i + k], b[i + k + 2], (np_v8i){0, 1, 8, 9, 4, 5, 12, 13});
+            a[i + k + 2] =
+                __builtin_shuffle(b[i + k], b[i + k + 2], (np_v8i){2, 3, 10, 11, 6, 7, 14, 15});
+        }
+    for (size_t k = 0; k < 4; k++) {
+        np_store(to + k * to_pitch,
+            __builtin_shuffle(a[k], a[k + 4], (np_v8i){0, 1, 2, 3, 8, 9, 10, 11}));
+        np_store(to + (k + 4) * to_pitch,
+            __builtin_shuffle(a[k], a[k + 4], (np_v8i){4, 5, 6, 7, 12, 13, 14, 15}));
+    }
+}
+
+/* out (columns, rows) = the rows at `in`, pitch apart. */
+NP_LOOP(transpose, (float *out, const float *in, size_t rows, size_t columns, size_t pitch),
+    (out, in, rows, columns, pitch))
+{
+    const size_t r8 = rows / 8 * 8, c8 = columns / 8 * 8;
+
+    for (size_t r = 0; r < r8; r += 8)
+        for (size_t c = 0; c < c8; c += 8)
+            transpose8(out + c * rows + r, rows, in + r * pitch + c, pitch);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = r < r8 ? c8 : 0; c < columns; c++)
+            out[c * rows + r] = in[r * pitch + c];
+}
+
+/* A slice's weights: (from, n). */
+static void take_slice(
+    const struct linear *linear, const float *weights, size_t first, size_t n, float *out)
+{
+    if (linear->op == NP_OP_LINEAR) {
+        transpose(out, weights + first * linear->in, n, linear->in, linear->in);
+        return;
+    }
+    for (size_t o = 0; o < linear->out; o++)
+        memcpy(out + o * n, weights + o * linear->in + first, n * sizeof(float));
+}
+
+/* A lane's product with a slice, at `first` of the outputs; tile: room for it. */
+static void multiply(const struct linear *linear, const struct np_finish *finish, int lane,
+    const struct tile *slice, size_t first, float *tile)
+{
+    const bool forward = linear->op == NP_OP_LINEAR;
+    const size_t from = slice->rows, to = forward ? linear->out : linear->in, n = slice->columns;
+    const size_t row = (size_t)np_lane_start(finish->batch, finish->nr_lanes, lane);
+    const size_t rows = (size_t)np_lane_start(finish->batch, finish->nr_lanes, lane + 1) - row;
+    const float *in = (const float *)finish->operands->ptr[0] + row * from;
+    void *out = finish->operands->ptr[linear->nr_operands_in];
+    struct tile y = {(float *)out + row * to + first, rows, n, to};
+    const float *bias = forward ? bias_of(linear, finish->operands) : NULL;
+
+    if (linear->half) {
+        in = ((const struct lane_rows *)finish->partials[lane])->rows;
+        y = (struct tile){tile, rows, n, n};
+    }
+    np_sgemm('N', 'N', rows, n, from, 1, in, from, slice->at, n, 0, y.at, y.pitch);
+    if (forward)
+        add_bias(linear, &y, bias ? bias + first : NULL);
+    for (size_t r = 0; linear->half && r < rows; r++)
+        np_bf16_from_f32((uint16_t *)out + (row + r) * to + first, tile + r * n, n);
+}
+
+static void slices_finish(void *state, const struct np_finish *finish)
+{
+    const struct linear *linear = state;
+    const bool forward = linear->op == NP_OP_LINEAR;
+    const size_t from = forward ? linear->in : linear->out, to = forward ? linear->out : linear->in;
+    float *weights = finish->scratch;
+
+    for (size_t i = (size_t)finish->part * SLICE; i < to; i += (size_t)finish->nr_parts * SLICE) {
+        const size_t n = to - i < SLICE ? to - i : SLICE;
+        const struct tile slice = {weights, from, n, n};
+
+        take_slice(linear, finish->operands->ptr[1], i, n, weights);
+        for (int lane = 0; lane < finish->nr_lanes; lane++) {
+            const int first = np_lane_start(finish->batch, finish->nr_lanes, lane);
+            const int end = np_lane_start(finish->batch, finish->nr_lanes, lane + 1);
+
+            if (!np_may_skip(finish->info, first, end - first))
+                multiply(linear, finish, lane, &slice, i, weights + from * SLICE);
+        }
+    }
+}
+
 const struct np_kernel np_kernels_linear[] = {
+    NP_KERNEL_ROWS(
+        "onednn linear in slices", NP_OP_LINEAR, slices_prepare, NULL, slices_run, slices_finish),
+    NP_KERNEL_ROWS("onednn linear dgrad in slices", NP_OP_LINEAR_DGRAD, slices_prepare, NULL,
+        slices_run, slices_finish),
     NP_KERNEL_ROWS("onednn linear", NP_OP_LINEAR, linear_prepare, NULL, linear_run, NULL),
     NP_KERNEL_ROWS(
         "onednn linear dgrad", NP_OP_LINEAR_DGRAD, linear_prepare, NULL, linear_run, NULL),

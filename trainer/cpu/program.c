@@ -67,12 +67,14 @@ static bool is_wgrad(enum np_op op)
     return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
 }
 
-/* True: the node's outputs are sums over rows, complete only after finish(). */
-static bool crosses_rows(enum np_op op)
+/* True: the node's outputs are complete only after finish(): sums over rows, and products of all lanes. */
+static bool crosses_rows(const struct np_graph *graph, const struct np_op_node *node)
 {
-    return op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE || is_wgrad(op) ||
-           op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD || op == NP_OP_BIAS_WGRAD ||
-           op == NP_OP_ROWS_SUM;
+    const enum np_op op = node->op;
+
+    return np_linear_waits(graph, node) || op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE ||
+           is_wgrad(op) || op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD ||
+           op == NP_OP_BIAS_WGRAD || op == NP_OP_ROWS_SUM;
 }
 
 static bool reads_any(const struct np_op_node *node, const struct np_op_node *writer)
@@ -93,7 +95,7 @@ static bool must_wait(const struct np_graph *graph, int first, int n)
     if (n > first && (op == NP_OP_NORM || op == NP_OP_NORM_WGRAD))
         return true;
     for (int m = first; m < n; m++)
-        if (crosses_rows(graph->nodes[m].op) && reads_any(&graph->nodes[n], &graph->nodes[m]))
+        if (crosses_rows(graph, &graph->nodes[m]) && reads_any(&graph->nodes[n], &graph->nodes[m]))
             return true;
     return false;
 }
@@ -494,16 +496,6 @@ static int lane_start(const struct np_program *program, int lane)
     return np_lane_start(program->graph->batch, program->nr_lanes, lane);
 }
 
-static bool may_skip(const struct np_program *program, int first_row, int nr_rows)
-{
-    const int32_t *labels = program->info.skip;
-
-    for (int r = first_row; labels && r < first_row + nr_rows; r++)
-        if (labels[r] >= 0)
-            return false;
-    return labels != NULL;
-}
-
 /* Gives a call the place for a lane's sums. */
 static void begin_sums(struct np_program *program, struct call *call, int lane, int thread)
 {
@@ -543,7 +535,7 @@ static void run_chunks(
     for (int row = first; row < end; row += chunk) {
         const int nr_rows = end - row < chunk ? end - row : chunk;
 
-        for (int c = first_call; c < end_call && !may_skip(program, row, nr_rows); c++)
+        for (int c = first_call; c < end_call && !np_may_skip(&program->info, row, nr_rows); c++)
             if (!program->calls[c].whole_lane)
                 run_rows(program, &program->calls[c], lane, thread, row, nr_rows, row == first);
     }
@@ -557,7 +549,7 @@ static void run_whole(struct np_program *program, int lane, int thread, int call
     const int first = lane_start(program, lane), nr_rows = lane_start(program, lane + 1) - first;
 
     begin_sums(program, &program->calls[call], lane, thread);
-    if (!may_skip(program, first, nr_rows))
+    if (!np_may_skip(&program->info, first, nr_rows))
         run_rows(program, &program->calls[call], lane, thread, first, nr_rows, true);
     end_sums(&program->calls[call], lane);
 }
@@ -610,6 +602,8 @@ static uint64_t finish_bytes(const struct np_program *program, const struct call
 {
     uint64_t bytes = call->made.needs.partial_bytes;
 
+    if (np_linear_waits(program->graph, call->node))
+        bytes += np_tensor_elements(&program->graph->tensors[call->node->ins[1]]) * sizeof(float);
     for (int o = 0; o < call->node->nr_outs; o++)
         bytes += np_tensor_elements(&program->graph->tensors[call->node->outs[o]]) * sizeof(float);
     return bytes;
