@@ -199,7 +199,7 @@ static int finish_step(struct step_bench *step, uint64_t i, struct np_err *err)
 static int run(const struct np_bench *bench, struct step_bench *step, struct np_err *err)
 {
     const uint64_t most = bench->steps > 0 ? (uint64_t)bench->steps + WARMUP_STEPS : UINT64_MAX;
-    const uint64_t later = step->device->plan_ops->synchronous ? 1 : NP_MAX_LATER;
+    const uint64_t later = step->device->plan_ops->synchronous ? 0 : NP_MAX_LATER;
     uint64_t nr_queued = 0, nr_done = 0;
     bool enough = false;
     int code = 0;

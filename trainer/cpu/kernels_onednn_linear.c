@@ -16,12 +16,16 @@
 #include "trainer/cpu/simd.h"
 #include "trainer/plan.h"
 
-/* Outputs of a product in finish(), and inputs of a tile of it: fixed, for equal rounding. */
+/* Outputs of a product in finish(): fixed, for equal rounding. */
 #define BLOCK 64
-#define TILE  512
-/* Outputs of a slice of weights, and weights from which on slices are worth their packing: fixed, too. */
-#define SLICE 32
-#define LARGE (128u << 10)
+/* Of a tile of a gradient in lanes: outputs, and inputs. */
+#define HEIGHT 128
+#define WIDTH  512
+/* Columns of a slice of weights, forward and backward, and weights from which on slices are worth
+ * their packing: fixed, too. */
+#define FORWARD_SLICE  32
+#define BACKWARD_SLICE 128
+#define LARGE          (128u << 10)
 
 struct linear {
     enum np_op op;
@@ -31,13 +35,22 @@ struct linear {
     size_t tokens;  /* of a row, each a row of the matrices */
 };
 
-enum { NR_LEVELS = 16 }; /* of a tree of lanes */
-
 /* Rows that a lane's run keeps for finish() when they are bf16. */
 struct lane_rows {
     size_t nr_rows;
     float rows[]; /* x (max_rows, in), dy (max_rows, out) */
 };
+
+/* Sums of a tree of this process's lanes that wait at one time: 1 or more. */
+static size_t levels_of(const struct np_graph *graph, const struct np_op_node *node)
+{
+    const int lanes = graph->tensors[node->ins[0]].dims[0] / node->attrs.lane_rows;
+    size_t levels = 1;
+
+    while (1 << levels < lanes)
+        levels++;
+    return levels;
+}
 
 static int linear_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
@@ -70,7 +83,7 @@ static int linear_prepare(const struct np_graph *graph, const struct np_op_node 
             ret_needs->scratch_bytes = bytes;
     }
     if (node->op == NP_OP_LINEAR_WGRAD && linear->tokens == 1 && linear->in_lanes)
-        ret_needs->scratch_bytes = NR_LEVELS * TILE * BLOCK * sizeof(float);
+        ret_needs->scratch_bytes = levels_of(graph, node) * HEIGHT * WIDTH * sizeof(float);
     *ret_state = linear;
     return 0;
 }
@@ -254,12 +267,12 @@ static void sum_lanes(const struct linear *linear, const struct np_finish *finis
         below.pitch = out->columns;
         if (!last) {
             own.pitch = out->columns;
-            own.at = (float *)finish->scratch + (size_t)level * TILE * BLOCK;
+            own.at = (float *)finish->scratch + (size_t)level * HEIGHT * WIDTH;
         }
         make(linear, &lane, first_out, first_in, &own);
-        for (int k = 0; k < (last ? NR_LEVELS : level); k++)
+        for (int k = 0; last ? l >> k > 0 : k < level; k++)
             if (l >> k & 1) {
-                below.at = (float *)finish->scratch + (size_t)k * TILE * BLOCK;
+                below.at = (float *)finish->scratch + (size_t)k * HEIGHT * WIDTH;
                 add_tile(&own, &below);
             }
     }
@@ -288,13 +301,13 @@ static void finish_in_lanes(const struct linear *linear, const struct np_finish 
 {
     float *dw = finish->operands->ptr[linear->nr_operands_in];
     float *db = finish->operands->ptr[linear->nr_operands_in + 1];
-    const size_t step = (size_t)finish->nr_parts * BLOCK;
+    const size_t step = (size_t)finish->nr_parts * HEIGHT;
 
-    for (size_t o = (size_t)finish->part * BLOCK; o < linear->out; o += step) {
-        const size_t n = linear->out - o < BLOCK ? linear->out - o : BLOCK;
+    for (size_t o = (size_t)finish->part * HEIGHT; o < linear->out; o += step) {
+        const size_t n = linear->out - o < HEIGHT ? linear->out - o : HEIGHT;
 
-        for (size_t i = 0; i < linear->in; i += TILE) {
-            const size_t columns = linear->in - i < TILE ? linear->in - i : TILE;
+        for (size_t i = 0; i < linear->in; i += WIDTH) {
+            const size_t columns = linear->in - i < WIDTH ? linear->in - i : WIDTH;
             const struct tile out = {dw + o * linear->in + i, n, columns, linear->in};
 
             sum_lanes(linear, finish, o, i, &out, lane_weights);
@@ -344,6 +357,11 @@ bool np_linear_waits(const struct np_graph *graph, const struct np_op_node *node
            np_tensor_elements(&graph->tensors[node->ins[1]]) >= LARGE;
 }
 
+static size_t slice_of(const struct linear *linear)
+{
+    return linear->op == NP_OP_LINEAR ? FORWARD_SLICE : BACKWARD_SLICE;
+}
+
 static int slices_prepare(const struct np_graph *graph, const struct np_op_node *node, int max_rows,
     void **ret_state, struct np_needs *ret_needs, struct np_err *err)
 {
@@ -356,7 +374,7 @@ static int slices_prepare(const struct np_graph *graph, const struct np_op_node 
 
     ret_needs->partial_bytes =
         linear->half ? sizeof(struct lane_rows) + rows * from * sizeof(float) : 0;
-    ret_needs->scratch_bytes = (from + rows) * SLICE * sizeof(float);
+    ret_needs->scratch_bytes = (from + rows) * slice_of(linear) * sizeof(float);
     return code;
 }
 
@@ -455,10 +473,11 @@ static void slices_finish(void *state, const struct np_finish *finish)
     const struct linear *linear = state;
     const bool forward = linear->op == NP_OP_LINEAR;
     const size_t from = forward ? linear->in : linear->out, to = forward ? linear->out : linear->in;
+    const size_t width = slice_of(linear), step = (size_t)finish->nr_parts * width;
     float *weights = finish->scratch;
 
-    for (size_t i = (size_t)finish->part * SLICE; i < to; i += (size_t)finish->nr_parts * SLICE) {
-        const size_t n = to - i < SLICE ? to - i : SLICE;
+    for (size_t i = (size_t)finish->part * width; i < to; i += step) {
+        const size_t n = to - i < width ? to - i : width;
         const struct tile slice = {weights, from, n, n};
 
         take_slice(linear, finish->operands->ptr[1], i, n, weights);
@@ -467,7 +486,7 @@ static void slices_finish(void *state, const struct np_finish *finish)
             const int end = np_lane_start(finish->batch, finish->nr_lanes, lane + 1);
 
             if (!np_may_skip(finish->info, first, end - first))
-                multiply(linear, finish, lane, &slice, i, weights + from * SLICE);
+                multiply(linear, finish, lane, &slice, i, weights + from * width);
         }
     }
 }
