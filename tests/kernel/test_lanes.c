@@ -550,7 +550,8 @@ Test(lanes, a_sum_has_the_bits_of_the_tree_in_any_order, .timeout = 120)
         pthread_t threads[5];
 
         pthread_mutex_init(&takers.lock, NULL);
-        cr_assert_eq(np_tree_new(nr, VECTOR, nr_threads, &takers.tree, NULL), 0);
+        float *room = np_alloc_array(np_tree_floats(nr, VECTOR, nr_threads), sizeof(*room));
+        takers.tree = np_tree_new(nr, VECTOR, nr_threads, room);
         for (int t = 0; t < nr_threads; t++)
             cr_assert_eq(pthread_create(&threads[t], NULL, take_lanes, &takers), 0);
         for (int t = 0; t < nr_threads; t++)
@@ -560,6 +561,7 @@ Test(lanes, a_sum_has_the_bits_of_the_tree_in_any_order, .timeout = 120)
             cr_assert_eq(root[i], tree_of(0, nr, i), "%d lanes, %d threads", nr, nr_threads);
         np_tree_give(takers.tree, root);
         np_tree_free(takers.tree);
+        np_free(room);
         pthread_mutex_destroy(&takers.lock);
     }
 }

@@ -46,6 +46,7 @@ struct np_program {
     void **scratch;        /* one per pool thread */
     char **sums;           /* one per lane: the partials of the current group */
     char **thread_sums;    /* one per pool thread: partials with leaf() */
+    float *trees;          /* vectors of the current group's trees */
     struct np_join join;   /* of batchnorm, with comm */
     struct np_comm *comm;  /* of joins; NULL: batchnorm averages over this process's rows */
     struct np_comm *peers; /* who sum the gradients; NULL: one process, or an evaluation */
@@ -257,20 +258,47 @@ static int place_partials(struct np_program *program, struct np_err *err)
     return 0;
 }
 
-/* Makes the trees of the calls whose sums are gradients. */
+/* Floats of a call's tree; 0: its sums are no gradients. */
+static size_t tree_floats(const struct np_program *program, const struct call *call)
+{
+    const size_t n = call->made.needs.leaf_bytes / sizeof(float);
+
+    return !program->in_lanes || n == 0
+               ? 0
+               : np_tree_floats(program->nr_lanes, n, np_pool_threads(program->pool));
+}
+
+/* Makes the trees of the calls whose sums are gradients. Groups share their memory. */
 static int plant(struct np_program *program, struct np_err *err)
 {
-    int code = 0;
+    const int nr_threads = np_pool_threads(program->pool);
+    size_t max = 1;
 
-    for (int c = 0; c < program->nr_calls && program->in_lanes && code == 0; c++) {
-        struct call *call = &program->calls[c];
-        const size_t bytes = call->made.needs.leaf_bytes;
+    for (int g = 0; g < program->nr_groups; g++) {
+        const struct group *group = &program->groups[g];
+        size_t floats = 0;
 
-        if (bytes > 0)
-            code = np_tree_new(program->nr_lanes, bytes / sizeof(float),
-                np_pool_threads(program->pool), &call->tree, err);
+        for (int c = group->first_call; c < group->first_call + group->nr_calls; c++)
+            floats += tree_floats(program, &program->calls[c]);
+        max = floats > max ? floats : max;
     }
-    return code;
+    if (!(program->trees = np_try_array(max, sizeof(float), err)))
+        return np_err_context(err, "the sums of the lanes");
+    for (int g = 0; g < program->nr_groups; g++) {
+        const struct group *group = &program->groups[g];
+        float *room = program->trees;
+
+        for (int c = group->first_call; c < group->first_call + group->nr_calls; c++) {
+            struct call *call = &program->calls[c];
+            const size_t floats = tree_floats(program, call);
+
+            if (floats > 0)
+                call->tree = np_tree_new(program->nr_lanes,
+                    call->made.needs.leaf_bytes / sizeof(float), nr_threads, room);
+            room += floats;
+        }
+    }
+    return 0;
 }
 
 static int prepare_calls(
@@ -401,6 +429,7 @@ void np_program_free(struct np_program *program)
         np_free(program->sums[lane]);
     np_free(program->sums);
     np_free(program->thread_sums);
+    np_free(program->trees);
     np_free(program->scratch);
     np_free(program->groups);
     np_free(program->calls);

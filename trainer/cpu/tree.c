@@ -1,7 +1,6 @@
 #include "trainer/cpu/tree.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <pthread.h>
 
 #include "loader/base/mem.h"
@@ -9,10 +8,9 @@
 
 struct np_tree {
     /* set once */
-    int nr_leaves, nr_vectors;
+    int nr_leaves;
     int levels; /* of a full tree with room for the leaves */
     size_t n;
-    float **vectors;
     /* under lock */
     pthread_mutex_t lock;
     int nr_free;
@@ -22,9 +20,18 @@ struct np_tree {
     float **waiting;
 };
 
+static int levels_for(int nr_leaves)
+{
+    int levels = 0;
+
+    while (1 << levels < nr_leaves)
+        levels++;
+    return levels;
+}
+
 /* Vectors that a sum needs at one time: every lane that is being computed may have a complete neighbour at each level of its path up; the
  * uppermost levels of the paths are shared. */
-static int vectors_for(int nr_leaves, int levels, int nr_threads)
+static int vectors_for(int nr_leaves, int nr_threads)
 {
     int shared = 0;
 
@@ -32,42 +39,41 @@ static int vectors_for(int nr_leaves, int levels, int nr_threads)
         shared++;
     if (nr_threads >= nr_leaves)
         return nr_leaves;
-    const int most = nr_threads * (1 + levels - shared);
+    const int most = nr_threads * (1 + levels_for(nr_leaves) - shared);
     return most < nr_leaves ? most : nr_leaves;
 }
 
-int np_tree_new(
-    int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err)
+static size_t pitch(size_t n)
+{
+    return (n + NP_ALIGN / sizeof(float) - 1) / (NP_ALIGN / sizeof(float)) *
+           (NP_ALIGN / sizeof(float));
+}
+
+size_t np_tree_floats(int nr_leaves, size_t n, int nr_threads)
+{
+    return (size_t)vectors_for(nr_leaves, nr_threads) * pitch(n);
+}
+
+struct np_tree *np_tree_new(int nr_leaves, size_t n, int nr_threads, float *room)
 {
     struct np_tree *tree = np_alloc(sizeof(*tree));
 
     pthread_mutex_init(&tree->lock, NULL);
     tree->nr_leaves = nr_leaves;
     tree->n = n;
-    while (1 << tree->levels < nr_leaves)
-        tree->levels++;
-    tree->nr_vectors = vectors_for(nr_leaves, tree->levels, nr_threads);
-    tree->vectors = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->vectors));
-    tree->free = np_alloc_array((size_t)tree->nr_vectors, sizeof(*tree->free));
+    tree->levels = levels_for(nr_leaves);
+    tree->nr_free = vectors_for(nr_leaves, nr_threads);
+    tree->free = np_alloc_array((size_t)tree->nr_free, sizeof(*tree->free));
     tree->waiting = np_alloc_array((size_t)2 << tree->levels, sizeof(*tree->waiting));
-    for (int i = 0; i < tree->nr_vectors; i++) {
-        if (!(tree->vectors[i] = np_try_array(n, sizeof(float), err))) {
-            np_tree_free(tree);
-            return np_err_context(err, "the sums of the lanes");
-        }
-        tree->free[tree->nr_free++] = tree->vectors[i];
-    }
-    *ret_tree = tree;
-    return 0;
+    for (int i = 0; i < tree->nr_free; i++)
+        tree->free[i] = room + (size_t)i * pitch(n);
+    return tree;
 }
 
 void np_tree_free(struct np_tree *tree)
 {
     if (!tree)
         return;
-    for (int i = 0; i < tree->nr_vectors; i++)
-        np_free(tree->vectors[i]);
-    np_free(tree->vectors);
     np_free(tree->free);
     np_free(tree->waiting);
     pthread_mutex_destroy(&tree->lock);

@@ -6,14 +6,14 @@
 
 #include <stddef.h>
 
-#include "loader/base/err.h"
-
 struct np_tree;
 
 /* n: floats of a vector. Threads take lanes in order, each one at a time,
- * so that some vectors are enough for many lanes. -ENOMEM. */
-int np_tree_new(
-    int nr_leaves, size_t n, int nr_threads, struct np_tree **ret_tree, struct np_err *err);
+ * so that some vectors are enough for many lanes: np_tree_floats() is what all of them take. room: of as
+ * many, aligned; borrowed, and free for other uses between a root that was given back and the next
+ * np_tree_take(). */
+size_t np_tree_floats(int nr_leaves, size_t n, int nr_threads);
+struct np_tree *np_tree_new(int nr_leaves, size_t n, int nr_threads, float *room);
 void np_tree_free(struct np_tree *tree);
 /* Returns a vector for a lane, with any values. */
 float *np_tree_take(struct np_tree *tree);
