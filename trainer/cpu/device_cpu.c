@@ -5,9 +5,7 @@
 #include <string.h>
 
 #include "loader/base/clock.h"
-#include "loader/base/stat.h"
 #include "trainer/average.h"
-#include "trainer/comm.h"
 #include "trainer/device.h"
 #include "trainer/cpu/kernels_check.h"
 #include "trainer/cpu/kernels_onednn_muon.h"
@@ -80,16 +78,11 @@ struct np_plan {
     void *arena;                /* shared: only one program runs at a time */
     float *arrays[NR_ARRAYS];   /* NULL: not used, or not yet */
     uint64_t elements[NR_ARRAYS];
-    float *sum;             /* of gradients over an accumulation; NULL: none yet */
-    int nr_lanes;           /* of this process (train.lanes); 0: whole batches */
-    int over, nr_groups;    /* np_plan_options.batchnorm_over, and its groups in all processes */
-    struct np_comm *comm;   /* NULL: one process */
-    struct np_block *block; /* of the trainer: waits for other processes are named there */
-    float *first_buffers;   /* in lanes: before the step; NULL: not yet */
-    bool unapplied;         /* in lanes: a step has no update yet */
-    bool skip_masked;       /* np_plan_options.skip_masked */
-    bool summing;           /* sum holds batches that have not been applied yet */
-    double *block_sums;     /* squares, one per NP_NORM_BLOCK */
+    float *sum; /* of gradients over an accumulation; NULL: none yet */
+    struct np_cpu_lanes lanes;
+    bool skip_masked;   /* np_plan_options.skip_masked */
+    bool summing;       /* sum holds batches that have not been applied yet */
+    double *block_sums; /* squares, one per NP_NORM_BLOCK */
     int nr_blocks;
     struct np_metrics metrics; /* since the last metrics(), without the newest batch */
     struct np_metrics *newest; /* of the newest batch: of its lanes (one, if it is whole) */
@@ -135,7 +128,7 @@ static bool is_late(int array)
 /* In lanes the buffers are summed behind the gradients. */
 static uint64_t array_room(const struct np_plan *plan, const struct np_graph *graph, int array)
 {
-    const bool both = array == NP_ARRAY_GRADS && plan->nr_lanes > 0;
+    const bool both = array == NP_ARRAY_GRADS && plan->lanes.nr > 0;
 
     return plan->elements[array] + (both ? graph->nr_buffers : 0);
 }
@@ -195,7 +188,7 @@ static void plan_free(struct np_plan *plan)
     for (int i = 0; i < NR_ARRAYS; i++)
         np_free(plan->arrays[i]);
     np_free(plan->sum);
-    np_free(plan->first_buffers);
+    np_cpu_lanes_fini(&plan->lanes);
     np_free(plan->newest);
     np_cpu_muon_free(plan->muon);
     np_free(plan->kept[0]);
@@ -206,15 +199,10 @@ static void plan_free(struct np_plan *plan)
     np_free(plan);
 }
 
-static void take_lanes(
-    struct np_plan *plan, const struct np_graph *graph, const struct np_plan_options *options)
+/* Lanes with numbers of their own. */
+static int nr_numbers(const struct np_plan *plan)
 {
-    plan->nr_lanes = np_lanes_on(options) ? np_lanes_own(options) : 0;
-    plan->over = options->batchnorm_over;
-    plan->nr_groups = np_lanes_groups(graph, options);
-    plan->comm = np_lanes_on(options) ? options->comm : NULL;
-    plan->block = options->block;
-    plan->newest = np_alloc_array((size_t)(plan->nr_lanes + 1), sizeof(*plan->newest));
+    return plan->lanes.nr > 0 ? plan->lanes.nr : 1;
 }
 
 static int plan_prepare(struct np_device *device, const struct np_graph *train,
@@ -224,7 +212,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     struct np_plan *plan = np_alloc(sizeof(*plan));
 
     plan->skip_masked = options->skip_masked;
-    take_lanes(plan, train ? train : eval, options);
+    np_cpu_lanes_init(&plan->lanes, train ? train : eval, options);
+    plan->newest = np_alloc_array((size_t)nr_numbers(plan), sizeof(*plan->newest));
     if (!options->reference)
         plan->checked = np_checked_new(options);
     int code = np_pool_new(options->threads > 0 ? options->threads : 1, &plan->pool, err);
@@ -245,12 +234,6 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
     else
         *ret_plan = plan;
     return code;
-}
-
-/* Lanes with numbers of their own. */
-static int nr_numbers(const struct np_plan *plan)
-{
-    return plan->nr_lanes > 0 ? plan->nr_lanes : 1;
 }
 
 /* Adds the newest batch to the metrics. */
@@ -315,116 +298,6 @@ static void sum_block(void *context, int item, int thread)
         plan->sum[i] = plan->summing ? plan->sum[i] + grads[i] : grads[i];
 }
 
-/* --- a batch in lanes ----------------------------------------------------------------------- */
-
-static bool in_lanes(const struct np_plan *plan)
-{
-    return plan->nr_lanes > 0;
-}
-
-/* The buffers before a batch stay readable until its update. */
-static int keep_buffers(struct np_plan *plan, struct np_err *err)
-{
-    const uint64_t n = plan->elements[NP_ARRAY_BUFFERS];
-
-    if (!plan->first_buffers && !(plan->first_buffers = np_try_array(n + 1, sizeof(float), err)))
-        return np_err_context(err, "the running statistics");
-    memcpy(plan->first_buffers, plan->arrays[NP_ARRAY_BUFFERS], n * sizeof(float));
-    plan->unapplied = true;
-    return 0;
-}
-
-static void add_two(double *left, const double *right, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        left[i] += right[i];
-}
-
-static void wait_for(const struct np_plan *plan, const char *what)
-{
-    if (plan->comm && plan->block)
-        np_stat_wait(plan->block, NP_STATE_BLOCKED, what, "the other processes", 0);
-}
-
-static void waited(const struct np_plan *plan)
-{
-    if (plan->comm && plan->block)
-        np_stat_done(plan->block);
-}
-
-/* Rows that count, and the sum of their labels' weights, of all processes: lanes in a binary tree. */
-static int find_class_scale(
-    struct np_plan *plan, const int32_t *labels, float *ret_scale, struct np_err *err)
-{
-    const struct np_graph *graph = plan->sides[TRAIN].graph;
-    const int rows = graph->batch / plan->nr_lanes;
-    double sums[NP_MAX_LANES][2] = {{0}};
-
-    for (int r = 0; r < graph->batch; r++)
-        if (labels[r] >= 0) {
-            sums[r / rows][0]++;
-            sums[r / rows][1] += (double)graph->class_weights[labels[r]];
-        }
-    for (int step = 1; step < plan->nr_lanes; step *= 2)
-        for (int lane = 0; lane + step < plan->nr_lanes; lane += 2 * step)
-            add_two(sums[lane], sums[lane + step], 2);
-    wait_for(plan, "class weights");
-    const int code = np_comm_join(plan->comm, sums[0], 2, add_two, err);
-    waited(plan);
-    *ret_scale = sums[0][1] > 0 ? (float)(sums[0][0] / sums[0][1]) : 0;
-    return code;
-}
-
-/* Have groups of rows, or processes, each moved the running statistics? Else all have moved them
- * alike. */
-static bool moved_apart(const struct np_plan *plan)
-{
-    return plan->over > 0 || (plan->over == NP_OVER_PROCESS && plan->comm);
-}
-
-/* Running statistics that a step has moved become the mean over the groups, or those of rank 0. */
-static void take_buffers(struct np_plan *plan, uint64_t step)
-{
-    const struct np_graph *graph = plan->sides[TRAIN].graph;
-    const float *sums = plan->arrays[NP_ARRAY_GRADS] + plan->elements[NP_ARRAY_GRADS];
-    const float groups = plan->over > 0 ? (float)plan->nr_groups : 1;
-
-    for (int n = 0; n < graph->nr_forward; n++) {
-        const struct np_op_node *node = &graph->nodes[n];
-
-        if (node->op != NP_OP_BN_STATS || step < node->attrs.thaw)
-            continue;
-        for (int i = 1; i <= 2; i++) {
-            const struct np_tensor *tensor = &graph->tensors[node->ins[i]];
-
-            for (uint64_t at = tensor->offset; at < tensor->offset + np_tensor_elements(tensor);
-                 at++)
-                plan->arrays[NP_ARRAY_BUFFERS][at] = sums[at] / groups;
-        }
-    }
-}
-
-/* The gradients, sums over this process's lanes, become those over all: np_program_run() has handed them
- * over. */
-static int sum_processes(struct np_plan *plan, uint64_t step, struct np_err *err)
-{
-    float *grads = plan->arrays[NP_ARRAY_GRADS];
-    const uint64_t n = plan->elements[NP_ARRAY_GRADS], more = plan->elements[NP_ARRAY_BUFFERS];
-    const bool apart = moved_apart(plan);
-
-    if (apart && plan->over == NP_OVER_PROCESS && np_comm_rank(plan->comm) > 0)
-        memset(grads + n, 0, more * sizeof(float));
-    else if (apart)
-        memcpy(grads + n, plan->arrays[NP_ARRAY_BUFFERS], more * sizeof(float));
-    wait_for(plan, "gradients");
-    np_comm_sum_begin(plan->comm, grads + n, apart ? more : 0);
-    const int code = np_comm_sum_end(plan->comm, err);
-    waited(plan);
-    if (code == 0 && apart)
-        take_buffers(plan, step);
-    return code;
-}
-
 /* --- steps ---------------------------------------------------------------------------------- */
 
 /* Forward and backward: gradients of the whole batch, in all processes. */
@@ -435,20 +308,21 @@ static int compute(struct np_plan *plan, const void *images, const void *labels,
     struct np_step_info info = {.step = step, .loss_scale = loss_scale};
     int code = 0;
 
-    if (in_lanes(plan)) {
-        info.first_row = np_comm_rank(plan->comm) * side->graph->batch;
-        if (side->graph->class_weights)
-            code = find_class_scale(plan, labels, &info.class_scale, err);
-    }
+    if (plan->lanes.nr > 0)
+        code = np_cpu_lanes_start(&plan->lanes, side->graph, labels, &info, err);
     if (code == 0)
         code = np_program_run(side->program, images, labels, &info, err);
-    return code == 0 && in_lanes(plan) ? sum_processes(plan, step, err) : code;
+    return code == 0 && plan->lanes.nr > 0
+               ? np_cpu_lanes_sum(&plan->lanes, side->graph, plan->arrays, step, err)
+               : code;
 }
 
 static int plan_step(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
     float loss_scale, bool accumulate, struct np_err *err)
 {
-    if (in_lanes(plan) && !accumulate && keep_buffers(plan, err) < 0)
+    if (plan->lanes.nr > 0 && !accumulate &&
+        np_cpu_lanes_keep(&plan->lanes, plan->arrays[NP_ARRAY_BUFFERS],
+            plan->elements[NP_ARRAY_BUFFERS], err) < 0)
         return -ENOMEM;
     /* This batch's gradients are kept apart from the sum: batchnorm's backward reads them. */
     if (accumulate && !plan->sum &&
@@ -581,7 +455,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         plan->grad_scale = np_clip_scale(plan->newest_norm, hyper->clip_norm);
     }
     update_all(plan);
-    plan->unapplied = false;
+    plan->lanes.unapplied = false;
     weights_changed(plan);
     plan->summing = false;
     return 0;
@@ -772,8 +646,8 @@ static int find_array(
     if (is_late(array) && plan->sides[TRAIN].graph && late_array(plan, array, err) < 0)
         return -ENOMEM;
     *ret_array = array == NP_ARRAY_GRADS ? grads_of(plan) : plan->arrays[array];
-    if (array == NP_ARRAY_BUFFERS && plan->unapplied)
-        *ret_array = plan->first_buffers;
+    if (array == NP_ARRAY_BUFFERS && plan->lanes.unapplied)
+        *ret_array = plan->lanes.first_buffers;
     *ret_bytes = plan->elements[array] * sizeof(float);
     if (!*ret_array)
         return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);

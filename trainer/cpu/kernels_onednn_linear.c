@@ -106,15 +106,26 @@ struct tile {
     size_t rows, columns, pitch;
 };
 
+NP_LOOP(add_bias_row, (float *y, const float *bias, size_t n, bool relu), (y, bias, n, relu))
+{
+    size_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        const np_v8 sum = bias ? np_load(y + i) + np_load(bias + i) : np_load(y + i);
+
+        np_store(y + i, relu ? np_relu(sum) : sum);
+    }
+    for (; i < n; i++) {
+        const float sum = bias ? y[i] + bias[i] : y[i];
+
+        y[i] = relu && sum < 0 ? 0 : sum;
+    }
+}
+
 static void add_bias(const struct linear *linear, const struct tile *y, const float *bias)
 {
-    for (size_t r = 0; r < y->rows; r++)
-        for (size_t o = 0; o < y->columns; o++) {
-            float *at = &y->at[r * y->pitch + o];
-            const float sum = bias ? *at + bias[o] : *at;
-
-            *at = linear->relu && sum < 0 ? 0 : sum;
-        }
+    for (size_t r = 0; (bias || linear->relu) && r < y->rows; r++)
+        add_bias_row(y->at + r * y->pitch, bias, y->columns, linear->relu);
 }
 
 static const float *bias_of(const struct linear *linear, const struct np_operands *operands)

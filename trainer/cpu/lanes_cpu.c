@@ -1,9 +1,12 @@
 #include "trainer/cpu/lanes_cpu.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/stat.h"
 #include "trainer/comm.h"
+#include "trainer/cpu/kernels.h"
 
 bool np_lanes_on(const struct np_plan_options *options)
 {
@@ -21,7 +24,8 @@ static int over_rows(const struct np_graph *graph, const struct np_plan_options 
     return options->batchnorm_over > 0 ? options->batchnorm_over : graph->batch;
 }
 
-int np_lanes_groups(const struct np_graph *graph, const struct np_plan_options *options)
+/* Groups that batchnorm averages over, in all processes. */
+static int nr_groups(const struct np_graph *graph, const struct np_plan_options *options)
 {
     const int own = graph->batch / over_rows(graph, options);
 
@@ -111,4 +115,130 @@ int np_lanes_prepare(
             widen_sums(graph, n, groups);
     }
     return 0;
+}
+
+/* --- steps ---------------------------------------------------------------------------------- */
+
+void np_cpu_lanes_init(
+    struct np_cpu_lanes *lanes, const struct np_graph *graph, const struct np_plan_options *options)
+{
+    *lanes = (struct np_cpu_lanes){
+        .nr = np_lanes_on(options) ? np_lanes_own(options) : 0,
+        .over = options->batchnorm_over,
+        .nr_groups = nr_groups(graph, options),
+        .comm = np_lanes_on(options) ? options->comm : NULL,
+        .block = options->block,
+    };
+}
+
+void np_cpu_lanes_fini(struct np_cpu_lanes *lanes)
+{
+    np_free(lanes->first_buffers);
+    *lanes = (struct np_cpu_lanes){0};
+}
+
+int np_cpu_lanes_keep(
+    struct np_cpu_lanes *lanes, const float *buffers, uint64_t n, struct np_err *err)
+{
+    if (!lanes->first_buffers && !(lanes->first_buffers = np_try_array(n + 1, sizeof(float), err)))
+        return np_err_context(err, "the running statistics");
+    memcpy(lanes->first_buffers, buffers, n * sizeof(float));
+    lanes->unapplied = true;
+    return 0;
+}
+
+static void wait_for(const struct np_cpu_lanes *lanes, const char *what)
+{
+    if (lanes->comm && lanes->block)
+        np_stat_wait(lanes->block, NP_STATE_BLOCKED, what, "the other processes", 0);
+}
+
+static void waited(const struct np_cpu_lanes *lanes)
+{
+    if (lanes->comm && lanes->block)
+        np_stat_done(lanes->block);
+}
+
+static void add_two(double *left, const double *right, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        left[i] += right[i];
+}
+
+/* Rows that count, and the sum of their labels' weights, of all processes: lanes in a binary tree. */
+static int find_class_scale(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
+    const int32_t *labels, float *ret_scale, struct np_err *err)
+{
+    const int rows = graph->batch / lanes->nr;
+    double sums[NP_MAX_LANES][2] = {{0}};
+
+    for (int r = 0; r < graph->batch; r++)
+        if (labels[r] >= 0) {
+            sums[r / rows][0]++;
+            sums[r / rows][1] += (double)graph->class_weights[labels[r]];
+        }
+    for (int step = 1; step < lanes->nr; step *= 2)
+        for (int lane = 0; lane + step < lanes->nr; lane += 2 * step)
+            add_two(sums[lane], sums[lane + step], 2);
+    wait_for(lanes, "class weights");
+    const int code = np_comm_join(lanes->comm, sums[0], 2, add_two, err);
+    waited(lanes);
+    *ret_scale = sums[0][1] > 0 ? (float)(sums[0][0] / sums[0][1]) : 0;
+    return code;
+}
+
+int np_cpu_lanes_start(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
+    const int32_t *labels, struct np_step_info *info, struct np_err *err)
+{
+    info->first_row = np_comm_rank(lanes->comm) * graph->batch;
+    if (!graph->class_weights)
+        return 0;
+    return find_class_scale(lanes, graph, labels, &info->class_scale, err);
+}
+
+/* Have groups of rows, or processes, each moved the running statistics? Else all have moved them
+ * alike. */
+static bool moved_apart(const struct np_cpu_lanes *lanes)
+{
+    return lanes->over > 0 || (lanes->over == NP_OVER_PROCESS && lanes->comm);
+}
+
+/* Running statistics that a step has moved become the mean over the groups, or those of rank 0. */
+static void take_buffers(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
+    const float *sums, float *buffers, uint64_t step)
+{
+    const float groups = lanes->over > 0 ? (float)lanes->nr_groups : 1;
+
+    for (int n = 0; n < graph->nr_forward; n++) {
+        const struct np_op_node *node = &graph->nodes[n];
+
+        if (node->op != NP_OP_BN_STATS || step < node->attrs.thaw)
+            continue;
+        for (int i = 1; i <= 2; i++) {
+            const struct np_tensor *tensor = &graph->tensors[node->ins[i]];
+
+            for (uint64_t at = tensor->offset; at < tensor->offset + np_tensor_elements(tensor);
+                 at++)
+                buffers[at] = sums[at] / groups;
+        }
+    }
+}
+
+int np_cpu_lanes_sum(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
+    float *const *arrays, uint64_t step, struct np_err *err)
+{
+    float *sums = arrays[NP_ARRAY_GRADS] + graph->nr_params, *buffers = arrays[NP_ARRAY_BUFFERS];
+    const bool apart = moved_apart(lanes);
+
+    if (apart && lanes->over == NP_OVER_PROCESS && np_comm_rank(lanes->comm) > 0)
+        memset(sums, 0, graph->nr_buffers * sizeof(float));
+    else if (apart)
+        memcpy(sums, buffers, graph->nr_buffers * sizeof(float));
+    wait_for(lanes, "gradients");
+    np_comm_sum_begin(lanes->comm, sums, apart ? graph->nr_buffers : 0);
+    const int code = np_comm_sum_end(lanes->comm, err);
+    waited(lanes);
+    if (code == 0 && apart)
+        take_buffers(lanes, graph, sums, buffers, step);
+    return code;
 }
