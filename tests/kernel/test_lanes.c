@@ -498,6 +498,47 @@ Test(lanes, too_little_memory_is_an_error, .timeout = 120)
     end_trial(&trial);
 }
 
+/* Bytes of a plan without weights, gradients and optimizer: arena, sums, scratch, packed weights. */
+static size_t plan_bytes(const char *text, struct made made, int lanes)
+{
+    const struct np_plan_options options = {.lanes = 2, .threads = 2, .parts = lanes};
+    struct np_graph *graph = made_good_graph(text, made);
+    struct np_device *device = NULL;
+    struct np_plan *plan = NULL;
+    struct np_err err = {0};
+
+    cr_assert(graph && np_autodiff(graph, &err) == 0);
+    cr_assert_eq(np_device_open("cpu", NULL, &device, &err), 0);
+    made_memory_fail(0);
+    cr_assert_eq(device->plan_ops->prepare(device, graph, NULL, &options, &plan, &err), 0);
+    const size_t bytes = made_memory_bytes() - 3 * graph->nr_params * sizeof(float);
+    device->plan_ops->free(plan);
+    np_device_close(device);
+    np_graph_free(graph);
+    return bytes;
+}
+
+Test(lanes, memory_is_at_most_1_3_times_that_of_whole_batches, .timeout = 60)
+{
+    static const struct {
+        const char *path;
+        struct made made;
+    } shipped[] = {{"configs/mnist.yaml", {64, 28, 28, 1, 10, NP_BF16}},
+        {"configs/cnn.yaml", {64, 32, 32, 3, 10, NP_BF16}},
+        {"configs/cifar10.yaml", {128, 32, 32, 3, 10, NP_BF16}},
+        {"configs/resnet20.yaml", {128, 32, 32, 3, 10, NP_BF16}}};
+
+    for (size_t i = 0; i < sizeof(shipped) / sizeof(*shipped); i++) {
+        char *text = made_read(shipped[i].path);
+        const size_t whole = plan_bytes(text, shipped[i].made, 1);
+        const size_t lanes = plan_bytes(text, shipped[i].made, LANES);
+
+        cr_expect((double)lanes <= 1.3 * (double)whole, "%s: %zu and %zu bytes", shipped[i].path,
+            whole, lanes);
+        free(text);
+    }
+}
+
 /* --- the tree of lanes ----------------------------------------------------------------------- */
 
 #define VECTOR 19

@@ -14,6 +14,7 @@
 /* --- np_try_* -------------------------------------------------------------------------------- */
 
 static _Atomic int failing, nr_calls, has_failed;
+static _Atomic size_t nr_bytes;
 static void *_Atomic caller; /* returns to here */
 extern const char __executable_start[];
 
@@ -22,6 +23,7 @@ void made_memory_fail(int n)
     atomic_store(&failing, n);
     atomic_store(&nr_calls, 0);
     atomic_store(&has_failed, 0);
+    atomic_store(&nr_bytes, 0);
 }
 
 int made_memory_failed(void)
@@ -32,6 +34,11 @@ int made_memory_failed(void)
 int made_memory_calls(void)
 {
     return atomic_load(&nr_calls);
+}
+
+size_t made_memory_bytes(void)
+{
+    return atomic_load(&nr_bytes);
 }
 
 static void find_name(size_t address, char *name, int bytes)
@@ -88,11 +95,13 @@ int __wrap_np_hold(void *memory, size_t *room, size_t bytes, struct np_err *err)
 
 void *__wrap_np_try_alloc(size_t bytes, struct np_err *err)
 {
+    atomic_fetch_add(&nr_bytes, bytes);
     return runs_out(err, __builtin_return_address(0)) ? NULL : __real_np_try_alloc(bytes, err);
 }
 
 void *__wrap_np_try_array(size_t n, size_t bytes, struct np_err *err)
 {
+    atomic_fetch_add(&nr_bytes, n * bytes);
     return runs_out(err, __builtin_return_address(0)) ? NULL : __real_np_try_array(n, bytes, err);
 }
 
