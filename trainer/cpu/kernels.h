@@ -86,7 +86,7 @@ struct np_kernel {
     void (*begin)(void *state, const struct np_operands *operands, void *shared);
     /* Required. Rows first_row.. of the batch. Several threads at once, each its own lane. */
     void (*run)(void *state, const struct np_run *run);
-    /* Optional: NULL means no sums over rows. After all lanes. */
+    /* Optional: NULL means no sums over rows, nor products that all lanes share. After all lanes. */
     void (*finish)(void *state, const struct np_finish *finish);
     void (*free)(void *state);
     /* Optional: NULL means that a partial is the lane's sum as f32. Makes of a partial the lane's
