@@ -498,7 +498,7 @@ Test(lanes, too_little_memory_is_an_error, .timeout = 120)
     end_trial(&trial);
 }
 
-/* Bytes of a plan without weights, gradients and optimizer: arena, sums, scratch, packed weights. */
+/* Bytes of a plan but for weights, gradients and optimizer: arena, sums, scratch ... */
 static size_t plan_bytes(const char *text, struct made made, int lanes)
 {
     const struct np_plan_options options = {.lanes = 2, .threads = 2, .parts = lanes};

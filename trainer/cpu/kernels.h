@@ -86,7 +86,7 @@ struct np_kernel {
     void (*begin)(void *state, const struct np_operands *operands, void *shared);
     /* Required. Rows first_row.. of the batch. Several threads at once, each its own lane. */
     void (*run)(void *state, const struct np_run *run);
-    /* Optional: NULL means no sums over rows, nor products that all lanes share. After all lanes. */
+    /* Optional: NULL means no sums over rows, nor products for all lanes. After all lanes. */
     void (*finish)(void *state, const struct np_finish *finish);
     void (*free)(void *state);
     /* Optional: NULL means that a partial is the lane's sum as f32. Makes of a partial the lane's
@@ -104,7 +104,8 @@ static inline bool np_may_skip(const struct np_step_info *info, int first_row, i
     return info->skip != NULL;
 }
 
-/* True: the outputs of this linear layer, or of its input's gradient, are complete only after finish(). */
+/* True: the outputs of this linear layer, or of its input's gradient, are complete only after
+ * finish(). */
 bool np_linear_waits(const struct np_graph *graph, const struct np_op_node *node);
 
 /* The lists of rows; a row without a name ends each. The reference supports every node. */

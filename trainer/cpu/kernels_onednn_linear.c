@@ -4,7 +4,7 @@
  * it is the other way round: each lane adds up its chunks' products, which are still in the
  * cache. In a run with train.lanes finish() makes a product per lane of each tile, and adds them in a
  * binary tree; and where weights are large it makes the forward products and those of the inputs'
- * gradients, too: of each slice of the outputs those of all lanes, so that the weights are read once. */
+ * gradients, too: a slice of the outputs for all lanes, so that the weights are read once. */
 #include "trainer/cpu/kernels_onednn_api.h"
 
 #include <assert.h>

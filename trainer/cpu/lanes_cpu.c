@@ -165,7 +165,7 @@ static void add_two(double *left, const double *right, size_t n)
         left[i] += right[i];
 }
 
-/* Rows that count, and the sum of their labels' weights, of all processes: lanes in a binary tree. */
+/* Rows that count, and the sum of labels' weights, of all processes: a binary tree of lanes. */
 static int find_class_scale(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
     const int32_t *labels, float *ret_scale, struct np_err *err)
 {

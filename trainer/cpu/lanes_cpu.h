@@ -1,5 +1,5 @@
-/* A batch in lanes on the CPU, all lanes of a process at once: its graph, and what a step does with the
- * other processes, but for the batchnorms' sums, which are program.c's. Trainer thread. */
+/* A batch in lanes on the CPU, all lanes of a process at once: its graph, and what a step does with
+ * the other processes, but for the batchnorms' sums, which are program.c's. Trainer thread. */
 #ifndef NP_LANES_CPU_H
 #define NP_LANES_CPU_H
 
@@ -35,13 +35,13 @@ void np_cpu_lanes_fini(struct np_cpu_lanes *lanes);
 /* Copies the running statistics (n) before a step. -ENOMEM. */
 int np_cpu_lanes_keep(
     struct np_cpu_lanes *lanes, const float *buffers, uint64_t n, struct np_err *err);
-/* Sets what a pass takes from all processes: the first row, and the scale of class weights. Blocks for
- * the others with class weights only: the errors of np_comm_join(). */
+/* Sets what a pass takes from all processes: the first row, and the scale of class weights. Blocks
+ * for the others with class weights only: the errors of np_comm_join(). */
 int np_cpu_lanes_start(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
     const int32_t *labels, struct np_step_info *info, struct np_err *err);
-/* The gradients, sums over this process's lanes that np_program_run() has handed over, become those over
- * all processes, and the running statistics what train.batchnorm_over makes of them. arrays: by
- * NP_ARRAY_*; behind the gradients is room for the buffers. Blocks: the errors of np_comm_sum_end(). */
+/* The gradients, sums over this process's lanes that np_program_run() has handed over, become those
+ * over all processes, and running statistics what train.batchnorm_over makes of them. arrays: by
+ * NP_ARRAY_*; behind the gradients is room for the buffers. Blocks. Fails as np_comm_sum_end(). */
 int np_cpu_lanes_sum(const struct np_cpu_lanes *lanes, const struct np_graph *graph,
     float *const *arrays, uint64_t step, struct np_err *err);
 

@@ -68,7 +68,8 @@ static bool is_wgrad(enum np_op op)
     return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
 }
 
-/* True: the node's outputs are complete only after finish(): sums over rows, and products of all lanes. */
+/* True: the node's outputs are complete only after finish(): sums over rows, or products for all
+ * lanes. */
 static bool crosses_rows(const struct np_graph *graph, const struct np_op_node *node)
 {
     const enum np_op op = node->op;

@@ -8,10 +8,9 @@
 
 struct np_tree;
 
-/* n: floats of a vector. Threads take lanes in order, each one at a time,
- * so that some vectors are enough for many lanes: np_tree_floats() is what all of them take. room: of as
- * many, aligned; borrowed, and free for other uses between a root that was given back and the next
- * np_tree_take(). */
+/* n: floats of a vector. Threads take lanes in order, each one at a time, so that some vectors are
+ * enough for many lanes: np_tree_floats() is what all of them take. room: of as many, aligned;
+ * borrowed, and free for other uses between a root that was given back and the next take. */
 size_t np_tree_floats(int nr_leaves, size_t n, int nr_threads);
 struct np_tree *np_tree_new(int nr_leaves, size_t n, int nr_threads, float *room);
 void np_tree_free(struct np_tree *tree);
