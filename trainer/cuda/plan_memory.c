@@ -431,6 +431,13 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
     return *ret_host ? 0 : -ENOMEM;
 }
 
+void np_cuda_whole_grads(struct np_plan *plan)
+{
+    if (plan->halves_only)
+        np_cuda_program_cast(plan->train);
+    plan->halves_only = false;
+}
+
 /* f16's gradients are multiplied by the loss scale. */
 static int unscale(struct np_plan *plan, float *grads, uint64_t n, struct np_err *err)
 {
@@ -448,6 +455,8 @@ int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err
     uint64_t bytes;
     int code = begin_copy(plan, array, &device, &host, &bytes, err);
 
+    if (code == 0 && array == NP_ARRAY_GRADS && !plan->summing)
+        np_cuda_whole_grads(plan);
     if (code == 0)
         code = download(plan, host, device, bytes, err);
     if (code == 0 && array == NP_ARRAY_GRADS && plan->f16)

@@ -38,6 +38,7 @@ struct np_plan {
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
     struct np_mix mix; /* of training */
+    bool halves_only;  /* the newest step has left the convolutions' gradients in half_grads */
     bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
     int kind, iterations;       /* enum np_optimizer, and muon's: of the newest update */
@@ -109,6 +110,8 @@ void np_cuda_drop_graph(struct np_plan *plan, enum np_cuda_kind kind);
  * captured step of another kind: different arrays and calls need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
 
+/* Queues the cast of gradients that are halves only. */
+void np_cuda_whole_grads(struct np_plan *plan);
 /* Takes the averages of params and buffers, unless they exist. */
 int np_cuda_take_averages(struct np_plan *plan, struct np_err *err);
 /* Takes the copies of params and buffers for sam, unless they exist. */
