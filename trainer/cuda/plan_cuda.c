@@ -119,6 +119,7 @@ static void plan_free(struct np_plan *plan)
 {
     plan_part(plan);
     cudaStreamSynchronize(np_cuda_stream(plan));
+    np_cuda_snapshot_free(&plan->snapshot);
     for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
         np_cuda_drop_graph(plan, i);
     np_cuda_sums_free(plan->sums);
@@ -182,6 +183,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
         code = tune(plan, options->state != NULL, np_comm_rank(comm) > 0, err);
+    if (code == 0)
+        code = np_cuda_snapshot_take(plan, options->snapshot, err);
     if (code == 0 && comm && np_comm_rank(comm) == 0)
         code = share_engines(plan, comm, err);
     if (code == 0)
@@ -710,5 +713,8 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .read = np_cuda_plan_read,
     .write = np_cuda_plan_write,
     .state = np_cuda_plan_state,
+    .snap = np_cuda_plan_snap,
+    .snapped = np_cuda_plan_snapped,
+    .snapshot = np_cuda_plan_snapshot,
     .logits = np_cuda_plan_logits,
 };
