@@ -75,12 +75,12 @@ static int load_checkpoint(struct np_run *run, struct np_err *err)
     return 0;
 }
 
-/* Several processes compare their weights before they save, and a probe saves nothing but its time. */
+/* Several processes compare their weights before they save. */
 static unsigned snapshot_of(const struct np_run *run)
 {
     unsigned arrays = 0;
 
-    for (int i = 0; i < NP_ARRAY_GRADS && !run->comm && !run->options->probe; i++)
+    for (int i = 0; i < NP_ARRAY_GRADS && !run->comm; i++)
         arrays |= run->arrays[i] ? 1u << i : 0;
     return arrays;
 }

@@ -235,8 +235,12 @@ double np_run_time_save(struct np_run *run)
     if (run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
         return 0;
     const uint64_t start = np_now_ns();
-    const int code = np_run_save(run, run->position.step, false, &err);
-    return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
+    int code = np_run_start_save(run, run->position.step, false, &err);
+    const uint64_t waited = np_now_ns() - start;
+
+    if (code == 0)
+        code = np_run_finish_save(run, &err);
+    return code < 0 ? 0 : (double)waited * 1e-9;
 }
 
 /* --- while training goes on ------------------------------------------------------------------ */
@@ -375,7 +379,7 @@ int np_run_start_save(struct np_run *run, uint64_t step, bool eval_due, struct n
     struct np_err why = {0};
     int code = np_run_finish_save(run, err);
 
-    if (code < 0 || run->comm || run->options->probe || !run->device->plan_ops->snap)
+    if (code < 0 || run->comm || !run->device->plan_ops->snap)
         return code < 0 ? code : np_run_save(run, step, eval_due, err);
     np_run_at(run, "saving");
     run->position.step = step;

@@ -1,8 +1,9 @@
 # Machine code of own kernels (cuobjdump -sass), one line a kernel:
 #     ARCH NAME LOADS16 LOADS STORES16 STORES LOCAL AHEAD SURE SHARED128 SHARED BYTES
 # LOADS16 of LOADS instructions that load from global memory move 16 bytes, and so for stores; LOCAL accesses of local
-# memory; AHEAD: the largest number of 16-byte loads that are issued before an instruction needs one of them, in the code's
-# order, SURE: without those that a predicate may leave out, BYTES: of loads of any width; SHARED accesses of shared memory, SHARED128 of 16 bytes.
+# memory; AHEAD: the largest number of 16-byte loads that are issued before an instruction needs one of them, in the
+# code's order, SURE: without those that a predicate may leave out, BYTES: of loads of any width; SHARED accesses of
+# shared memory, SHARED128 of 16 bytes.
 function flush_loads() { delete waits; ahead = sure = bytes = 0 }
 function begin(name_) {
     name = name_; loads = loads16 = stores = stores16 = local = max_ahead = max_sure = max_bytes = shared = shared16 = 0
@@ -34,7 +35,7 @@ function needs(text,    n, end) {
     sub(/^@!?U?P[0-9T]+ */, "", text)
     op = text; sub(/ .*/, "", op)
     rest = substr(text, length(op) + 1)
-    is_load = op ~ /^LDG/
+    is_load = op ~ /^LDG|^LD\.E/ # the latter by a pointer that was itself loaded
     wide = op ~ /\.128/
     # a load's first operand is what it brings; any other instruction waits for what it reads or overwrites
     if (is_load) { brings = rest; sub(/,.*/, "", brings); rest = substr(rest, length(brings) + 1) }

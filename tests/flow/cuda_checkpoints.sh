@@ -61,7 +61,8 @@ net=net
 goes_on() {
     awk '/"event": "step"/ { split($0, a, /"step": /); step = a[2] + 0 }
         /"event": "checkpoint"/ { split($0, a, /"step": /); n++; if (step > a[2] + 0) later++ }
-        END { if (n != 5 || later != 4) { print n " checkpoints, " later " with later steps"; exit 1 } }' "$TMP/all.json"
+        END { if (n != 5 || later != 4) { print n " checkpoints, " later " with later steps"; exit 1 } }' \
+        "$TMP/all.json"
 }
 t "steps go on while a checkpoint is written" goes_on
 run good || exit 1
@@ -104,7 +105,8 @@ killed() {
         wait $pid
         resume=--resume
     done
-    train_to "$TMP/ended" "$TMP/net.yaml" -o runs="$TMP/runs/ended" "$@" --resume && same_weights "$TMP/whole" "$TMP/ended"
+    train_to "$TMP/ended" "$TMP/net.yaml" -o runs="$TMP/runs/ended" "$@" --resume &&
+        same_weights "$TMP/whole" "$TMP/ended"
 }
 t "kills while checkpoints are written, resumed, give the weights of one run" killed "$@"
 stopped() {
@@ -127,7 +129,8 @@ full() { # full ARGS...: the disk has room for one checkpoint, not for many
             return 1
         }
     mount -o remount,size=50M "$TMP/small" &&
-        train_to "$TMP/full" "$TMP/net.yaml" -o runs="$TMP/small/runs" "$@" --resume && same_weights "$TMP/whole" "$TMP/full"
+        train_to "$TMP/full" "$TMP/net.yaml" -o runs="$TMP/small/runs" "$@" --resume &&
+        same_weights "$TMP/whole" "$TMP/full"
 }
 if mkdir "$TMP/probe" && mount -t tmpfs none "$TMP/probe" 2>/dev/null; then
     umount "$TMP/probe"
@@ -145,7 +148,10 @@ broken() {
         code=$?
         [ $code -eq 0 ] || [ $code -eq 1 ] || { echo "exit $code"; cat "$TMP/broken.txt"; return 1; }
         [ $code -eq 0 ] || train_to "$TMP/broken" "$TMP/net.yaml" -o runs="$TMP/runs/broken" --resume auto || return 1
-        [ $code -eq 0 ] || same_weights "$TMP/good" "$TMP/broken" || { echo "call $((300 + i * 7919 % 400))"; return 1; }
+        [ $code -eq 0 ] || same_weights "$TMP/good" "$TMP/broken" || {
+            echo "call $((300 + i * 7919 % 400))"
+            return 1
+        }
     done
 }
 t "calls that fail meanwhile end it with a message, and it goes on from what is on the disk" broken

@@ -16,6 +16,7 @@ extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda
 /* --- input ----------------------------------------------------------------------------------- */
 
 #define MAX_CHANNELS 4 /* of a picture */
+#define PIXELS       4 /* that a thread loads before it stores them */
 
 /* One thread per pixel: its channels are 3 bytes in, N elements out, W in a store. Each block
  * calculates a channel's 256 possible results once. */
@@ -33,21 +34,36 @@ static __global__ void __launch_bounds__(NP_THREADS)
         for (int i = threadIdx.x; c < input.c && i < 256; i += blockDim.x)
             np_put(&values[c][i], ((float)i / 255 - input.mean[c]) / input.std[c]);
     __syncthreads();
-    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
-        NP_UNROLL(N / W)
-        for (int part = 0; part < N / W; part++) {
-            pack out;
+    for (uint64_t p = np_thread(); p < n; p += PIXELS * np_stride()) {
+        uint8_t in[PIXELS][MAX_CHANNELS];
 
-            NP_UNROLL(W)
-            for (int k = 0; k < W; k++) {
-                int c = part * W + k;
+        NP_UNROLL(PIXELS)
+        for (int u = 0; u < PIXELS; u++) {
+            const uint64_t at = p + u * np_stride() < n ? p + u * np_stride() : n - 1;
 
-                if (c < MAX_CHANNELS && c < input.c)
-                    out.v[k] = values[c % MAX_CHANNELS][images[p * input.c + c]];
-                else
-                    np_put(&out.v[k], 0);
+            NP_UNROLL(MAX_CHANNELS)
+            for (int c = 0; c < MAX_CHANNELS; c++)
+                in[u][c] = c < input.c ? images[at * input.c + c] : 0;
+        }
+        NP_UNROLL(PIXELS)
+        for (int u = 0; u < PIXELS; u++) {
+            if (p + u * np_stride() >= n)
+                break;
+            NP_UNROLL(N / W)
+            for (int part = 0; part < N / W; part++) {
+                pack out;
+
+                NP_UNROLL(W)
+                for (int k = 0; k < W; k++) {
+                    const int c = part * W + k, known = c % MAX_CHANNELS;
+
+                    if (c < MAX_CHANNELS && c < input.c)
+                        out.v[k] = values[known][in[u][known]];
+                    else
+                        np_put(&out.v[k], 0);
+                }
+                ((pack *)x)[(p + u * np_stride()) * (N / W) + part] = out;
             }
-            ((pack *)x)[p * (N / W) + part] = out;
         }
     }
 }

@@ -530,16 +530,31 @@ extern "C" void np_cuda_global_avgpool_dgrad(
 
 /* --- places ---------------------------------------------------------------------------------- */
 
+#define MOVED 8 /* elements that a thread loads before it stores them */
+
 /* Output element i of (n, c, hw), or back of (n, hw, c). */
 template <typename T>
 static __global__ void flatten(const T *x, T *y, int hw, int c, bool back, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        uint64_t row = (uint64_t)hw * c, picture = np_quotient(i, hw * c), at = i - picture * row;
-        int inner = back ? c : hw, outer_at = (int)np_quotient(at, inner);
-        int inner_at = (int)at - outer_at * inner;
+    const uint64_t row = (uint64_t)hw * c;
+    const int inner = back ? c : hw, outer = back ? hw : c;
 
-        y[i] = x[picture * row + (uint64_t)inner_at * (back ? hw : c) + outer_at];
+    for (uint64_t i = np_thread(); i < n; i += MOVED * np_stride()) {
+        T in[MOVED];
+
+        NP_UNROLL(MOVED)
+        for (int u = 0; u < MOVED; u++) {
+            const uint64_t to = i + u * np_stride() < n ? i + u * np_stride() : n - 1;
+            const uint64_t picture = np_quotient(to, hw * c), at = to - picture * row;
+            const int outer_at = (int)np_quotient(at, inner);
+            const int inner_at = (int)at - outer_at * inner;
+
+            in[u] = x[picture * row + (uint64_t)inner_at * outer + outer_at];
+        }
+        NP_UNROLL(MOVED)
+        for (int u = 0; u < MOVED; u++)
+            if (i + u * np_stride() < n)
+                y[i + u * np_stride()] = in[u];
     }
 }
 

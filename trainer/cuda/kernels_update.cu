@@ -566,44 +566,115 @@ extern "C" void np_cuda_climb(void *stream, const np_cuda_step *step, np_cuda_sc
 
 /* --- averages --------------------------------------------------------------------------------- */
 
-template <typename T>
-static __global__ void blend(float *average, float *x, float weight, bool back, T *half, uint64_t n)
+/* N adjacent elements at a time; each thread loads AT_ONCE times of both arrays before it stores: f(a, b) changes both,
+ * and the first one's copy in half precision. */
+template <typename T, int N, typename F>
+static __device__ inline void change_both(float *a, float *b, T *half, uint64_t n, F f)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = average[i] + weight * (x[i] - average[i]);
+    typedef np_pack<float, N> pack;
+    const uint64_t nr_packs = n / N, stride = np_stride();
 
-        average[i] = value;
-        if (!back)
-            continue;
-        x[i] = value;
-        if (half)
-            np_put(&half[i], value);
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        np_loaded<pack> first[AT_ONCE], second[AT_ONCE];
+
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t at = i + u * stride < nr_packs ? i + u * stride : nr_packs - 1;
+
+            first[u] = np_load((const pack *)a + at);
+            second[u] = np_load_last((const pack *)b + at);
+        }
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t at = i + u * stride;
+            pack x = np_open<pack>(first[u]), y = np_open<pack>(second[u]);
+            np_pack<T, N> rounded;
+
+            if (at >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++) {
+                f(&x.v[k], &y.v[k]);
+                np_put(&rounded.v[k], x.v[k]);
+            }
+            if (f.both)
+                ((pack *)a)[at] = x;
+            ((pack *)b)[at] = y;
+            if (f.both && half)
+                ((np_pack<T, N> *)half)[at] = rounded;
+        }
     }
+}
+
+struct blending { /* x, its average */
+    float weight;
+    bool both; /* x becomes the average */
+    __device__ void operator()(float *x, float *average) const
+    {
+        const float value = *average + weight * (*x - *average);
+
+        *average = value;
+        *x = both ? value : *x;
+    }
+};
+
+struct exchanging {
+    static const bool both = true;
+    __device__ void operator()(float *a, float *b) const
+    {
+        const float value = *b;
+
+        *b = *a;
+        *a = value;
+    }
+};
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    blend(float *average, float *x, float weight, bool back, T *half, uint64_t n)
+{
+    change_both<T, N>(x, average, half, n, blending{weight, back});
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    exchange(float *a, float *b, T *half, uint64_t n)
+{
+    change_both<T, N>(a, b, half, n, exchanging());
+}
+
+static bool is_wide(const void *a, const void *b, const void *half, uint64_t n)
+{
+    return n % 4 == 0 && np_aligned(a) && np_aligned(b) && np_aligned(half);
+}
+
+static int average_blocks(uint64_t packs)
+{
+    return np_blocks((packs + AT_ONCE - 1) / AT_ONCE);
 }
 
 extern "C" void np_cuda_average(void *stream, float *average, float *x, float weight, bool back,
     enum np_cuda_dtype dtype, void *half, uint64_t n)
 {
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(
-            blend<T>, np_blocks(n), NP_THREADS, 0, stream, average, x, weight, back, (T *)half, n));
-}
-
-template <typename T> static __global__ void exchange(float *a, float *b, T *half, uint64_t n)
-{
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = b[i];
-
-        b[i] = a[i];
-        a[i] = value;
-        if (half)
-            np_put(&half[i], value);
-    }
+    NP_FOR_DTYPE(dtype, T, {
+        if (is_wide(average, x, half, n))
+            NP_LAUNCH((blend<T, 4>), average_blocks(n / 4), NP_THREADS, 0, stream, average, x,
+                weight, back, (T *)half, n);
+        else
+            NP_LAUNCH((blend<T, 1>), average_blocks(n), NP_THREADS, 0, stream, average, x, weight,
+                back, (T *)half, n);
+    });
 }
 
 extern "C" void np_cuda_swap(
     void *stream, float *a, float *b, enum np_cuda_dtype dtype, void *half, uint64_t n)
 {
-    NP_FOR_DTYPE(
-        dtype, T, NP_LAUNCH(exchange<T>, np_blocks(n), NP_THREADS, 0, stream, a, b, (T *)half, n));
+    NP_FOR_DTYPE(dtype, T, {
+        if (is_wide(a, b, half, n))
+            NP_LAUNCH(
+                (exchange<T, 4>), average_blocks(n / 4), NP_THREADS, 0, stream, a, b, (T *)half, n);
+        else
+            NP_LAUNCH(
+                (exchange<T, 1>), average_blocks(n), NP_THREADS, 0, stream, a, b, (T *)half, n);
+    });
 }
