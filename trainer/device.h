@@ -154,6 +154,14 @@ struct np_plan_ops {
     /* Optional: NULL means none. State, apart from the arrays, that a resumed run needs for equal
      * bits: chosen engines, f16's loss scale. Text; caller frees with np_free(). */
     int (*state)(struct np_plan *plan, char **ret_text, struct np_err *err);
+    /* Optional, all three or none: NULL means read(), for which the device waits. Queues copies of the arrays of
+     * np_plan_options.snapshot, as they are behind all that is queued, to the host's memory; later steps may be queued
+     * at once. -EAGAIN: there was no memory for it when the plan was prepared. */
+    int (*snap)(struct np_plan *plan, struct np_err *err);
+    /* After snap(): 1 when the copies are made, 0 before; with wait it blocks until then. *ret_state: of state(), then. */
+    int (*snapped)(struct np_plan *plan, bool wait, char **ret_state, struct np_err *err);
+    /* After snapped() has returned 1, until the next snap(): copies one of the arrays out, as read(). Any thread. */
+    void (*snapshot)(const struct np_plan *plan, int array, float *out);
     /* Copies the logits of the newest step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };

@@ -46,6 +46,7 @@ struct np_plan_options {
     bool losses;    /* the caller calls plan_ops->losses() */
     /* eval() need not compute rows with a negative label: their logits are then undefined. */
     bool skip_masked;
+    unsigned snapshot; /* 1 << NP_ARRAY_* of the arrays that snap() copies; 0: it is not called */
     const char *state; /* text of plan_ops->state() in a checkpoint; NULL: none */
     /* Optional. Receives lines for the log from prepare(): kernels that are not used. */
     void (*note)(void *context, const char *text);

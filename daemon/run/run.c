@@ -156,6 +156,20 @@ static int train(struct np_run *run, struct np_err *err)
     return code;
 }
 
+/* After the last step; code: of the training. */
+static int finish(struct np_run *run, int code, struct np_err *err)
+{
+    struct np_err why = {0};
+    const int saved = np_run_finish_save(run, &why);
+
+    if (saved == 0)
+        return code;
+    if (code == 0)
+        return np_err_set(err, saved, "%s", why.text);
+    np_run_say(run, "%s", why.text);
+    return code;
+}
+
 static bool test_stopping(void *context)
 {
     const struct np_run *run = context;
@@ -362,7 +376,7 @@ static int run_all(struct np_run *run, struct np_err *err)
         np_run_report_start(run);
     code = keep_changes(run, err);
     if (!over && code == 0)
-        code = train(run, err);
+        code = finish(run, train(run, err), err);
     if (code < 0 && code != -EINTR)
         np_comm_abort(run->comm, code, err->text);
     np_run_leave(run); /* if all are well, they are at this point; else the device must not wait */
@@ -397,6 +411,7 @@ static void close_run(struct np_run *run)
     np_kept_fini(&run->kept);
     np_setup_fini(&run->setup);
     np_device_close(run->device);
+    np_free(run->described);
     np_watch_stop(run->watch);
     np_stat_free(run->stat);
     np_io_close(&run->io);

@@ -21,16 +21,25 @@ static void sum_train(struct np_run *run)
             run->setup.sets.train, run->setup.sets.train_labels));
 }
 
+/* Asked once: for a GPU its plugin lists all of them. */
+static const struct np_device_info *described(struct np_run *run)
+{
+    if (!run->described) {
+        run->described = np_alloc(sizeof(*run->described));
+        np_device_describe(run->device->name, run->described);
+    }
+    return run->described;
+}
+
 const char *np_run_facts_json(struct np_run *run)
 {
     struct np_json *json = &run->facts;
     const struct np_row_sizes *sizes = &run->setup.sets.size;
     const int eval_size[] = {sizes->eval_height, sizes->eval_width};
     const int size[] = {sizes->height, sizes->width, (int)run->config->loader.channels};
-    struct np_device_info device;
+    const struct np_device_info *device = described(run);
     char fold[32];
 
-    np_device_describe(run->device->name, &device);
     snprintf(
         fold, sizeof(fold), "%d/%d", run->config->data.fold_at + 1, run->config->data.nr_folds);
     sum_train(run);
@@ -63,8 +72,8 @@ const char *np_run_facts_json(struct np_run *run)
     if (run->sums_of > 1)
         np_json_int(json, "sums_of", run->sums_of);
     np_json_open(json, "versions", '{'); /* rounding depends on them, lanes and precision */
-    for (int i = 0; i < device.nr_libraries; i++)
-        np_json_text(json, device.libraries[i].name, device.libraries[i].version);
+    for (int i = 0; i < device->nr_libraries; i++)
+        np_json_text(json, device->libraries[i].name, device->libraries[i].version);
     np_json_close(json, '}');
     for (int i = 0; i < NP_NR_STATE_KINDS; i++)
         if (run->device_state[i])
@@ -90,15 +99,14 @@ static void say_changes(struct np_run *run, const struct np_node *facts)
 {
     const struct np_node *device = np_node_get(facts, "device");
     const struct np_node *then = np_node_get(facts, "versions");
-    struct np_device_info now;
+    const struct np_device_info *now = described(run);
 
-    np_device_describe(run->device->name, &now);
     if (device && !np_node_is(device, run->device->name))
         np_run_say(run, "the run was on %s and continues on %s: its weights will round differently",
             device->text, run->device->name);
     for (int i = 0; then && i < then->nr_items; i++) {
         const struct np_node *was = then->items[i];
-        const char *is = version_of(&now, was->key);
+        const char *is = version_of(now, was->key);
 
         if (was->kind == NP_NODE_SCALAR && (!is || strcmp(is, was->text) != 0))
             np_run_say(run, "%s was %s and is %s: weights may round differently", was->key,

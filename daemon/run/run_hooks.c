@@ -222,11 +222,14 @@ static void add_eval_curves(struct np_run *run, double epoch, double loss, doubl
 static int on_step(void *context, const struct np_step_report *report)
 {
     struct np_run *run = context;
+    const int code = np_run_poll_save(run, &run->stop_err);
     struct np_json *line = &run->line;
     const bool numbers = run->config->data.train.label_type == NP_LABEL_VALUE;
     const double accuracy =
         report->rows && !numbers ? (double)report->correct / (double)report->rows : NAN;
 
+    if (code < 0)
+        return run->stop_code = code;
     run->position.step = report->step;
     run->lr = report->lr;
     run->position.train_seconds += report->seconds;
@@ -421,7 +424,8 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     struct np_run *run = context;
     const bool last = (step == run->nr_steps || run->position.early.stopped) && !eval_due;
     const bool stop = !last && np_run_stopping(run);
-    const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
+    const bool saved = (step == run->saved_step && eval_due == run->saved_eval_due) ||
+                       np_run_saves(run, step, eval_due);
     const bool saves = !saved && (last || stop || run->best_unsaved || checkpoint_due(run, step));
     const uint64_t before = run->saved_step;
     int code = np_run_compare_arrays(run, step, saves, &run->stop_err);
@@ -429,7 +433,10 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     if (code == -EBADE)
         return code;
     if (code == 0 && saves)
-        code = np_run_save(run, step, eval_due, &run->stop_err);
+        code =
+            (last || stop ? np_run_save : np_run_start_save)(run, step, eval_due, &run->stop_err);
+    if (code == 0 && stop)
+        code = np_run_finish_save(run, &run->stop_err);
     code = np_run_barrier(run, code, &run->stop_err);
     if (code < 0 && !np_run_leads(run))
         run->saved_step = before; /* rank 0 has not saved */
@@ -464,9 +471,13 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
 {
     struct np_run *run = context;
     struct np_err err = {0};
-    const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     int code = 0;
 
+    if (np_run_finish_save(run, &err) < 0) {
+        np_run_say(run, "%s", err.text);
+        err = (struct np_err){0};
+    }
+    const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     go_to_mark(run, step);
     if (!saved && (step > 0 || why == -EINTR) &&
         (code = np_run_save(run, step, eval_due, &err)) < 0)

@@ -173,6 +173,22 @@ void np_log_losses(
     }
 }
 
+static int cannot_write(const struct np_run_log *log, int file, struct np_err *err)
+{
+    const int why = errno ? errno : EIO;
+
+    return np_err_set(
+        err, -why, "%s/%s: cannot be written: %s", log->dir, names[file], strerror(why));
+}
+
+int np_log_sync(const struct np_run_log *log, struct np_err *err)
+{
+    for (int i = 0; i < NP_NR_LOGS; i++)
+        if (log->files[i] && fdatasync(fileno(log->files[i])) < 0)
+            return cannot_write(log, i, err);
+    return 0;
+}
+
 int np_log_sizes(
     struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err)
 {
@@ -182,12 +198,11 @@ int np_log_sizes(
 
         if (!file)
             continue;
-        if (fflush(file) != 0 || ferror(file) || (sync && fdatasync(fileno(file)) < 0))
-            return np_err_set(err, errno ? -errno : -EIO, "%s/%s: cannot be written: %s", log->dir,
-                names[i], strerror(errno ? errno : EIO));
+        if (fflush(file) != 0 || ferror(file))
+            return cannot_write(log, i, err);
         if (fstat(fileno(file), &stat) < 0)
             return np_err_set(err, -errno, "%s/%s: %s", log->dir, names[i], strerror(errno));
         *bytes_of(position, i) = (uint64_t)stat.st_size;
     }
-    return 0;
+    return sync ? np_log_sync(log, err) : 0;
 }

@@ -64,5 +64,7 @@ void np_log_losses(
  * returns the errors of earlier writes. */
 int np_log_sizes(
     struct np_run_log *log, bool sync, struct np_position *position, struct np_err *err);
+/* Syncs what has been flushed to the disk; blocks. Any thread, while the log is open. */
+int np_log_sync(const struct np_run_log *log, struct np_err *err);
 
 #endif

@@ -1,13 +1,11 @@
-/* A run's network, and its checkpoints: precision and lanes, the graph, its weights on host and
- * device. */
+/* A run's network: precision and lanes, the graph, its weights on host and device. run_save.c writes its
+ * checkpoints. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "daemon/run/run_folder.h"
-#include "loader/base/clock.h"
 #include "trainer/checkpoint/checkpoint_dir.h"
 
 /* --- arrays -------------------------------------------------------------------------------- */
@@ -39,207 +37,12 @@ static int write_arrays(struct np_run *run, struct np_err *err)
 
 int np_run_read_arrays(struct np_run *run, struct np_err *err)
 {
-    int code = 0;
+    int code = np_run_finish_save(run, err); /* which reads the arrays */
 
     for (int i = 0; code == 0 && i < NP_ARRAY_GRADS; i++)
         if (run->arrays[i])
             code = run->device->plan_ops->read(run->plan, i, run->arrays[i], err);
     return code;
-}
-
-/* --- writing a checkpoint ------------------------------------------------------------------ */
-
-uint64_t np_run_checkpoint_bytes(const struct np_run *run)
-{
-    const struct np_graph *graph = run->setup.graph;
-
-    const uint64_t averages = np_run_averages(run);
-
-    return sizeof(float) * (graph->nr_params * (1 + averages + (uint64_t)run->nr_states) +
-                               graph->nr_buffers * (1 + averages)) +
-           65536;
-}
-
-/* Adds the checkpoint's size and the free space to err. -EDOM (weights not finite) needs
- * neither. */
-static int explain(struct np_run *run, uint64_t step, int code, struct np_err *err)
-{
-    struct statvfs fs;
-    double room = statvfs(run->dir, &fs) == 0 ? (double)fs.f_bavail * (double)fs.f_frsize : 0;
-
-    if (code != -EDOM)
-        np_err_context(err,
-            "the checkpoint of step %llu could not be written (it takes %.1f MB, %.1f MB "
-            "are free below %s)",
-            (unsigned long long)step, (double)np_run_checkpoint_bytes(run) * 1e-6, room * 1e-6,
-            np_run_name(run, run->dir));
-    if (run->saved_step != UINT64_MAX)
-        np_run_say(
-            run, "the last good checkpoint is step %llu", (unsigned long long)run->saved_step);
-    return code;
-}
-
-static void fill(struct np_run *run, struct np_checkpoint *ret_checkpoint)
-{
-    *ret_checkpoint = (struct np_checkpoint){
-        .graph = run->setup.graph,
-        .position = run->position,
-        .params = run->arrays[NP_ARRAY_PARAMS],
-        .buffers = run->arrays[NP_ARRAY_BUFFERS],
-        .state = {run->arrays[NP_ARRAY_STATE0], run->arrays[NP_ARRAY_STATE1]},
-    };
-    if (np_run_averages(run)) {
-        ret_checkpoint->raw_params = run->arrays[NP_ARRAY_PARAMS];
-        ret_checkpoint->raw_buffers = run->arrays[NP_ARRAY_BUFFERS];
-        ret_checkpoint->params = run->arrays[NP_ARRAY_AVERAGE];
-        ret_checkpoint->buffers = run->arrays[NP_ARRAY_AVERAGE_BUFFERS];
-    }
-}
-
-static int read_device_state(struct np_run *run, struct np_err *err)
-{
-    char *text = NULL;
-
-    if (!run->device->plan_ops->state)
-        return 0;
-    int code = run->device->plan_ops->state(run->plan, &text, err);
-    if (code == 0) {
-        char **state = &run->device_state[np_state_kind(run->device)];
-
-        np_free(*state);
-        *state = text;
-    }
-    return code;
-}
-
-/* The link `best` is for users: a resumed run reads best_step, so a failure only prints a
- * message. */
-static void link_best(struct np_run *run, const char *dir)
-{
-    struct np_err unnamed = {0};
-
-    if (np_checkpoint_name_best(&run->io, dir, run->position.best_step, &unnamed) < 0)
-        np_run_say(run, "%s", unnamed.text);
-}
-
-int np_run_mark(struct np_run *run, struct np_err *err)
-{
-    const size_t bytes = sizeof(float) * run->setup.graph->nr_buffers;
-
-    if (run->config->run.accumulate <= 1)
-        return 0;
-    if (!run->mark_buffers && !(run->mark_buffers = np_try_alloc(bytes + 1, err)))
-        return err->code;
-    int code = np_log_sizes(&run->log, false, &run->position, err);
-    run->mark = run->position;
-    return code < 0
-               ? code
-               : run->device->plan_ops->read(run->plan, NP_ARRAY_BUFFERS, run->mark_buffers, err);
-}
-
-/* Syncs the logs, reads the arrays to the host, and puts the logs' sizes into the position. */
-static int collect(struct np_run *run, struct np_err *err)
-{
-    struct np_position now = run->position;
-    int code = np_log_sizes(&run->log, true, &now, err);
-
-    np_track_flush(run->track);
-    if (code == 0)
-        code = np_run_read_arrays(run, err);
-    if (code == 0 && run->at_mark)
-        memcpy(run->arrays[NP_ARRAY_BUFFERS], run->mark_buffers,
-            sizeof(float) * run->setup.graph->nr_buffers);
-    else if (code == 0)
-        run->position = now;
-    return code;
-}
-
-/* A failure here only prints a message: the new checkpoint is on the disk. */
-static void prune(struct np_run *run, const char *dir)
-{
-    const struct np_checkpoint_options *options = &run->config->checkpoint;
-    const struct np_position *position = &run->position;
-    struct np_err old = {0}, states = {0};
-
-    if (np_checkpoint_prune(dir, (int)options->keep, position->step, position->best_step, &old) < 0)
-        np_run_say(run, "old checkpoints could not be deleted: %s", old.text);
-    if (options->optimizer == NP_OPTIMIZER_NEWEST &&
-        np_checkpoint_drop_optimizers(dir, position->step, &states) < 0)
-        np_run_say(run, "older optimizer states could not be deleted: %s", states.text);
-}
-
-/* A failure here only makes later epochs slower. */
-static void flush_loader(struct np_run *run)
-{
-    const char *note = run->loader ? np_loader_flush(run->loader) : "";
-
-    if (*note && !run->said_flush)
-        np_run_say(run, "%s", note);
-    run->said_flush |= *note != '\0';
-}
-
-static int write_checkpoint(struct np_run *run, struct np_err *err)
-{
-    struct np_checkpoint checkpoint;
-    int code = collect(run, err);
-
-    if (code == 0)
-        code = read_device_state(run, err);
-    if (code < 0)
-        return code;
-    fill(run, &checkpoint);
-    checkpoint.facts_json = np_run_facts_json(run);
-    if (!checkpoint.facts_json)
-        return np_err_set(err, -ENOMEM, "out of memory for the checkpoint's facts");
-    char *dir = np_format("%s/checkpoints", run->dir);
-    if ((code = np_checkpoint_write(&run->io, dir, &checkpoint, err)) == 0) {
-        link_best(run, dir);
-        prune(run, dir);
-        flush_loader(run);
-    }
-    np_free(dir);
-    return code;
-}
-
-int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err)
-{
-    const uint64_t start = np_now_ns();
-    struct np_json *line = &run->line;
-
-    np_run_at(run, "saving");
-    run->position.step = step;
-    run->position.eval_due = eval_due;
-    const int code = np_run_leads(run) ? write_checkpoint(run, err) : 0;
-    if (code < 0)
-        return explain(run, step, code, err);
-    run->saved_step = step;
-    run->saved_eval_due = eval_due;
-    run->best_unsaved = false;
-    if (!np_run_leads(run))
-        return 0;
-    const uint64_t ns = np_now_ns() - start;
-    np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), ns);
-    char *path =
-        np_format("%s/checkpoints/step-%llu", np_run_name(run, run->dir), (unsigned long long)step);
-    np_json_begin(line, "checkpoint");
-    np_json_int(line, "step", (int64_t)step);
-    np_json_text(line, "path", path);
-    np_json_real(line, "seconds", (double)ns * 1e-9);
-    np_ui_event(&run->ui, np_json_end(line));
-    np_free(path);
-    return 0;
-}
-
-double np_run_time_save(struct np_run *run)
-{
-    struct np_metrics unused;
-    struct np_err err = {0};
-
-    if (run->device->plan_ops->metrics(run->plan, false, &unused, &err) < 0)
-        return 0;
-    const uint64_t start = np_now_ns();
-    const int code = np_run_save(run, run->position.step, false, &err);
-    return code < 0 ? 0 : (double)(np_now_ns() - start) * 1e-9;
 }
 
 /* --- opening ------------------------------------------------------------------------------- */
@@ -250,13 +53,13 @@ static int load_checkpoint(struct np_run *run, struct np_err *err)
     char *dir = np_format("%s/checkpoints", run->dir), *facts = NULL;
     struct np_checkpoint checkpoint;
 
-    fill(run, &checkpoint);
+    np_run_fill_checkpoint(run, &checkpoint);
     int code = np_checkpoint_latest(dir, &checkpoint, &facts, np_run_note, run, err);
     np_free(facts);
     if (code == 0) {
         run->position = checkpoint.position;
         if (np_run_leads(run))
-            link_best(run, dir); /* a kill may have prevented it */
+            np_run_link_best(run, dir); /* a kill may have prevented it */
     }
     np_free(dir);
     if (code < 0)
@@ -270,6 +73,16 @@ static int load_checkpoint(struct np_run *run, struct np_err *err)
             np_run_name(run, run->dir), (unsigned long long)run->position.step,
             (unsigned long long)run->nr_steps);
     return 0;
+}
+
+/* Several processes compare their weights before they save. */
+static unsigned snapshot_of(const struct np_run *run)
+{
+    unsigned arrays = 0;
+
+    for (int i = 0; i < NP_ARRAY_GRADS && !run->comm; i++)
+        arrays |= run->arrays[i] ? 1u << i : 0;
+    return arrays;
 }
 
 static int open_plan(struct np_run *run, struct np_err *err)
@@ -287,6 +100,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .recompute = run->config->run.recompute,
         .muon = run->config->optim.kind == NP_MUON,
         .losses = run->config->run.sample_losses && !run->options->probe,
+        .snapshot = snapshot_of(run),
         .state = run->device_state[np_state_kind(run->device)],
         .note = np_run_note,
         .note_context = run};
@@ -403,7 +217,7 @@ int np_run_grow(struct np_run *run, struct np_err *err)
     int code = np_run_read_arrays(run, err);
 
     if (code == 0)
-        code = read_device_state(run, err);
+        code = np_run_read_state(run, err);
     if (code < 0)
         return code;
     run->device->plan_ops->free(run->plan);

@@ -17,7 +17,8 @@ struct np_run_probe {
     struct np_err *err; /* receives the run's error; nothing is printed */
     unsigned stubs;     /* bits 1 << enum np_stage: stages to skip, copy and step only */
 };
-/* For the probe: waits for queued steps, writes a checkpoint, returns its seconds; 0: it failed. */
+/* For the probe: waits for queued steps, writes a checkpoint, returns the seconds that training waits for it; 0: it
+ * failed. */
 double np_run_time_save(struct np_run *run);
 /* NULL: it trains alone. */
 struct np_comm *np_run_comm(const struct np_run *run);

@@ -2,7 +2,8 @@
  *
  *   run.c        opens, connects, closes: calls all parts, is called by none
  *   run_best.c   the best evaluation           run_early.c   the end before the last step
- *   run_hooks.c  work at each step             run_model.c   network, weights, checkpoints
+ *   run_hooks.c  work at each step             run_model.c   network, weights
+ *   run_save.c   checkpoints
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
  *   run_pipeline.c  pipeline counters          run_say.c     messages, names
@@ -74,7 +75,8 @@ struct np_run {
 
     struct np_setup setup;
     struct np_device *device;
-    bool device_absent; /* the device could not be opened */
+    struct np_device_info *described; /* the device; NULL: not asked yet */
+    bool device_absent;               /* the device could not be opened */
     enum np_dtype precision;
     int lanes, threads; /* of the CPU's plan */
     int batchnorm_over; /* np_plan_options.batchnorm_over; only in lanes (train.lanes) */
@@ -109,7 +111,9 @@ struct np_run {
     float *losses;       /* (batch), of a step's rows; NULL: no sample_losses.bin */
     bool at_mark;        /* `position` is `mark`: the plan's buffers are ahead of it */
     uint64_t first_step; /* of this process */
-    uint64_t saved_step; /* of the last checkpoint; UINT64_MAX: none */
+    uint64_t saved_step; /* of the last checkpoint on the disk; UINT64_MAX: none */
+    struct np_saving
+        *saving; /* a checkpoint that is being written while training goes on; NULL: none */
     bool saved_eval_due;
     bool best_unsaved; /* the last evaluation was the best one so far */
     double best_value; /* of train.best, at position.best_step; NAN: not known */
@@ -259,18 +263,14 @@ int np_run_whiten(struct np_run *run, struct np_err *err);
 
 /* --- run_model.c --------------------------------------------------------------------------- */
 
-int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
-/* Copies weights, buffers and the optimizer's state from the device into run->arrays. */
+/* Copies weights, buffers and the optimizer's state from the device into run->arrays, when no checkpoint is being
+ * written from these any more. */
 int np_run_read_arrays(struct np_run *run, struct np_err *err);
-uint64_t np_run_checkpoint_bytes(const struct np_run *run);
 /* Does the run keep an average of its weights? Then this is what it evaluates and saves. */
 static inline bool np_run_averages(const struct np_run *run)
 {
     return run->config->run.ema_node != NULL;
 }
-/* With train.accumulate above 1: remembers the position right after an update. Called before the
- * first update, and after each. */
-int np_run_mark(struct np_run *run, struct np_err *err);
 /* Sets precision, lanes, graph, weights (random, given, or of the newest complete checkpoint),
  * position and plan. */
 int np_run_open_model(struct np_run *run, struct np_err *err);
@@ -279,6 +279,28 @@ bool np_run_grows(const struct np_run *run, uint64_t step);
 /* Builds the network for the rows behind the current step, with the weights and states of the run. All
  * steps are reported. */
 int np_run_grow(struct np_run *run, struct np_err *err);
+
+/* --- run_save.c --------------------------------------------------------------------------- */
+
+/* Blocks until the checkpoint is on the disk. */
+int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
+/* The same, but it only begins, if the device can make a snapshot: np_run_poll_save(), called after each step, and
+ * np_run_finish_save(), which blocks until it is on the disk, return its error. */
+int np_run_start_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
+int np_run_poll_save(struct np_run *run, struct np_err *err);
+int np_run_finish_save(struct np_run *run, struct np_err *err);
+/* Is this checkpoint being written? */
+bool np_run_saves(const struct np_run *run, uint64_t step, bool eval_due);
+uint64_t np_run_checkpoint_bytes(const struct np_run *run);
+/* A checkpoint of the run's arrays and position; they stay the run's. */
+void np_run_fill_checkpoint(struct np_run *run, struct np_checkpoint *ret_checkpoint);
+/* Reads the device's state of the checkpoint into run->device_state. */
+int np_run_read_state(struct np_run *run, struct np_err *err);
+/* The link to the best checkpoint in the folder dir; a failure is said. */
+void np_run_link_best(struct np_run *run, const char *dir);
+/* With train.accumulate above 1: remembers the position right after an update. Called before the
+ * first update, and after each. */
+int np_run_mark(struct np_run *run, struct np_err *err);
 
 /* --- run_report.c -------------------------------------------------------------------------- */
 

@@ -39,14 +39,14 @@ few_registers() {
 t "none of our kernels spills a register, on any GPU of the build" none_spills
 t "none of our kernels except make_rows has an array in local memory" no_frame
 t "none takes more than 128 registers a thread" few_registers
-# A pixel is 8 halves: written one by one they are eight stores of 2 bytes.
+# A pixel is 8 halves: written one by one they are eight stores of 2 bytes. A thread has several pixels.
 one_store() {
     toolkit=$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")
     "$toolkit/nvcc" -std=c++17 -O3 -I. -arch=compute_80 -ptx -o "$TMP/pointwise.ptx" trainer/cuda/kernels_pointwise.cu \
         || return 1
     awk '/\.entry/ { halves = /input_pixel.*Li8ELi8E/ }
         halves && /st\.global/ { if (/st\.global\.v4\.[a-z]32/) whole++; else parts++ }
-        END { if (whole != 2 || parts) { print whole + 0 " stores of 16 bytes, " parts + 0 " others"; exit 1 } }' \
+        END { if (whole < 2 || parts) { print whole + 0 " stores of 16 bytes, " parts + 0 " others"; exit 1 } }' \
         "$TMP/pointwise.ptx"
 }
 t "the input's pixel of 8 halves leaves in one store of 16 bytes" one_store
@@ -72,7 +72,7 @@ if ! tool=$(disassembler); then
     [ "$failed" -eq 0 ]
     exit
 fi
-# code: ARCH NAME LOADS16 LOADS STORES16 STORES LOCAL AHEAD SURE SHARED16 SHARED, a line a kernel
+# code: ARCH NAME LOADS16 LOADS STORES16 STORES LOCAL AHEAD SURE SHARED16 SHARED BYTES, a line a kernel
 only=
 [ -n "${ALL:-}" ] || ! grep -qw 90 build/cuda/archs || only="-arch sm_90" # ALL=1: for every GPU of the build
 for object in build/cuda/kernels_*.cu.o; do
@@ -83,16 +83,22 @@ no_local() {
     [ "$(wc -l <"$TMP/code")" -ge 100 ] || { echo "$(wc -l <"$TMP/code") kernels were read"; return 1; }
     awk '$7 > 0 && $2 !~ /make_rows/ { print $2 " accesses local memory on " $1; bad = 1 } END { exit bad }' "$TMP/code"
 }
-# of halves, the wide form: what runs for tensors at multiples of 16 bytes
+# Of halves, the wide form: what runs for tensors at multiples of 16 bytes. A sum stores no activation, unless it joins
+# or masks.
 wide_ones() {
-    awk '$2 ~ /(bn_apply|bn_dgrad|sum_channels|pointwise|maxpool).*bfloat16.*Li8/ {
-            n++; if ($3 == 0 || $5 == 0) { print $2 " has no load or no store of 16 bytes on " $1; bad = 1 }
+    awk '$2 ~ /(bn_apply|bn_dgrad|sum_channels|pointwise|maxpool|dropout).*bfloat16.*Li8/ {
+            stores = $2 !~ /sum_channels/ || $2 ~ /bn_sums.*Lb1E/
+            n++
+            if ($3 == 0 || (stores && $5 == 0)) {
+                print $2 " has no load or no store of 16 bytes on " $1
+                bad = 1
+            }
         }
         END { exit bad || n < 5 }' "$TMP/code"
 }
 t "no machine code except make_rows accesses local memory" no_local
 t "the wide kernels load and store 16 bytes at a time" wide_ones
-# figures: ARCH REGISTERS SMEM BLOCKS AHEAD SURE LOADS16/LOADS STORES16/STORES NAME
+# figures: ARCH REGISTERS SMEM BLOCKS AHEAD SURE LOADS16/LOADS STORES16/STORES NAME KIB
 awk -v threads=256 '
     BEGIN {
         most["sm_80"] = most["sm_90"] = most["sm_100"] = 2048; most["sm_86"] = most["sm_89"] = most["sm_120"] = 1536
@@ -105,14 +111,24 @@ awk -v threads=256 '
         if (!(key in registers) || !($1 in most)) next
         blocks = least(most[$1] / threads, int(65536 / (threads * int((registers[key] + 7) / 8) * 8)))
         blocks = least(blocks, int(room[$1] * 1024 / (shared[key] + 1024)))
-        print $1, registers[key], shared[key], blocks, $8, $9, $3 "/" $4, $5 "/" $6, $2
+        print $1, registers[key], shared[key], blocks, $8, $9, $3 "/" $4, $5 "/" $6, $2, blocks * threads * $12 / 1024
     }' "$TMP/kernels" "$TMP/code" | sort >"$TMP/figures"
+# What runs in every step of a shipped network; input_pixel has single bytes to load and 16 to store.
+enough_in_flight() {
+    awk '$1 != "sm_90" { next }
+        $9 ~ /(bn_apply|bn_dgrad|sum_channels|pointwise|maxpool.*_known|global_avg|dropout).*bfloat16.*Li8E/ ||
+        $9 ~ /(update|gradient_norm).*bfloat16.*Li4E/ {
+            n++; if ($10 < 32) { print $9 " has " $10 " KiB in flight an SM"; bad = 1 }
+        }
+        END { exit bad || n < 20 }' "$TMP/figures"
+}
+t "each of the wide kernels of a step has at least 32 KiB of an SM's loads in flight on sm_90" enough_in_flight
 names() { if command -v c++filt >/dev/null; then c++filt -p; else cat; fi; }
 echo "# sm_90: registers, shared memory, blocks an SM, 16-byte loads ahead (surely), KiB in flight," \
     "16-byte loads and stores"
-awk '$1 == "sm_90" && (/(sum_channels|bn_|pool).*bfloat16.*Li8|bfloat16.*sum_of|judge|square_sums/ ||
-        /update.*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/) &&
+awk '$1 == "sm_90" && (/(sum_channels|bn_|pool|dropout).*bfloat16.*Li8|bfloat16.*(sum_of|dropout_back)/ ||
+        /(update|gradient_norm).*bfloat16|4cast.*bfloat16f|finish_su|finish_st|input_pixel.*bfloat16Li8/) &&
         !/norm_sums|finish_sums_given.*(half|If)/ {
-        printf "# | %s | %d | %d | %d | %d (%d) | %.0f (%.0f) | %s | %s |\n", $9, $2, $3, $4, $5, $6, \
-            $4 * 256 * 16 * $5 / 1024, $4 * 256 * 16 * $6 / 1024, $7, $8
+        printf "# | %s | %d | %d | %d | %d (%d) | %.0f | %s | %s |\n", $9, $2, $3, $4, $5, $6, $10, $7, $8
     }' "$TMP/figures" | names
+[ "$failed" -eq 0 ]

@@ -164,15 +164,15 @@ static void count(const struct np_cuda_program *program, const struct np_cuda_ca
     add(part, launches, read, written);
 }
 
-/* Gradients cast to f32, then SGD with momentum; the same launch sums up the norm, since nothing is clipped. */
+/* SGD with momentum, which reads the convolutions' gradients as halves; the same launch sums up the norm, since nothing
+ * is clipped. */
 static void count_update(const struct np_cuda_program *program)
 {
     const uint64_t n = program->arrays.layout->nr_params, convs = program->arrays.layout->nr_convs;
     const bool halves = program->dtype != NP_CUDA_F32;
 
-    if (halves)
-        add(UPDATE, 1, 2 * convs, 4 * convs);
-    add(UPDATE, 1, 12 * n + n / NP_CUDA_CHUNK, 8 * n + (halves ? 2 * n : 0));
+    add(UPDATE, 1, 12 * n - (halves ? 2 * convs : 0) + n / NP_CUDA_CHUNK,
+        8 * n + (halves ? 2 * n : 0));
     add(REST, 1, 0, sizeof(struct np_cuda_step)); /* set_step() */
 }
 

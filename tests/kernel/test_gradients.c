@@ -140,7 +140,7 @@ static double error_of_labels(
     enum np_label_type type, const char *layers, const char *more, const char *freeze, bool kinks)
 {
 
-    static const struct np_fusions all = {true, true, true, true, true, true, true};
+    static const struct np_fusions all = {true, true, true, true, true, true, true, true};
     char text[4096];
     struct np_graph *graph;
     double plain, fused;

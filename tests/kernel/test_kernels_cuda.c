@@ -102,6 +102,8 @@ Test(kernels_cuda, dropout_draws_what_the_reference_draws)
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0.3));
     cr_assert(elements_are_right(NP_OP_DROPOUT_DGRAD, 1, false, 0.999));
     cr_assert(elements_are_right(NP_OP_DROPOUT, 1, false, 0));
+    cr_assert(elements_are_right(NP_OP_DROPOUT, 1, true, 0.3));
+    cr_assert(elements_are_right(NP_OP_DROPOUT_DGRAD, 2, true, 0.3));
     cr_assert(elements_are_right(NP_OP_DROP_ROWS, 1, false, 0.3));
     cr_assert(elements_are_right(NP_OP_DROP_ROWS_DGRAD, 1, false, 0.6));
 }
@@ -591,7 +593,8 @@ Test(kernels_cuda, gradients_are_joined_in_place)
 
 /* Windows: kernel, stride, pad; on 9x9 and 7x5 pictures. */
 static const struct np_window windows[] = {NP_SQUARE(2, 2, 0, 1, 1), NP_SQUARE(3, 2, 1, 1, 1),
-    NP_SQUARE(3, 1, 1, 1, 1), NP_SQUARE(1, 1, 0, 1, 1), {3, 2, 3, 1, 1, 0, 1, 1, 1}};
+    NP_SQUARE(3, 2, 0, 1, 1), NP_SQUARE(2, 2, 1, 1, 1), NP_SQUARE(3, 1, 1, 1, 1),
+    NP_SQUARE(1, 1, 0, 1, 1), {3, 2, 3, 1, 1, 0, 1, 1, 1}};
 
 static bool pool_is_right(
     enum np_op op, enum np_dtype dtype, const struct np_window *w, int h, int wd, int c, bool relu)
@@ -636,7 +639,7 @@ Test(kernels_cuda, pools_are_the_reference_forward_and_back)
     static const int pictures[][3] = {{9, 9, 5}, {7, 5, 17}, {6, 7, 24}}; /* 24: whole packs */
 
     for (int o = 0; o < 4; o++)
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 7; i++)
             for (int half = 0; half < 2; half++)
                 for (int k = 0; k < 3; k++)
                     for (int relu = 0; relu <= (ops[o] == NP_OP_MAXPOOL_DGRAD); relu++)

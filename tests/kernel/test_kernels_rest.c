@@ -320,7 +320,7 @@ static int slow_nodes(const char *path, const struct np_graph *graph)
 
 Test(kernels_rest, no_shipped_network_runs_on_the_reference)
 {
-    static const struct np_fusions fusions = {true, true, true, true, true, false, false};
+    static const struct np_fusions fusions = {true, true, true, true, true, false, false, false};
     static const struct {
         const char *path;
         int side, channels, classes;

@@ -56,7 +56,9 @@ static double update_on_cpu(struct arrays *a, const struct np_hyper *hyper)
     return norm;
 }
 
-static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, double norm)
+/* half_grads: of the first nr_halves gradients, or NULL. */
+static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, double norm,
+    const uint16_t *half_grads, uint64_t nr_halves)
 {
     uint16_t half[N];
     double scratch[512], squares[2 * N / NP_CUDA_CHUNK];
@@ -70,6 +72,8 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
         .m = a->m,
         .v = a->v,
         .grads = a->grads,
+        .half_grads = half_grads,
+        .nr_halves = nr_halves,
         .rules = table,
         .starts = starts,
         .nr_tensors = 3,
@@ -87,7 +91,7 @@ static void update_on_grid(struct arrays *a, const struct np_hyper *hyper, doubl
         np_optim_scalars(hyper, &rules[r], &values[r - 1]);
     np_cuda_set_scalars(NULL, scalars, 1, values, 2);
     if (!update.numbers)
-        np_cuda_norm(NULL, &step, &scaler, &table, a->grads, N, false, numbers, scratch);
+        np_cuda_norm(NULL, &step, &scaler, &update, false, numbers);
     np_cuda_update(NULL, &step, &scaler, &update, hyper->kind == NP_LAMB);
     cr_assert_float_eq(numbers[1].grad_norm, norm, 1e-6 * norm);
     cr_assert_float_eq(scaler.norm, norm, 1e-6 * norm);
@@ -118,7 +122,7 @@ static void optimizers_agree(int kind, bool nesterov, double clip, uint64_t numb
     fill(&cpu, kind);
     fill(&grid, kind);
     fill(&start, kind);
-    update_on_grid(&grid, &hyper, update_on_cpu(&cpu, &hyper));
+    update_on_grid(&grid, &hyper, update_on_cpu(&cpu, &hyper), NULL, 0);
     for (int i = 0; i < N; i++) {
         cr_assert_float_eq(cpu.params[i], grid.params[i], 1e-6 + 1e-6 * fabs(cpu.params[i]));
         cr_assert_float_eq(cpu.m[i], grid.m[i], 1e-6 + 1e-6 * fabs(cpu.m[i]));
@@ -135,6 +139,47 @@ Test(kernels_cuda, updates_equal_those_of_the_cpu)
         optimizers_agree(kind, false, 0, 4);
         optimizers_agree(kind, false, 1, 4);
         optimizers_agree(kind, false, 1, 8); /* the last tensor has thawed */
+    }
+}
+
+/* Gradients of the first three chunks as halves give the bits of these gradients as floats, which the kernels then do not
+ * read. */
+static void halves_agree(int kind, double clip)
+{
+    static struct arrays whole, halves;
+    const struct np_hyper hyper = {.kind = kind,
+        .lr = 0.1f,
+        .momentum = 0.9f,
+        .weight_decay = 0.01f,
+        .eps = 1e-8f,
+        .clip_norm = (float)clip,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .update = 4};
+    enum { NR = 3 * NP_CUDA_CHUNK };
+    uint16_t half[NR];
+
+    fill(&whole, kind);
+    np_bf16_from_f32(half, whole.grads, NR);
+    np_f32_from_bf16(whole.grads, half, NR);
+    halves = whole;
+    for (int i = 0; i < NR; i++)
+        halves.grads[i] = NAN;
+    const double norm = sqrt(np_square_sum(whole.grads, (uint64_t)starts[2] * NP_CUDA_CHUNK));
+    update_on_grid(&whole, &hyper, norm, NULL, 0);
+    update_on_grid(&halves, &hyper, norm, half, NR);
+    cr_assert_arr_eq(whole.params, halves.params, sizeof(whole.params));
+    cr_assert_arr_eq(whole.m, halves.m, sizeof(whole.m));
+    cr_assert_arr_eq(whole.v, halves.v, sizeof(whole.v));
+}
+
+Test(kernels_cuda, updates_read_gradients_that_are_halves)
+{
+    for (int kind = 0; kind < NP_MUON; kind++) {
+        if (kind == NP_LAMB)
+            continue;
+        halves_agree(kind, 0);
+        halves_agree(kind, 0.5);
     }
 }
 
@@ -242,20 +287,29 @@ static void update_one(const struct np_cuda_step *step, struct np_cuda_scaler *s
     np_cuda_update(NULL, step, scaler, &update, false);
 }
 
+static void norm_one(const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const float *grads, bool dynamic, struct np_cuda_numbers *numbers)
+{
+    double partial[8];
+    const struct np_cuda_optimizer update = {
+        .grads = grads, .rules = plain, .n = NP_CUDA_CHUNK, .partial = partial};
+
+    np_cuda_norm(NULL, step, scaler, &update, dynamic, numbers);
+}
+
 Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
-    double scratch[8];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1024, .good = 7};
     const struct np_cuda_step step = {.update = {.kind = NP_SGD, .lr = 1}};
 
-    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    norm_one(&step, &scaler, grads, true, numbers);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert(params[0] == 1 && scaler.scale == 512 && scaler.good == 0);
     grads[0] = 512; /* of a loss scaled by 512: 1 */
     scaler.good = 1999;
-    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, true, numbers, scratch);
+    norm_one(&step, &scaler, grads, true, numbers);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_F16);
     cr_assert_float_eq(params[0], 0, 1e-6);
     cr_assert(scaler.scale == 1024 && scaler.good == 0);
@@ -264,12 +318,11 @@ Test(kernels_cuda, a_nan_gradient_skips_the_update_and_halves_the_scale)
 Test(kernels_cuda, clipping_an_infinite_gradient_gives_nan_as_on_the_cpu)
 {
     float params[NP_CUDA_CHUNK] = {1}, m[NP_CUDA_CHUNK] = {0}, grads[NP_CUDA_CHUNK] = {INFINITY};
-    double scratch[8];
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS] = {0};
     struct np_cuda_scaler scaler = {.scale = 1};
     const struct np_cuda_step step = {.clip_norm = 5, .update = {.kind = NP_SGD, .lr = 1}};
 
-    np_cuda_norm(NULL, &step, &scaler, &plain, grads, NP_CUDA_CHUNK, false, numbers, scratch);
+    norm_one(&step, &scaler, grads, false, numbers);
     update_one(&step, &scaler, params, m, grads, NP_CUDA_BF16);
     cr_assert(isinf(numbers[0].grad_norm));
     cr_assert(isnan(params[0]));

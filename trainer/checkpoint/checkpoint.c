@@ -1,4 +1,4 @@
-/* Writes a checkpoint whole or not at all; verifies and reads it. Trainer thread. The order of a
+/* Writes a checkpoint whole or not at all; verifies and reads it. One thread at a time. The order of a
  * write makes it safe: sync every file, sync their folder, rename it, sync the outer folder; only
  * then remove an older checkpoint of the same step. */
 #include "trainer/checkpoint/checkpoint.h"

@@ -1,6 +1,6 @@
 /* Checkpoints: checkpoints/step-N/{weights,optimizer}.safetensors and manifest.json.
- * Written under another name, synced, renamed, and the folder synced; verified on load. Trainer
- * thread.
+ * Written under another name, synced, renamed, and the folder synced; verified on load. One thread at
+ * a time.
  *
  *   weights.safetensors    every parameter and buffer by its torch name, f32 in torch's layouts,
  *                          and X.num_batches_tracked (i64, = steps) for every batchnorm X

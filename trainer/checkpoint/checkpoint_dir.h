@@ -1,5 +1,5 @@
 /* The folder of a run's checkpoints: finds the newest whole one and prunes. best is a link to a
- * step-N. Trainer thread. */
+ * step-N. One thread at a time. */
 #ifndef NP_CHECKPOINT_DIR_H
 #define NP_CHECKPOINT_DIR_H
 

@@ -4,6 +4,7 @@
 #include "trainer/cpu/kernels_cpu.h"
 
 #include <immintrin.h>
+#include <errno.h>
 #include <math.h>
 
 #include "loader/base/rng.h"
@@ -137,9 +138,17 @@ static void dropout_run(void *state, const struct np_run *run)
     }
 }
 
+static int dropout_prepare(const struct np_graph *graph, const struct np_op_node *node,
+    int max_rows, void **ret_state, struct np_needs *ret_needs, struct np_err *err)
+{
+    if (node->attrs.relu) /* np_fusions.relu_dropout */
+        return -ENOTSUP;
+    return np_cpu_prepare(graph, node, max_rows, ret_state, ret_needs, err);
+}
+
 const struct np_kernel np_kernels_dropout[] = {
-    NP_KERNEL_ROWS("cpu dropout", NP_OP_DROPOUT, np_cpu_prepare, NULL, dropout_run, NULL),
+    NP_KERNEL_ROWS("cpu dropout", NP_OP_DROPOUT, dropout_prepare, NULL, dropout_run, NULL),
     NP_KERNEL_ROWS(
-        "cpu dropout_dgrad", NP_OP_DROPOUT_DGRAD, np_cpu_prepare, NULL, dropout_run, NULL),
+        "cpu dropout_dgrad", NP_OP_DROPOUT_DGRAD, dropout_prepare, NULL, dropout_run, NULL),
     {NULL},
 };

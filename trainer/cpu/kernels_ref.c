@@ -206,7 +206,8 @@ static void ref_add(void *state, const struct np_run *run)
     }
 }
 
-/* Forward on x, backward on dy: the same draws, one counter per element. */
+/* Forward on x, backward on dy: the same draws, one counter per element; backward with y, which is 0 where x was
+ * dropped, and a relu before: by its sign. */
 static void ref_dropout(void *state, const struct np_run *run)
 {
     struct np_ref *ref = state;
@@ -225,8 +226,12 @@ static void ref_dropout(void *state, const struct np_run *run)
         float x = np_ref_in(ref, run, 0, i);
 
         np_philox(key, counter, words);
-        np_ref_out(
-            ref, run, 0, i, words[place % 4] * 0x1p-32 >= ref->node->attrs.rate ? x * scale : 0);
+        if (ref->node->attrs.relu && ref->node->nr_ins == 1)
+            x = x < 0 ? 0 : x;
+        const bool keeps = ref->node->nr_ins > 1
+                               ? np_ref_in(ref, run, 1, i) > 0
+                               : words[place % 4] * 0x1p-32 >= ref->node->attrs.rate;
+        np_ref_out(ref, run, 0, i, keeps ? x * scale : 0);
     }
 }
 

@@ -135,9 +135,12 @@ static void run_pointwise(struct np_cuda_program *p, const struct np_cuda_call *
         np_cuda_relu_dgrad(stream, p->dtype, q[0], q[1], q[2], n);
     else if (node->op == NP_OP_ADD)
         np_cuda_add(stream, p->dtype, q[0], q[1], node->attrs.relu, q[2], n);
+    else if (node->nr_ins > 1)
+        np_cuda_dropout_mask(stream, p->dtype, node->attrs.rate, q[0], q[1], q[2], n);
     else
-        np_cuda_dropout(
-            stream, p->dtype, p->arrays.step, node->attrs.seed, node->attrs.rate, q[0], q[1], n);
+        np_cuda_dropout(stream, p->dtype, p->arrays.step,
+            &(struct np_cuda_drop){node->attrs.seed, node->attrs.rate, node->attrs.relu}, q[0],
+            q[1], n);
 }
 
 static void run_act(struct np_cuda_program *p, const struct np_cuda_call *c)

@@ -57,6 +57,7 @@ struct np_cuda_program {
     /* Called after each node is queued; then gradients that are halves are left so. NULL: not. */
     int (*after)(void *context, int node, struct np_err *err);
     void *after_context;
+    bool leaves_halves; /* of gradients: the update reads them */
 };
 
 /* An operation's own kernels; run NULL: a library's call. */

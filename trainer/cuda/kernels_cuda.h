@@ -89,10 +89,18 @@ void np_cuda_act_dgrad(void *stream, enum np_cuda_dtype dtype, int act, float sl
 /* y = a + b, then max(0, y) where relu. y may be a or b. */
 void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool relu,
     void *y, uint64_t n);
+struct np_cuda_drop {
+    uint64_t seed;
+    double rate;
+    bool relu; /* of x, first */
+};
 /* Both passes: y = x / (1 - rate) where Philox(seed, step, element) keeps it, else 0. x may be
  * y. */
 void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const struct np_cuda_step *step,
-    uint64_t seed, double rate, const void *x, void *y, uint64_t n);
+    const struct np_cuda_drop *drop, const void *x, void *y, uint64_t n);
+/* The backward pass of a relu and a dropout, which made y: dx = dy / (1 - rate) where y > 0, else 0. dx may be dy. */
+void np_cuda_dropout_mask(void *stream, enum np_cuda_dtype dtype, double rate, const void *dy,
+    const void *y, void *dx, uint64_t n);
 /* y (rows, hw, c) = a * b; b: as a, or where it has no pixels (rows, c). y may be a. */
 void np_cuda_mul(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, bool pixels,
     void *y, uint64_t rows, int hw, int c);
@@ -320,16 +328,12 @@ struct np_cuda_rules {
 #define NP_CUDA_SENT 32
 void np_cuda_set_scalars(
     void *stream, struct np_scalars *scalars, int first, const struct np_scalars *values, int n);
-/* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 /
- * scale, clipped by step->clip_norm. dynamic (f16): a norm that is not finite skips the update
- * and halves the scale; 2000 good ones double it (torch.amp.GradScaler's rule). The norm is
- * always computed, because it is reported. */
-void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
-    const struct np_cuda_rules *rules, const float *grads, uint64_t n, bool dynamic,
-    struct np_cuda_numbers *numbers, void *scratch);
 struct np_cuda_optimizer {
     float *params, *m, *v; /* (n) each; m, v: the optimizer's states, NULL where it has none */
     const float *grads;    /* (n) */
+    /* The first nr_halves gradients in place of those of grads, of dtype: whole chunks; not with lamb or muon. */
+    const void *half_grads;
+    uint64_t nr_halves;
     struct np_cuda_rules rules;
     const uint32_t *starts; /* (nr_tensors + 1) first chunk of each tensor, and their end: lamb */
     int nr_tensors;
@@ -344,6 +348,12 @@ struct np_cuda_optimizer {
     struct np_cuda_numbers *numbers;
     double *partial;
 };
+/* The norm of the gradients into scaler->norm and the step's numbers; grad_scale from it: 1 /
+ * scale, clipped by step->clip_norm. dynamic (f16): a norm that is not finite skips the update
+ * and halves the scale; 2000 good ones double it (torch.amp.GradScaler's rule). The norm is
+ * always computed, because it is reported. Of update: its gradients, rules and scratch. */
+void np_cuda_norm(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
+    const struct np_cuda_optimizer *update, bool dynamic, struct np_cuda_numbers *numbers);
 /* Twin: np_optim_update(). lamb: step->update.kind is NP_LAMB, which the host has to know. */
 void np_cuda_update(void *stream, const struct np_cuda_step *step, struct np_cuda_scaler *scaler,
     const struct np_cuda_optimizer *update, bool lamb);

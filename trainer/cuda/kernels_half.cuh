@@ -36,23 +36,37 @@ template <typename T, int N> struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) 
     T v[N];
 };
 
+/* The words that a pack is loaded as; int: as itself. */
+template <int BYTES> struct np_words {
+    typedef int type;
+};
+template <> struct np_words<8> {
+    typedef uint2 type;
+};
+template <> struct np_words<16> {
+    typedef uint4 type;
+};
+
 /* A pack as it was loaded. A kernel that loads several opens them afterwards: taking halves out of a
  * register waits for its load, and a compiler does so at once. */
-template <typename P, bool WHOLE = sizeof(P) % 16 == 0> struct np_loaded {
-    P pack;
+template <typename P, int BYTES = sizeof(P) % 16 == 0 ? 16
+                                  : sizeof(P) == 8    ? 8
+                                                      : 0>
+struct np_loaded {
+    typename np_words<BYTES>::type words[sizeof(P) / BYTES];
 };
-template <typename P> struct np_loaded<P, true> {
-    uint4 words[sizeof(P) / 16];
+template <typename P> struct np_loaded<P, 0> {
+    P pack;
 };
 
 template <typename P> static __device__ inline np_loaded<P> np_load(const P *from)
 {
     np_loaded<P> raw;
 
-    if constexpr (sizeof(P) % 16 == 0) {
+    if constexpr (sizeof(P) % 8 == 0) {
         NP_UNROLL(2)
-        for (int i = 0; i < (int)(sizeof(P) / 16); i++)
-            raw.words[i] = ((const uint4 *)from)[i];
+        for (int i = 0; i < (int)(sizeof(P) / sizeof(raw.words[0])); i++)
+            raw.words[i] = ((const typename np_words<sizeof(raw.words[0])>::type *)from)[i];
     } else {
         raw.pack = *from;
     }
@@ -64,10 +78,10 @@ template <typename P> static __device__ inline np_loaded<P> np_load_last(const P
 {
     np_loaded<P> raw;
 
-    if constexpr (sizeof(P) % 16 == 0) {
+    if constexpr (sizeof(P) % 8 == 0) {
         NP_UNROLL(2)
-        for (int i = 0; i < (int)(sizeof(P) / 16); i++)
-            raw.words[i] = __ldcs((const uint4 *)from + i);
+        for (int i = 0; i < (int)(sizeof(P) / sizeof(raw.words[0])); i++)
+            raw.words[i] = __ldcs((const typename np_words<sizeof(raw.words[0])>::type *)from + i);
     } else {
         raw.pack = *from;
     }

@@ -16,6 +16,7 @@ extern "C" void np_cuda_set_step(void *stream, np_cuda_step *step, const np_cuda
 /* --- input ----------------------------------------------------------------------------------- */
 
 #define MAX_CHANNELS 4 /* of a picture */
+#define PIXELS       4 /* that a thread loads before it stores them */
 
 /* One thread per pixel: its channels are 3 bytes in, N elements out, W in a store. Each block
  * calculates a channel's 256 possible results once. */
@@ -33,21 +34,36 @@ static __global__ void __launch_bounds__(NP_THREADS)
         for (int i = threadIdx.x; c < input.c && i < 256; i += blockDim.x)
             np_put(&values[c][i], ((float)i / 255 - input.mean[c]) / input.std[c]);
     __syncthreads();
-    for (uint64_t p = np_thread(); p < n; p += np_stride()) {
-        NP_UNROLL(N / W)
-        for (int part = 0; part < N / W; part++) {
-            pack out;
+    for (uint64_t p = np_thread(); p < n; p += PIXELS * np_stride()) {
+        uint8_t in[PIXELS][MAX_CHANNELS];
 
-            NP_UNROLL(W)
-            for (int k = 0; k < W; k++) {
-                int c = part * W + k;
+        NP_UNROLL(PIXELS)
+        for (int u = 0; u < PIXELS; u++) {
+            const uint64_t at = p + u * np_stride() < n ? p + u * np_stride() : n - 1;
 
-                if (c < MAX_CHANNELS && c < input.c)
-                    out.v[k] = values[c % MAX_CHANNELS][images[p * input.c + c]];
-                else
-                    np_put(&out.v[k], 0);
+            NP_UNROLL(MAX_CHANNELS)
+            for (int c = 0; c < MAX_CHANNELS; c++)
+                in[u][c] = c < input.c ? images[at * input.c + c] : 0;
+        }
+        NP_UNROLL(PIXELS)
+        for (int u = 0; u < PIXELS; u++) {
+            if (p + u * np_stride() >= n)
+                break;
+            NP_UNROLL(N / W)
+            for (int part = 0; part < N / W; part++) {
+                pack out;
+
+                NP_UNROLL(W)
+                for (int k = 0; k < W; k++) {
+                    const int c = part * W + k, known = c % MAX_CHANNELS;
+
+                    if (c < MAX_CHANNELS && c < input.c)
+                        out.v[k] = values[known][in[u][known]];
+                    else
+                        np_put(&out.v[k], 0);
+                }
+                ((pack *)x)[(p + u * np_stride()) * (N / W) + part] = out;
             }
-            ((pack *)x)[p * (N / W) + part] = out;
         }
     }
 }
@@ -204,6 +220,14 @@ struct relu_sum {
         return np_relu(a + b);
     }
 };
+struct relu_dropout_back { /* of dy, y */
+    static const bool two = true;
+    float scale;
+    __device__ float of(float a, float b) const
+    {
+        return b > 0 ? a * scale : 0;
+    }
+};
 
 #define AT_ONCE 4 /* loads of each operand */
 
@@ -211,7 +235,7 @@ struct relu_sum {
  * thread reads its elements before it writes them. */
 template <typename T, typename F, int N>
 static __global__ void __launch_bounds__(NP_THREADS, 2)
-    pointwise(const T *a, const T *b, T *y, uint64_t n)
+    pointwise(F f, const T *a, const T *b, T *y, uint64_t n)
 {
     typedef np_pack<T, N> pack;
     const uint64_t nr_packs = n / N, stride = np_stride();
@@ -237,12 +261,12 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
                 more = np_open<pack>(second[u]);
             NP_UNROLL(N)
             for (int k = 0; k < N; k++)
-                np_put(&in.v[k], F::of(np_get(in.v[k]), F::two ? np_get(more.v[k]) : 0.0f));
+                np_put(&in.v[k], f.of(np_get(in.v[k]), F::two ? np_get(more.v[k]) : 0.0f));
             ((pack *)y)[i + u * stride] = in;
         }
     }
     for (uint64_t i = nr_packs * N + np_thread(); i < n; i += stride)
-        np_put(&y[i], F::of(np_get(a[i]), F::two ? np_get(b[i]) : 0.0f));
+        np_put(&y[i], f.of(np_get(a[i]), F::two ? np_get(b[i]) : 0.0f));
 }
 
 /* Packs of a thread, at least, where there are many. */
@@ -253,7 +277,7 @@ static int few_blocks(uint64_t packs)
 
 template <typename F>
 static void run_pointwise(
-    void *stream, enum np_cuda_dtype dtype, const void *a, const void *b, void *y, uint64_t n)
+    void *stream, enum np_cuda_dtype dtype, F f, const void *a, const void *b, void *y, uint64_t n)
 {
     bool wide = np_aligned(a) && np_aligned(b) && np_aligned(y);
 
@@ -261,10 +285,10 @@ static void run_pointwise(
         const int wide_n = np_width<T>::n;
 
         if (wide)
-            NP_LAUNCH((pointwise<T, F, wide_n>), few_blocks(n / wide_n), NP_THREADS, 0, stream,
+            NP_LAUNCH((pointwise<T, F, wide_n>), few_blocks(n / wide_n), NP_THREADS, 0, stream, f,
                 (const T *)a, (const T *)b, (T *)y, n);
         else
-            NP_LAUNCH((pointwise<T, F, 1>), few_blocks(n), NP_THREADS, 0, stream, (const T *)a,
+            NP_LAUNCH((pointwise<T, F, 1>), few_blocks(n), NP_THREADS, 0, stream, f, (const T *)a,
                 (const T *)b, (T *)y, n);
     });
 }
@@ -272,22 +296,22 @@ static void run_pointwise(
 extern "C" void np_cuda_relu(
     void *stream, enum np_cuda_dtype dtype, const void *x, void *y, uint64_t n)
 {
-    run_pointwise<relu_of>(stream, dtype, x, NULL, y, n);
+    run_pointwise(stream, dtype, relu_of(), x, NULL, y, n);
 }
 
 extern "C" void np_cuda_relu_dgrad(
     void *stream, enum np_cuda_dtype dtype, const void *dy, const void *y, void *dx, uint64_t n)
 {
-    run_pointwise<relu_back>(stream, dtype, dy, y, dx, n);
+    run_pointwise(stream, dtype, relu_back(), dy, y, dx, n);
 }
 
 extern "C" void np_cuda_add(void *stream, enum np_cuda_dtype dtype, const void *a, const void *b,
     bool relu, void *y, uint64_t n)
 {
     if (relu)
-        run_pointwise<relu_sum>(stream, dtype, a, b, y, n);
+        run_pointwise(stream, dtype, relu_sum(), a, b, y, n);
     else
-        run_pointwise<sum_of>(stream, dtype, a, b, y, n);
+        run_pointwise(stream, dtype, sum_of(), a, b, y, n);
 }
 
 /* --- casts, sums ----------------------------------------------------------------------------- */
@@ -417,42 +441,104 @@ extern "C" void np_cuda_bias(void *stream, enum np_cuda_dtype dtype, const float
 
 /* --- dropout --------------------------------------------------------------------------------- */
 
-/* A thread draws for four elements, which it moves as one if `whole`. */
-template <typename T>
-static __global__ void __launch_bounds__(NP_THREADS) dropout(const np_cuda_step *step,
-    uint64_t seed, double rate, float scale, bool whole, const T *x, T *y, uint64_t n)
+#define DROPPED 2 /* packs of a thread at a time: a draw takes longer than a load */
+
+/* The random words of the four elements from 4 quarter on. */
+static __device__ inline void draw(
+    const np_cuda_drop &drop, uint64_t number, uint64_t quarter, uint32_t words[4])
 {
-    typedef np_pack<T, 4> pack;
-    uint64_t number = step->step;
+    words[0] = (uint32_t)quarter;
+    words[1] = (uint32_t)(quarter >> 32);
+    words[2] = (uint32_t)number;
+    words[3] = (uint32_t)(number >> 32);
+    np_philox((uint32_t)drop.seed, (uint32_t)(drop.seed >> 32), words);
+}
 
+template <typename T>
+static __device__ inline void put_kept(T *x, const np_cuda_drop &drop, float scale, uint32_t word)
+{
+    const float value = drop.relu ? np_relu(np_get(*x)) : np_get(*x);
+
+    np_put(x, word * 0x1p-32 >= drop.rate ? value * scale : 0.0f);
+}
+
+/* n is a multiple of N, which is one of 4. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    dropout(const np_cuda_step *step, np_cuda_drop drop, float scale, const T *x, T *y, uint64_t n)
+{
+    typedef np_pack<T, N> pack;
+    const uint64_t number = step->step, nr_packs = n / N, stride = np_stride();
+
+    for (uint64_t i = np_thread(); i < nr_packs; i += DROPPED * stride) {
+        np_loaded<pack> raw[DROPPED];
+
+        NP_UNROLL(DROPPED)
+        for (int u = 0; u < DROPPED; u++)
+            raw[u] = np_load_last(
+                (const pack *)x + (i + u * stride < nr_packs ? i + u * stride : nr_packs - 1));
+        NP_UNROLL(DROPPED)
+        for (int u = 0; u < DROPPED; u++) {
+            const uint64_t at = i + u * stride;
+            pack in = np_open<pack>(raw[u]);
+
+            if (at >= nr_packs)
+                break;
+            NP_UNROLL(N / 4)
+            for (int q = 0; q < N / 4; q++) {
+                uint32_t words[4];
+
+                draw(drop, number, at * (N / 4) + q, words);
+                NP_UNROLL(4)
+                for (int k = 0; k < 4; k++)
+                    put_kept(&in.v[4 * q + k], drop, scale, words[k]);
+            }
+            ((pack *)y)[at] = in;
+        }
+    }
+}
+
+/* Any n: a thread has four elements. */
+template <typename T>
+static __global__ void __launch_bounds__(NP_THREADS) dropout_each(
+    const np_cuda_step *step, np_cuda_drop drop, float scale, const T *x, T *y, uint64_t n)
+{
     for (uint64_t i = np_thread(); i < (n + 3) / 4; i += np_stride()) {
-        uint32_t words[4] = {
-            (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)number, (uint32_t)(number >> 32)};
-        pack in = {};
+        uint32_t words[4];
 
-        if (whole)
-            in = ((const pack *)x)[i];
-        np_philox((uint32_t)seed, (uint32_t)(seed >> 32), words);
+        draw(drop, step->step, i, words);
         NP_UNROLL(4)
         for (int k = 0; k < 4; k++) {
-            if (!whole && 4 * i + k < n)
-                in.v[k] = x[4 * i + k];
-            np_put(&in.v[k], words[k] * 0x1p-32 >= rate ? np_get(in.v[k]) * scale : 0.0f);
-            if (!whole && 4 * i + k < n)
-                y[4 * i + k] = in.v[k];
+            if (4 * i + k >= n)
+                break;
+            T in = x[4 * i + k];
+
+            put_kept(&in, drop, scale, words[k]);
+            y[4 * i + k] = in;
         }
-        if (whole)
-            ((pack *)y)[i] = in;
     }
 }
 
 extern "C" void np_cuda_dropout(void *stream, enum np_cuda_dtype dtype, const np_cuda_step *step,
-    uint64_t seed, double rate, const void *x, void *y, uint64_t n)
+    const np_cuda_drop *drop, const void *x, void *y, uint64_t n)
 {
-    const float scale = (float)(1 / (1 - rate));
-    const bool whole = n % 4 == 0 && np_aligned(x) && np_aligned(y);
+    const float scale = (float)(1 / (1 - drop->rate));
+    const bool aligned = np_aligned(x) && np_aligned(y);
 
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(dropout<T>, np_blocks((n + 3) / 4), NP_THREADS, 0, stream, step, seed, rate,
-            scale, whole, (const T *)x, (T *)y, n));
+    NP_FOR_DTYPE(dtype, T, {
+        const int wide = np_width<T>::n;
+
+        if (aligned && n % wide == 0)
+            NP_LAUNCH((dropout<T, wide>), np_blocks((n / wide + DROPPED - 1) / DROPPED), NP_THREADS,
+                0, stream, step, *drop, scale, (const T *)x, (T *)y, n);
+        else
+            NP_LAUNCH(dropout_each<T>, np_blocks((n + 3) / 4), NP_THREADS, 0, stream, step, *drop,
+                scale, (const T *)x, (T *)y, n);
+    });
+}
+
+extern "C" void np_cuda_dropout_mask(void *stream, enum np_cuda_dtype dtype, double rate,
+    const void *dy, const void *y, void *dx, uint64_t n)
+{
+    run_pointwise(stream, dtype, relu_dropout_back{(float)(1 / (1 - rate))}, dy, y, dx, n);
 }

@@ -12,29 +12,40 @@ struct place {
     int y, x, c;
 };
 
-/* i counts packs of N channels of (n, h, w, c). In 32 bits if possible: a 64-bit division takes
- * longer than the rest of a pooling. */
+/* i counts packs of N channels of (n, h, w, c). */
+template <int N> static __device__ inline place place_of_32(uint32_t i, int h, int w, int c)
+{
+    uint32_t packs = (uint32_t)(c / N), pixel = i / packs, line = pixel / (uint32_t)w;
+
+    return {line / (uint32_t)h, (int)(line % (uint32_t)h), (int)(pixel - line * (uint32_t)w),
+        (int)(i - pixel * packs) * N};
+}
+
+/* In 32 bits if possible: a 64-bit division takes longer than the rest of a pooling. */
 template <int N> static __device__ inline place place_of(uint64_t i, int h, int w, int c)
 {
     if (i >> 32)
         return {i / (c / N) / w / h, (int)(i / (c / N) / w % h), (int)(i / (c / N) % w),
             (int)(i % (c / N)) * N};
-    uint32_t packs = (uint32_t)(c / N), pixel = (uint32_t)i / packs, line = pixel / (uint32_t)w;
-
-    return {line / (uint32_t)h, (int)(line % (uint32_t)h), (int)(pixel - line * (uint32_t)w),
-        (int)((uint32_t)i - pixel * packs) * N};
+    return place_of_32<N>((uint32_t)i, h, w, c);
 }
 
-/* Windows of K x K: a line of a window is loaded before it is compared. */
+static __device__ inline int within(int i, int n)
+{
+    return i < 0 ? 0 : i < n ? i : n - 1;
+}
+
+/* Windows of K x K; n: packs of y. A line of a window is loaded before it is compared. What lies outside of the picture is loaded
+ * from its edge, and not compared: a load behind a condition waits for those before it. */
 template <typename T, int N, int K>
 static __global__ void __launch_bounds__(NP_THREADS, 2)
-    maxpool_known(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint64_t n)
+    maxpool_known(np_cuda_pool p, const T *x, T *y, uint8_t *argmax, uint32_t n)
 {
     typedef np_pack<T, N> pack;
     typedef np_pack<uint8_t, N> pack_of_bytes;
 
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        const place o = place_of<N>(i, p.out_h, p.out_w, p.c);
+    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
+        const place o = place_of_32<N>((uint32_t)i, p.out_h, p.out_w, p.c);
         const int top = o.y * p.stride_h - p.pad_h, left = o.x * p.stride_w - p.pad_w;
         float most[N];
         int at[N];
@@ -49,27 +60,24 @@ static __global__ void __launch_bounds__(NP_THREADS, 2)
         NP_UNROLL(1)
         for (int ky = 0; ky < K; ky++) {
             const int iy = top + ky;
-            const T *line = x + ((int64_t)((o.picture * p.h + iy) * p.w) + left) * p.c + o.c;
-            pack in[K];
+            const T *line = x + (o.picture * p.h + within(iy, p.h)) * p.w * p.c + o.c;
+            np_loaded<pack> raw[K];
 
-            if (iy < 0 || iy >= p.h)
-                continue;
             NP_UNROLL(K)
             for (int kx = 0; kx < K; kx++)
-                if (left + kx >= 0 && left + kx < p.w)
-                    in[kx] = *(const pack *)(line + (int64_t)kx * p.c);
+                raw[kx] = np_load((const pack *)(line + (int64_t)within(left + kx, p.w) * p.c));
             NP_UNROLL(K)
             for (int kx = 0; kx < K; kx++) {
-                if (left + kx < 0 || left + kx >= p.w)
-                    continue;
+                const pack in = np_open<pack>(raw[kx]);
+                const bool there = iy >= 0 && iy < p.h && left + kx >= 0 && left + kx < p.w;
+
                 NP_UNROLL(N)
                 for (int k = 0; k < N; k++) {
-                    float v = np_get(in[kx].v[k]);
+                    const float v = np_get(in.v[k]);
+                    const bool wins = there && (at[k] < 0 || v > most[k] || v != v);
 
-                    if (at[k] < 0 || v > most[k] || v != v) {
-                        most[k] = v;
-                        at[k] = ky * K + kx;
-                    }
+                    most[k] = wins ? v : most[k];
+                    at[k] = wins ? ky * K + kx : at[k];
                 }
             }
         }
@@ -131,60 +139,103 @@ static __global__ void maxpool(np_cuda_pool p, const T *x, T *y, uint8_t *argmax
     }
 }
 
-/* Adds the gradients of the windows over this pixel that chose it, from the first on; with y, which
- * the pool made: of those that made a positive one. K: the side of the windows, S: the stride; at most
- * W * W windows are over a pixel, and those of a line are loaded before they are added. */
-template <typename T, int N, int K, int S>
-static __global__ void __launch_bounds__(NP_THREADS, 2) maxpool_dgrad_known(
-    np_cuda_pool p, const T *dy, const uint8_t *argmax, const T *y, T *dx, uint64_t n)
+/* The windows over a square of 2 x 2 pixels, as they were loaded: W * W of them, where windows of K x K have a
+ * stride of 2. */
+template <typename T, int N, int W> struct windows {
+    np_loaded<np_pack<T, N>> dy[W * W], made[W * W];
+    np_loaded<np_pack<uint8_t, N>> chosen[W * W];
+};
+
+/* at: of the square, whose first pixel is (2 y, 2 x) of the padded picture. A window that is not there is another one
+ * in its place. */
+template <typename T, int N, int W, bool MASKED>
+static __device__ inline void load_windows(const np_cuda_pool &p, const place &at, const T *dy,
+    const uint8_t *argmax, const T *y, windows<T, N, W> *to)
 {
-    typedef np_pack<T, N> pack;
-    typedef np_pack<uint8_t, N> pack_of_bytes;
-    const int W = (K + S - 1) / S;
+    NP_UNROLL(W * W)
+    for (int w = 0; w < W * W; w++) {
+        const int oy = within(at.y - (W - 1) + w / W, p.out_h);
+        const int ox = within(at.x - (W - 1) + w % W, p.out_w);
+        const uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
 
-    for (uint64_t i = np_thread(); i < n / N; i += np_stride()) {
-        const place at = place_of<N>(i, p.h, p.w, p.c);
-        const int top = at.y + p.pad_h, left = at.x + p.pad_w; /* in the padded picture */
-        float sum[N] = {0};
-        pack out;
+        to->dy[w] = np_load((const np_pack<T, N> *)&dy[o]);
+        to->chosen[w] = np_load((const np_pack<uint8_t, N> *)&argmax[o]);
+        if (MASKED)
+            to->made[w] = np_load((const np_pack<T, N> *)&y[o]);
+    }
+}
 
-        NP_UNROLL(1)
-        for (int line = 0; line < W; line++) {
-            const int oy = (int)((unsigned)top / S) - (W - 1) + line, ky = top - oy * S;
-            pack in[W], made[W];
-            pack_of_bytes chosen[W];
-            int from[W]; /* this pixel's position in the window; -1: it is not there */
+/* The gradient of the square's pixel (py, px), both 0 or 1. */
+template <typename T, int N, int K, int W, bool MASKED>
+static __device__ inline np_pack<T, N> gather(
+    const np_cuda_pool &p, const place &at, const windows<T, N, W> &from, int py, int px)
+{
+    float sum[N] = {0};
+    np_pack<T, N> out;
 
-            NP_UNROLL(W)
-            for (int w = 0; w < W; w++) {
-                const int ox = (int)((unsigned)left / S) - (W - 1) + w, kx = left - ox * S;
-                const bool there =
-                    oy >= 0 && ox >= 0 && oy < p.out_h && ox < p.out_w && ky < K && kx < K;
-                const uint64_t o = ((at.picture * p.out_h + oy) * p.out_w + ox) * p.c + at.c;
+    NP_UNROLL(W * W)
+    for (int w = 0; w < W * W; w++) { /* outputs in their order */
+        const int before_y = W - 1 - w / W, before_x = W - 1 - w % W;
+        const int oy = at.y - before_y, ox = at.x - before_x;
+        const int ky = py + 2 * before_y, kx = px + 2 * before_x;
+        const bool there = oy >= 0 && ox >= 0 && oy < p.out_h && ox < p.out_w;
 
-                from[w] = there ? ky * K + kx : -1;
-                if (there) {
-                    chosen[w] = *(const pack_of_bytes *)&argmax[o];
-                    in[w] = *(const pack *)&dy[o];
-                    made[w] = y ? *(const pack *)&y[o] : in[w];
-                }
-            }
-            NP_UNROLL(W)
-            for (int w = 0; w < W; w++) {
-                if (from[w] < 0)
-                    continue;
-                NP_UNROLL(N)
-                for (int k = 0; k < N; k++) {
-                    const bool mine = chosen[w].v[k] == from[w] && (!y || np_get(made[w].v[k]) > 0);
+        if (ky >= K || kx >= K)
+            continue;
+        const np_pack<T, N> dy = np_open<np_pack<T, N>>(from.dy[w]);
+        const np_pack<T, N> made = MASKED ? np_open<np_pack<T, N>>(from.made[w]) : dy;
+        const np_pack<uint8_t, N> chosen = np_open<np_pack<uint8_t, N>>(from.chosen[w]);
 
-                    sum[k] += mine ? np_get(in[w].v[k]) : 0.0f;
-                }
+        NP_UNROLL(N)
+        for (int k = 0; k < N; k++) {
+            const bool mine = there && chosen.v[k] == ky * K + kx;
+
+            sum[k] += mine && (!MASKED || np_get(made.v[k]) > 0) ? np_get(dy.v[k]) : 0.0f;
+        }
+    }
+    NP_UNROLL(N)
+    for (int k = 0; k < N; k++)
+        np_put(&out.v[k], sum[k]);
+    return out;
+}
+
+/* Each pixel's sum of the gradients of the windows over it that chose it, from the first on; MASKED, by y, which the
+ * pool made: of those that made a positive one. Windows of K x K with a stride of 2. A thread has N channels of
+ * squares of 2 x 2 pixels, U squares at a time, whose windows it loads before it adds: each window is loaded for 4
+ * pixels, or 1 if it overlaps no other. n: packs of all squares, of which a picture has h x w. */
+template <typename T, int N, int K, bool MASKED>
+static __global__ void __launch_bounds__(NP_THREADS, 2) maxpool_dgrad_known(
+    np_cuda_pool p, int h, int w, const T *dy, const uint8_t *argmax, const T *y, T *dx, uint32_t n)
+{
+    const int W = K - 1, U = W > 1 ? 1 : MASKED ? 2 : 4;
+
+    for (uint64_t i = np_thread(); i < n; i += U * np_stride()) {
+        windows<T, N, W> in[U];
+        place at[U];
+
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++) {
+            const uint64_t mine = i + u * np_stride();
+
+            at[u] = place_of_32<N>(mine < n ? (uint32_t)mine : n - 1, h, w, p.c);
+            load_windows<T, N, W, MASKED>(p, at[u], dy, argmax, y, &in[u]);
+        }
+        NP_UNROLL(U)
+        for (int u = 0; u < U; u++) {
+            const int top = 2 * at[u].y - p.pad_h, left = 2 * at[u].x - p.pad_w;
+
+            if (i + u * np_stride() >= n)
+                break;
+            NP_UNROLL(4)
+            for (int pixel = 0; pixel < 4; pixel++) {
+                const int py = pixel / 2, px = pixel % 2, row = top + py, column = left + px;
+                const np_pack<T, N> out = gather<T, N, K, W, MASKED>(p, at[u], in[u], py, px);
+
+                if (row >= 0 && row < p.h && column >= 0 && column < p.w)
+                    *(np_pack<T, N> *)&dx[((at[u].picture * p.h + row) * p.w + column) * p.c +
+                                          at[u].c] = out;
             }
         }
-        NP_UNROLL(N)
-        for (int k = 0; k < N; k++)
-            np_put(&out.v[k], sum[k]);
-        ((pack *)dx)[i] = out;
     }
 }
 
@@ -233,11 +284,12 @@ static __global__ void maxpool_dgrad(
     }
 }
 
-/* Are the windows squares of this side and stride? */
+/* Are the windows squares of this side and stride, and the picture's packs counted in 32 bits? */
 static bool is_square(const np_cuda_pool *pool, int kernel, int stride)
 {
     return pool->kernel_h == kernel && pool->kernel_w == kernel && pool->stride_h == stride &&
-           pool->stride_w == stride;
+           pool->stride_w == stride &&
+           ((uint64_t)pool->n * (pool->h + 2) * (pool->w + 2) * pool->c) >> 32 == 0;
 }
 
 extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np_cuda_pool *pool,
@@ -251,10 +303,10 @@ extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np
 
         if (aligned && pool->c % wide == 0 && is_square(pool, 3, pool->stride_h))
             NP_LAUNCH((maxpool_known<T, wide, 3>), np_blocks(n / wide), NP_THREADS, 0, stream,
-                *pool, (const T *)x, (T *)y, argmax, n);
+                *pool, (const T *)x, (T *)y, argmax, (uint32_t)(n / wide));
         else if (aligned && pool->c % wide == 0 && is_square(pool, 2, pool->stride_h))
             NP_LAUNCH((maxpool_known<T, wide, 2>), np_blocks(n / wide), NP_THREADS, 0, stream,
-                *pool, (const T *)x, (T *)y, argmax, n);
+                *pool, (const T *)x, (T *)y, argmax, (uint32_t)(n / wide));
         else if (aligned && pool->c % wide == 0)
             NP_LAUNCH((maxpool<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
                 (const T *)x, (T *)y, argmax, n);
@@ -264,27 +316,48 @@ extern "C" void np_cuda_maxpool(void *stream, enum np_cuda_dtype dtype, const np
     });
 }
 
+/* Squares of pixels of a side of the padded picture. */
+static int squares(int pixels, int pad)
+{
+    return (pixels + pad + 1) / 2;
+}
+
+template <typename T, int K>
+static void dgrad_known(
+    void *stream, const np_cuda_pool *pool, const T *dy, const uint8_t *argmax, const T *y, T *dx)
+{
+    const int wide = np_width<T>::n;
+    const int h = squares(pool->h, pool->pad_h), w = squares(pool->w, pool->pad_w);
+    const uint32_t n = (uint32_t)((uint64_t)pool->n * h * w * (pool->c / wide));
+
+    if (y)
+        NP_LAUNCH((maxpool_dgrad_known<T, wide, K, true>), np_blocks(n), NP_THREADS, 0, stream,
+            *pool, h, w, dy, argmax, y, dx, n);
+    else
+        NP_LAUNCH((maxpool_dgrad_known<T, wide, K, false>), np_blocks(n), NP_THREADS, 0, stream,
+            *pool, h, w, dy, argmax, y, dx, n);
+}
+
 extern "C" void np_cuda_maxpool_dgrad(void *stream, enum np_cuda_dtype dtype,
-    const np_cuda_pool *pool, const void *dy, const uint8_t *argmax, const void *y, void *dx)
+    const struct np_cuda_pool *pool, const void *dy, const uint8_t *argmax, const void *y, void *dx)
 {
     uint64_t n = (uint64_t)pool->n * pool->h * pool->w * pool->c;
     bool aligned = np_aligned(dy) && np_aligned(dx) && np_aligned(argmax) && np_aligned(y);
 
     NP_FOR_DTYPE(dtype, T, {
         const int wide = np_width<T>::n;
+        const T *in = (const T *)dy, *made = (const T *)y;
 
         if (aligned && pool->c % wide == 0 && is_square(pool, 3, 2))
-            NP_LAUNCH((maxpool_dgrad_known<T, wide, 3, 2>), np_blocks(n / wide), NP_THREADS, 0,
-                stream, *pool, (const T *)dy, argmax, (const T *)y, (T *)dx, n);
+            dgrad_known<T, 3>(stream, pool, in, argmax, made, (T *)dx);
         else if (aligned && pool->c % wide == 0 && is_square(pool, 2, 2))
-            NP_LAUNCH((maxpool_dgrad_known<T, wide, 2, 2>), np_blocks(n / wide), NP_THREADS, 0,
-                stream, *pool, (const T *)dy, argmax, (const T *)y, (T *)dx, n);
+            dgrad_known<T, 2>(stream, pool, in, argmax, made, (T *)dx);
         else if (aligned && pool->c % wide == 0)
             NP_LAUNCH((maxpool_dgrad<T, wide>), np_blocks(n / wide), NP_THREADS, 0, stream, *pool,
-                (const T *)dy, argmax, (const T *)y, (T *)dx, n);
+                in, argmax, made, (T *)dx, n);
         else
-            NP_LAUNCH((maxpool_dgrad<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *pool,
-                (const T *)dy, argmax, (const T *)y, (T *)dx, n);
+            NP_LAUNCH((maxpool_dgrad<T, 1>), np_blocks(n), NP_THREADS, 0, stream, *pool, in, argmax,
+                made, (T *)dx, n);
     });
 }
 
@@ -457,16 +530,31 @@ extern "C" void np_cuda_global_avgpool_dgrad(
 
 /* --- places ---------------------------------------------------------------------------------- */
 
+#define MOVED 8 /* elements that a thread loads before it stores them */
+
 /* Output element i of (n, c, hw), or back of (n, hw, c). */
 template <typename T>
 static __global__ void flatten(const T *x, T *y, int hw, int c, bool back, uint64_t n)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        uint64_t row = (uint64_t)hw * c, picture = np_quotient(i, hw * c), at = i - picture * row;
-        int inner = back ? c : hw, outer_at = (int)np_quotient(at, inner);
-        int inner_at = (int)at - outer_at * inner;
+    const uint64_t row = (uint64_t)hw * c;
+    const int inner = back ? c : hw, outer = back ? hw : c;
 
-        y[i] = x[picture * row + (uint64_t)inner_at * (back ? hw : c) + outer_at];
+    for (uint64_t i = np_thread(); i < n; i += MOVED * np_stride()) {
+        T in[MOVED];
+
+        NP_UNROLL(MOVED)
+        for (int u = 0; u < MOVED; u++) {
+            const uint64_t to = i + u * np_stride() < n ? i + u * np_stride() : n - 1;
+            const uint64_t picture = np_quotient(to, hw * c), at = to - picture * row;
+            const int outer_at = (int)np_quotient(at, inner);
+            const int inner_at = (int)at - outer_at * inner;
+
+            in[u] = x[picture * row + (uint64_t)inner_at * outer + outer_at];
+        }
+        NP_UNROLL(MOVED)
+        for (int u = 0; u < MOVED; u++)
+            if (i + u * np_stride() < n)
+                y[i + u * np_stride()] = in[u];
     }
 }
 

@@ -94,35 +94,34 @@ static __device__ inline void judge(const np_cuda_step *step, np_cuda_scaler *sc
 
 #define AT_ONCE 4 /* loads of a thread */
 
-/* A thread's sum of squares of its gradients; with params: of |w| g. N adjacent elements have one
+/* A thread's sum of squares of its gradients, of packs from..end-1; with params: of |w| g. N adjacent elements have one
  * rule. */
-template <int N>
+template <typename G, int N>
 static __device__ inline double sum_squares(const np_cuda_step *step, const np_cuda_rules &rules,
-    const float *params, const float *grads, uint64_t n)
+    const float *params, const G *grads, uint64_t from, uint64_t end)
 {
-    typedef np_pack<float, N> pack;
     const uint64_t stride = np_stride();
     double sum = 0;
 
-    for (uint64_t i = np_thread(); i < n / N; i += AT_ONCE * stride) {
-        pack g[AT_ONCE], w[AT_ONCE];
+    for (uint64_t i = from + np_thread(); i < end; i += AT_ONCE * stride) {
+        np_loaded<np_pack<G, N>> raw[AT_ONCE];
 
         NP_UNROLL(AT_ONCE)
         for (int u = 0; u < AT_ONCE; u++)
-            if (i + u * stride < n / N) {
-                g[u] = ((const pack *)grads)[i + u * stride];
-                if (params)
-                    w[u] = ((const pack *)params)[i + u * stride];
-            }
+            raw[u] = np_load(
+                (const np_pack<G, N> *)grads + (i + u * stride < end ? i + u * stride : end - 1));
         NP_UNROLL(AT_ONCE)
         for (int u = 0; u < AT_ONCE; u++) {
-            if (i + u * stride >= n / N)
+            const np_pack<G, N> g = np_open<np_pack<G, N>>(raw[u]);
+            const uint64_t at = i + u * stride;
+
+            if (at >= end)
                 break;
-            if (rules.freezes && scalars_at(step, rules, (i + u * stride) * N)->frozen)
+            if (rules.freezes && scalars_at(step, rules, at * N)->frozen)
                 continue;
             NP_UNROLL(N)
             for (int k = 0; k < N; k++) {
-                float value = params ? w[u].v[k] * g[u].v[k] : g[u].v[k];
+                float value = params ? params[at * N + k] * np_get(g.v[k]) : np_get(g.v[k]);
 
                 sum += (double)value * value;
             }
@@ -148,35 +147,38 @@ static __device__ inline void finish_norm(const np_cuda_step *step, np_cuda_scal
         judge(step, scaler, sum, dynamic, numbers);
 }
 
-template <int N>
-static __global__ void __launch_bounds__(NP_THREADS) gradient_norm(const np_cuda_step *step,
-    np_cuda_scaler *scaler, np_cuda_rules rules, const float *params, const float *grads,
-    uint64_t n, bool dynamic, struct np_cuda_numbers *numbers, double *partial)
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    gradient_norm(const np_cuda_step *step, np_cuda_scaler *scaler, np_cuda_optimizer to,
+        const float *params, bool dynamic, struct np_cuda_numbers *numbers)
 {
-    finish_norm(
-        step, scaler, sum_squares<N>(step, rules, params, grads, n), dynamic, numbers, partial);
+    const uint64_t halves = to.nr_halves / N;
+    double sum = sum_squares<float, N>(step, to.rules, params, to.grads, halves, to.n / N);
+
+    sum += sum_squares<T, N>(step, to.rules, params, (const T *)to.half_grads, 0, halves);
+    finish_norm(step, scaler, sum, dynamic, numbers, to.partial);
 }
 
 /* params: NULL, or as of sum_squares(). */
+template <typename T>
 static void run_norm(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
-    const np_cuda_rules *rules, const float *params, const float *grads, uint64_t n, bool dynamic,
-    struct np_cuda_numbers *numbers, void *scratch)
+    const np_cuda_optimizer *to, const float *params, bool dynamic, struct np_cuda_numbers *numbers)
 {
-    const bool wide = n % NP_CUDA_CHUNK == 0 && np_aligned(grads) && np_aligned(params);
+    const bool wide = to->n % NP_CUDA_CHUNK == 0 && np_aligned(to->grads) && np_aligned(params) &&
+                      np_aligned(to->half_grads);
 
     if (wide)
-        NP_LAUNCH(gradient_norm<4>, norm_blocks(n), NP_THREADS, 0, stream, step, scaler, *rules,
-            params, grads, n, dynamic, numbers, (double *)scratch);
+        NP_LAUNCH((gradient_norm<T, 4>), norm_blocks(to->n), NP_THREADS, 0, stream, step, scaler,
+            *to, params, dynamic, numbers);
     else
-        NP_LAUNCH(gradient_norm<1>, norm_blocks(n), NP_THREADS, 0, stream, step, scaler, *rules,
-            params, grads, n, dynamic, numbers, (double *)scratch);
+        NP_LAUNCH((gradient_norm<T, 1>), norm_blocks(to->n), NP_THREADS, 0, stream, step, scaler,
+            *to, params, dynamic, numbers);
 }
 
 extern "C" void np_cuda_norm(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
-    const np_cuda_rules *rules, const float *grads, uint64_t n, bool dynamic,
-    struct np_cuda_numbers *numbers, void *scratch)
+    const np_cuda_optimizer *to, bool dynamic, struct np_cuda_numbers *numbers)
 {
-    run_norm(stream, step, scaler, rules, NULL, grads, n, dynamic, numbers, scratch);
+    NP_FOR_DTYPE(to->dtype, T, run_norm<T>(stream, step, scaler, to, NULL, dynamic, numbers));
 }
 
 /* The new parameter. */
@@ -255,36 +257,38 @@ static __device__ inline float moved(
     }
 }
 
-/* N adjacent elements, which have one rule. The rule is copied: a store might change it, for all
- * that the compiler knows. NORM: it is calculated on the way. */
-template <typename T, int N, bool NORM>
-static __global__ void __launch_bounds__(NP_THREADS)
-    update(const np_cuda_step *step, np_cuda_scaler *scaler, np_cuda_optimizer to)
+/* Packs from..end-1. N adjacent elements, which have one rule. The rule is copied: a store might change it, for all
+ * that the compiler knows. NORM: returns the sum of squares of this thread's gradients. */
+template <typename T, typename G, int N, bool NORM>
+static __device__ inline double move(const np_cuda_step *step, const np_cuda_optimizer &to,
+    const G *grads, float scale, uint64_t from, uint64_t end)
 {
     typedef np_pack<float, N> pack;
-    const float scale = NORM ? 1 / scaler->scale : scaler->grad_scale;
     double sum = 0;
 
-    if (!NORM && scaler->skip)
-        return;
-    for (uint64_t i = np_thread(); i < to.n / N; i += np_stride()) {
+    for (uint64_t i = from + np_thread(); i < end; i += np_stride()) {
         const np_scalars s = *scalars_at(step, to.rules, i * N);
         const bool has_v = s.kind == NP_RMSPROP ? s.moves : s.kind != NP_SGD && s.kind != NP_LION;
-        pack grad, param, m, v = {};
+        np_loaded<np_pack<G, N>> raw;
+        pack param, m, v = {};
         np_pack<T, N> half;
 
         if (s.frozen || s.kind == NP_MUON) /* np_cuda_muon_end() moves it */
             continue;
-        grad = np_load_once((const pack *)to.grads + i);
+        raw = np_load_last((const np_pack<G, N> *)grads + i);
         param = ((const pack *)to.params)[i];
         m = ((const pack *)to.m)[i];
         if (has_v)
             v = ((const pack *)to.v)[i];
+        const np_pack<G, N> grad = np_open<np_pack<G, N>>(raw);
+
         NP_UNROLL(N)
         for (int k = 0; k < N; k++) {
+            const float g = np_get(grad.v[k]);
+
             if (NORM)
-                sum += (double)grad.v[k] * grad.v[k];
-            param.v[k] = moved(&s, param.v[k], &m.v[k], &v.v[k], grad.v[k] * scale);
+                sum += (double)g * g;
+            param.v[k] = moved(&s, param.v[k], &m.v[k], &v.v[k], g * scale);
             np_put(&half.v[k], param.v[k]);
         }
         ((pack *)to.params)[i] = param;
@@ -294,6 +298,22 @@ static __global__ void __launch_bounds__(NP_THREADS)
         if (to.half)
             ((np_pack<T, N> *)to.half)[i] = half;
     }
+    return sum;
+}
+
+/* NORM: it is calculated on the way. */
+template <typename T, int N, bool NORM>
+static __global__ void __launch_bounds__(NP_THREADS)
+    update(const np_cuda_step *step, np_cuda_scaler *scaler, np_cuda_optimizer to)
+{
+    const float scale = NORM ? 1 / scaler->scale : scaler->grad_scale;
+    const uint64_t halves = to.nr_halves / N;
+    double sum;
+
+    if (!NORM && scaler->skip)
+        return;
+    sum = move<T, float, N, NORM>(step, to, to.grads, scale, halves, to.n / N);
+    sum += move<T, T, N, NORM>(step, to, (const T *)to.half_grads, scale, 0, halves);
     if (NORM)
         finish_norm(step, scaler, sum, false, to.numbers, to.partial);
 }
@@ -401,7 +421,7 @@ extern "C" void np_cuda_update(void *stream, const struct np_cuda_step *step,
     if (!lamb) {
         const bool wide = to->n % NP_CUDA_CHUNK == 0 && np_aligned(to->params) &&
                           np_aligned(to->m) && np_aligned(to->v) && np_aligned(to->grads) &&
-                          np_aligned(to->half);
+                          np_aligned(to->half_grads) && np_aligned(to->half);
 
         NP_FOR_DTYPE(to->dtype, T, {
             if (wide)
@@ -533,52 +553,128 @@ static __global__ void __launch_bounds__(NP_THREADS)
 extern "C" void np_cuda_climb(void *stream, const np_cuda_step *step, np_cuda_scaler *scaler,
     const struct np_cuda_climb *to, struct np_cuda_numbers *numbers, void *scratch)
 {
-    run_norm(stream, step, scaler, &to->rules, to->adaptive ? to->params : NULL, to->grads, to->n,
-        false, numbers, scratch);
+    np_cuda_optimizer of = {};
+
+    of.grads = to->grads;
+    of.rules = to->rules;
+    of.n = to->n;
+    of.partial = (double *)scratch;
+    run_norm<float>(stream, step, scaler, &of, to->adaptive ? to->params : NULL, false, numbers);
     NP_FOR_DTYPE(to->dtype, T,
         NP_LAUNCH(climb<T>, np_blocks(to->n), NP_THREADS, 0, stream, step, scaler, *to));
 }
 
 /* --- averages --------------------------------------------------------------------------------- */
 
-template <typename T>
-static __global__ void blend(float *average, float *x, float weight, bool back, T *half, uint64_t n)
+/* N adjacent elements at a time; each thread loads AT_ONCE times of both arrays before it stores: f(a, b) changes both,
+ * and the first one's copy in half precision. */
+template <typename T, int N, typename F>
+static __device__ inline void change_both(float *a, float *b, T *half, uint64_t n, F f)
 {
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = average[i] + weight * (x[i] - average[i]);
+    typedef np_pack<float, N> pack;
+    const uint64_t nr_packs = n / N, stride = np_stride();
 
-        average[i] = value;
-        if (!back)
-            continue;
-        x[i] = value;
-        if (half)
-            np_put(&half[i], value);
+    for (uint64_t i = np_thread(); i < nr_packs; i += AT_ONCE * stride) {
+        np_loaded<pack> first[AT_ONCE], second[AT_ONCE];
+
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t at = i + u * stride < nr_packs ? i + u * stride : nr_packs - 1;
+
+            first[u] = np_load((const pack *)a + at);
+            second[u] = np_load_last((const pack *)b + at);
+        }
+        NP_UNROLL(AT_ONCE)
+        for (int u = 0; u < AT_ONCE; u++) {
+            const uint64_t at = i + u * stride;
+            pack x = np_open<pack>(first[u]), y = np_open<pack>(second[u]);
+            np_pack<T, N> rounded;
+
+            if (at >= nr_packs)
+                break;
+            NP_UNROLL(N)
+            for (int k = 0; k < N; k++) {
+                f(&x.v[k], &y.v[k]);
+                np_put(&rounded.v[k], x.v[k]);
+            }
+            if (f.both)
+                ((pack *)a)[at] = x;
+            ((pack *)b)[at] = y;
+            if (f.both && half)
+                ((np_pack<T, N> *)half)[at] = rounded;
+        }
     }
+}
+
+struct blending { /* x, its average */
+    float weight;
+    bool both; /* x becomes the average */
+    __device__ void operator()(float *x, float *average) const
+    {
+        const float value = *average + weight * (*x - *average);
+
+        *average = value;
+        *x = both ? value : *x;
+    }
+};
+
+struct exchanging {
+    static const bool both = true;
+    __device__ void operator()(float *a, float *b) const
+    {
+        const float value = *b;
+
+        *b = *a;
+        *a = value;
+    }
+};
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    blend(float *average, float *x, float weight, bool back, T *half, uint64_t n)
+{
+    change_both<T, N>(x, average, half, n, blending{weight, back});
+}
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(NP_THREADS)
+    exchange(float *a, float *b, T *half, uint64_t n)
+{
+    change_both<T, N>(a, b, half, n, exchanging());
+}
+
+static bool is_wide(const void *a, const void *b, const void *half, uint64_t n)
+{
+    return n % 4 == 0 && np_aligned(a) && np_aligned(b) && np_aligned(half);
+}
+
+static int average_blocks(uint64_t packs)
+{
+    return np_blocks((packs + AT_ONCE - 1) / AT_ONCE);
 }
 
 extern "C" void np_cuda_average(void *stream, float *average, float *x, float weight, bool back,
     enum np_cuda_dtype dtype, void *half, uint64_t n)
 {
-    NP_FOR_DTYPE(dtype, T,
-        NP_LAUNCH(
-            blend<T>, np_blocks(n), NP_THREADS, 0, stream, average, x, weight, back, (T *)half, n));
-}
-
-template <typename T> static __global__ void exchange(float *a, float *b, T *half, uint64_t n)
-{
-    for (uint64_t i = np_thread(); i < n; i += np_stride()) {
-        float value = b[i];
-
-        b[i] = a[i];
-        a[i] = value;
-        if (half)
-            np_put(&half[i], value);
-    }
+    NP_FOR_DTYPE(dtype, T, {
+        if (is_wide(average, x, half, n))
+            NP_LAUNCH((blend<T, 4>), average_blocks(n / 4), NP_THREADS, 0, stream, average, x,
+                weight, back, (T *)half, n);
+        else
+            NP_LAUNCH((blend<T, 1>), average_blocks(n), NP_THREADS, 0, stream, average, x, weight,
+                back, (T *)half, n);
+    });
 }
 
 extern "C" void np_cuda_swap(
     void *stream, float *a, float *b, enum np_cuda_dtype dtype, void *half, uint64_t n)
 {
-    NP_FOR_DTYPE(
-        dtype, T, NP_LAUNCH(exchange<T>, np_blocks(n), NP_THREADS, 0, stream, a, b, (T *)half, n));
+    NP_FOR_DTYPE(dtype, T, {
+        if (is_wide(a, b, half, n))
+            NP_LAUNCH(
+                (exchange<T, 4>), average_blocks(n / 4), NP_THREADS, 0, stream, a, b, (T *)half, n);
+        else
+            NP_LAUNCH(
+                (exchange<T, 1>), average_blocks(n), NP_THREADS, 0, stream, a, b, (T *)half, n);
+    });
 }

@@ -119,6 +119,7 @@ static void plan_free(struct np_plan *plan)
 {
     plan_part(plan);
     cudaStreamSynchronize(np_cuda_stream(plan));
+    np_cuda_snapshot_free(&plan->snapshot);
     for (int i = 0; i < NP_CUDA_NR_KINDS; i++)
         np_cuda_drop_graph(plan, i);
     np_cuda_sums_free(plan->sums);
@@ -182,6 +183,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
         code = tune(plan, options->state != NULL, np_comm_rank(comm) > 0, err);
+    if (code == 0)
+        code = np_cuda_snapshot_take(plan, options->snapshot, err);
     if (code == 0 && comm && np_comm_rank(comm) == 0)
         code = share_engines(plan, comm, err);
     if (code == 0)
@@ -345,7 +348,14 @@ static struct np_cuda_rules rules_of(const struct np_plan *plan)
     return (struct np_cuda_rules){plan->rule_of, plan->scalars, freezes(plan->layout)};
 }
 
-static int queue_update(struct np_plan *plan, const float *grads, struct np_err *err)
+/* Does the update read the convolutions' gradients as halves, as they are, so that no launch casts them? */
+static bool reads_halves(const struct np_plan *plan, enum np_cuda_kind kind)
+{
+    return kind == NP_CUDA_STEP_UPDATE && plan->arrays.half_grads && plan->kind != NP_LAMB &&
+           plan->kind != NP_MUON;
+}
+
+static int queue_update(struct np_plan *plan, const float *grads, bool halves, struct np_err *err)
 {
     const struct np_cuda_arrays *a = &plan->arrays;
     uint64_t n = plan->layout->nr_params;
@@ -353,14 +363,13 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
     const bool together = plan->clip_norm == 0 && !plan->f16 && plan->kind != NP_LAMB &&
                           plan->kind != NP_MUON; /* the norm is reported, and decides nothing */
 
-    if (!together)
-        np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &rules, grads, n, plan->f16,
-            a->numbers, plan->norm_scratch);
     const struct np_cuda_optimizer update = {
         .params = a->params,
         .m = plan->state[0],
         .v = plan->state[1],
         .grads = grads,
+        .half_grads = halves ? a->half_grads : NULL,
+        .nr_halves = halves ? plan->layout->nr_convs : 0,
         .rules = rules,
         .starts = plan->lamb.starts,
         .nr_tensors = plan->lamb.nr_tensors,
@@ -372,6 +381,8 @@ static int queue_update(struct np_plan *plan, const float *grads, struct np_err 
         .numbers = together ? a->numbers : NULL,
         .partial = plan->norm_scratch,
     };
+    if (!together)
+        np_cuda_norm(np_cuda_stream(plan), a->step, a->scaler, &update, plan->f16, a->numbers);
     np_cuda_update(np_cuda_stream(plan), a->step, a->scaler, &update, plan->kind == NP_LAMB);
     const int code = plan->kind == NP_MUON ? np_cuda_muon_queue(plan->muon, np_cuda_stream(plan), a,
                                                  &update, plan->iterations, err)
@@ -389,13 +400,17 @@ static int queue_calls(void *context, struct np_err *err)
     const struct queueing *queueing = context;
     struct np_plan *plan = queueing->plan;
     const bool updates = queueing->kind == NP_CUDA_STEP_UPDATE || queueing->kind == NP_CUDA_LAST;
+    const bool halves = reads_halves(plan, queueing->kind);
+
+    if (plan->train)
+        plan->train->leaves_halves = halves;
     int code =
         queueing->kind == NP_CUDA_LAST
             ? np_cuda_sums_queue_last(plan->sums, plan->train, err)
             : np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
 
     if (code == 0 && updates)
-        code = queue_update(plan, plan->arrays.grads, err);
+        code = queue_update(plan, plan->arrays.grads, halves, err);
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "a kernel", err) : code;
 }
 
@@ -448,6 +463,8 @@ static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *er
                : queue_calls(&queueing, err);
     nvtxRangePop();
     captured->warm = true;
+    if (kind != NP_CUDA_EVAL)
+        plan->halves_only = reads_halves(plan, kind);
     plan->last = kind == NP_CUDA_EVAL ? plan->eval : plan->train;
     return code;
 }
@@ -468,6 +485,7 @@ static int add_up(struct np_plan *plan, bool first, struct np_err *err)
     uint64_t n = plan->layout->nr_params;
     int code = plan->sum ? 0 : np_cuda_take(plan, n * sizeof(float), &plan->sum, err);
 
+    np_cuda_whole_grads(plan);
     if (code == 0)
         np_cuda_accumulate(np_cuda_stream(plan), plan->arrays.grads, plan->sum, first, n);
     return code;
@@ -506,7 +524,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
         return code;
     set_hyper(plan, hyper);
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
-    code = queue_update(plan, plan->summing ? plan->sum : plan->arrays.grads, err);
+    code = queue_update(plan, plan->summing ? plan->sum : plan->arrays.grads, false, err);
     plan->summing = false;
     if (code < 0)
         return code;
@@ -573,7 +591,7 @@ static int plan_sam(struct np_plan *plan, const void *images, const void *labels
         return code;
     plan->now.slot = plan->nr_batches;
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
-    code = queue_update(plan, plan->arrays.grads, err);
+    code = queue_update(plan, plan->arrays.grads, false, err);
     return code == 0 ? finish(plan, err) : code;
 }
 
@@ -695,5 +713,8 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .read = np_cuda_plan_read,
     .write = np_cuda_plan_write,
     .state = np_cuda_plan_state,
+    .snap = np_cuda_plan_snap,
+    .snapped = np_cuda_plan_snapped,
+    .snapshot = np_cuda_plan_snapshot,
     .logits = np_cuda_plan_logits,
 };

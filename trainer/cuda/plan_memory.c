@@ -405,10 +405,7 @@ void np_cuda_release_memory(struct np_plan *plan)
 
 /* --- copies ---------------------------------------------------------------------------------- */
 
-/* Returns the device's array, and allocates one of its size on the host; buffers have the files'
- * layout. */
-static int begin_copy(struct np_plan *plan, int array, float **ret_device, float **ret_host,
-    uint64_t *ret_bytes, struct np_err *err)
+int np_cuda_array(struct np_plan *plan, int array, float **ret_array, struct np_err *err)
 {
     if (array == NP_ARRAY_STATE1 && plan->train && np_cuda_second_state(plan, err) < 0)
         return -ENOMEM;
@@ -422,13 +419,32 @@ static int begin_copy(struct np_plan *plan, int array, float **ret_device, float
         [NP_ARRAY_AVERAGE] = plan->average[0],
         [NP_ARRAY_AVERAGE_BUFFERS] = plan->average[1],
         [NP_ARRAY_GRADS] = plan->summing ? plan->sum : plan->arrays.grads};
-    *ret_device = arrays[array];
-    if (!*ret_device)
-        return np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
+    *ret_array = arrays[array];
+    return *ret_array
+               ? 0
+               : np_err_set(err, -EINVAL, "this plan is for evaluation: it has no array %d", array);
+}
+
+/* Returns the device's array, and allocates one of its size on the host; buffers have the files'
+ * layout. */
+static int begin_copy(struct np_plan *plan, int array, float **ret_device, float **ret_host,
+    uint64_t *ret_bytes, struct np_err *err)
+{
+    const int code = np_cuda_array(plan, array, ret_device, err);
+
+    if (code < 0)
+        return code;
     *ret_bytes =
         (np_array_of_buffers(array) ? plan->nr_buffers : plan->layout->nr_params) * sizeof(float);
     *ret_host = np_try_alloc(*ret_bytes, err);
     return *ret_host ? 0 : -ENOMEM;
+}
+
+void np_cuda_whole_grads(struct np_plan *plan)
+{
+    if (plan->halves_only)
+        np_cuda_program_cast(plan->train);
+    plan->halves_only = false;
 }
 
 /* f16's gradients are multiplied by the loss scale. */
@@ -448,6 +464,8 @@ int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err
     uint64_t bytes;
     int code = begin_copy(plan, array, &device, &host, &bytes, err);
 
+    if (code == 0 && array == NP_ARRAY_GRADS && !plan->summing)
+        np_cuda_whole_grads(plan);
     if (code == 0)
         code = download(plan, host, device, bytes, err);
     if (code == 0 && array == NP_ARRAY_GRADS && plan->f16)
@@ -502,6 +520,15 @@ int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err)
     return code;
 }
 
+char *np_cuda_state_text(const struct np_plan *plan, const struct np_cuda_scaler *scaler)
+{
+    char *text = plan->f16 ? np_format("scaler %.9g %d\n", (double)scaler->scale, scaler->good)
+                           : np_strdup("");
+
+    np_engines_print(plan->engines, &text);
+    return text;
+}
+
 int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err)
 {
     struct np_cuda_scaler scaler;
@@ -509,8 +536,6 @@ int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err
 
     if (code < 0)
         return code;
-    *ret_text = plan->f16 ? np_format("scaler %.9g %d\n", (double)scaler.scale, scaler.good)
-                          : np_strdup("");
-    np_engines_print(plan->engines, ret_text);
+    *ret_text = np_cuda_state_text(plan, &scaler);
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "trainer/cuda/muon_cuda.h"
 #include "trainer/cuda/program_cuda.h"
+#include "trainer/cuda/snapshot_cuda.h"
 #include "trainer/cuda/sums_cuda.h"
 
 /* LAST: the last lane of a batch in lanes, the sums of all lanes and processes, and the update. */
@@ -38,6 +39,7 @@ struct np_plan {
     uint64_t nr_buffers; /* elements */
     struct np_cuda_captured captured[NP_CUDA_NR_KINDS];
     struct np_mix mix; /* of training */
+    bool halves_only;  /* the newest step has left the convolutions' gradients in half_grads */
     bool summing;      /* sum holds batches that have not been applied yet */
     bool f16;
     int kind, iterations;       /* enum np_optimizer, and muon's: of the newest update */
@@ -65,6 +67,7 @@ struct np_plan {
     struct np_metrics *unread;
     int first_unread, nr_unread;
     size_t room_unread;
+    struct np_cuda_snapshot snapshot;
     struct np_engines *engines;         /* of this run */
     char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
     const struct np_cuda_program *last; /* its logits are in the arena */
@@ -109,6 +112,12 @@ void np_cuda_drop_graph(struct np_plan *plan, enum np_cuda_kind kind);
  * captured step of another kind: different arrays and calls need another graph. */
 int np_cuda_take_optimizer(struct np_plan *plan, const struct np_hyper *hyper, struct np_err *err);
 
+/* Returns the device's array with this number, NP_ARRAY_*; takes it if it does not exist yet. */
+int np_cuda_array(struct np_plan *plan, int array, float **ret_array, struct np_err *err);
+/* The text of plan_ops->state(); np_free(). */
+char *np_cuda_state_text(const struct np_plan *plan, const struct np_cuda_scaler *scaler);
+/* Queues the cast of gradients that are halves only. */
+void np_cuda_whole_grads(struct np_plan *plan);
 /* Takes the averages of params and buffers, unless they exist. */
 int np_cuda_take_averages(struct np_plan *plan, struct np_err *err);
 /* Takes the copies of params and buffers for sam, unless they exist. */

@@ -16,6 +16,7 @@ static const struct np_fusions fusions = {.bn_relu = true,
     .linear_relu = true,
     .add_relu = true,
     .relu_pool = true,
+    .relu_dropout = true,
     .bn_gradient = true};
 
 static bool is_conv(enum np_op op)
@@ -297,6 +298,14 @@ static int queue_call(
     return code;
 }
 
+void np_cuda_program_cast(struct np_cuda_program *program)
+{
+    if (program->arrays.half_grads)
+        np_cuda_cast(program->cuda->streams[NP_STREAM_COMPUTE], program->dtype,
+            program->arrays.half_grads, NP_CUDA_F32, program->arrays.grads,
+            program->arrays.layout->nr_convs);
+}
+
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
 {
     cudaStream_t stream = program->cuda->streams[NP_STREAM_COMPUTE];
@@ -310,10 +319,8 @@ int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err)
         if (code == 0 && program->after)
             code = program->after(program->after_context, n, err);
     }
-    /* Casts the gradients of convolutions, which are halves, into the others' f32 array. */
-    if (code == 0 && program->arrays.half_grads && !program->after &&
+    if (code == 0 && !program->after && !program->leaves_halves &&
         program->graph->nr_nodes > program->graph->nr_forward)
-        np_cuda_cast(stream, program->dtype, program->arrays.half_grads, NP_CUDA_F32,
-            program->arrays.grads, program->arrays.layout->nr_convs);
+        np_cuda_program_cast(program);
     return code;
 }

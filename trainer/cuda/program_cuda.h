@@ -31,5 +31,8 @@ int np_cuda_program_tune(
     struct np_cuda_program *program, struct np_engines *engines, int *timed, struct np_err *err);
 /* Queues all calls on the compute stream, one by one. */
 int np_cuda_program_queue(struct np_cuda_program *program, struct np_err *err);
+/* Queues the cast of the convolutions' gradients, which are halves, into the others' f32 array, as
+ * np_cuda_program_queue() does unless program->leaves_halves. */
+void np_cuda_program_cast(struct np_cuda_program *program);
 
 #endif

@@ -135,27 +135,40 @@ static void fuse_relu(struct np_graph *graph, int n)
 /* --- gradients ------------------------------------------------------------------------------- */
 
 /* RELU -> x, MAXPOOL(x) -> y: MAXPOOL_DGRAD(dy) -> dx, RELU_DGRAD(dx, x) becomes MAXPOOL_DGRAD(dy, y),
- * because the x that a window chose is its y. */
-static void fuse_relu_pool(struct np_graph *graph, int relu_back)
+ * because the x that a window chose is its y. op: this one, or DROPOUT_DGRAD, whose y is positive where it kept a
+ * positive x. */
+static void fuse_relu_before(struct np_graph *graph, int relu_back, enum np_op op)
 {
     const int dx = graph->nodes[relu_back].ins[0], x = graph->nodes[relu_back].ins[1];
-    int pool_back = -1;
+    int back = -1;
 
     for (int n = graph->nr_forward; n < graph->nr_nodes; n++) {
         const struct np_op_node *node = &graph->nodes[n];
 
-        if (node->op == NP_OP_MAXPOOL_DGRAD && node->nr_outs && node->outs[0] == dx)
-            pool_back = n;
+        if (node->op == op && node->nr_outs && node->outs[0] == dx)
+            back = n;
         for (int i = 0; i < node->nr_ins; i++)
             if (node->ins[i] == dx && n != relu_back)
                 return;
     }
-    if (pool_back < 0 || graph->nodes[graph->nodes[pool_back].forward].ins[0] != x)
+    if (back < 0 || graph->nodes[graph->nodes[back].forward].ins[0] != x)
         return;
-    np_graph_in(graph, pool_back, graph->nodes[graph->nodes[pool_back].forward].outs[0]);
-    graph->nodes[pool_back].attrs.relu = true;
-    graph->nodes[pool_back].outs[0] = graph->nodes[relu_back].outs[0];
+    np_graph_in(graph, back, graph->nodes[graph->nodes[back].forward].outs[0]);
+    graph->nodes[back].attrs.relu = true;
+    graph->nodes[back].outs[0] = graph->nodes[relu_back].outs[0];
     kill(graph, relu_back);
+}
+
+/* RELU(x) -> y, DROPOUT(y) -> z becomes DROPOUT(relu, x) -> z, if nothing else reads y. */
+static void fuse_relu_dropout(struct np_graph *graph, int relu)
+{
+    const int drop = only_reader(graph, graph->nodes[relu].outs[0], NP_OP_DROPOUT);
+
+    if (drop < 0)
+        return;
+    graph->nodes[drop].ins[0] = graph->nodes[relu].ins[0];
+    graph->nodes[drop].attrs.relu = true;
+    kill(graph, relu);
 }
 
 /* Returns the ADD of two gradients that writes tensor, if no node but these two reads it, or -1. */
@@ -225,6 +238,14 @@ static void fuse_bn_gradient(struct np_graph *graph, int reduce)
     graph->nodes[dgrad].attrs.relu = false;
 }
 
+static void fuse_mask(struct np_graph *graph, int relu_back, const struct np_fusions *fusions)
+{
+    if (graph->nodes[relu_back].nr_outs && fusions->relu_pool)
+        fuse_relu_before(graph, relu_back, NP_OP_MAXPOOL_DGRAD);
+    if (graph->nodes[relu_back].nr_outs && fusions->relu_dropout)
+        fuse_relu_before(graph, relu_back, NP_OP_DROPOUT_DGRAD);
+}
+
 /* Removes the dropped nodes and renumbers the references to nodes. */
 static void sweep(struct np_graph *graph)
 {
@@ -271,8 +292,10 @@ void np_fuse(struct np_graph *graph, const struct np_fusions *fusions)
         if (graph->nodes[n].op == NP_OP_BN_REDUCE && graph->nodes[n].nr_outs == 2 &&
             fusions->bn_gradient)
             fuse_bn_gradient(graph, n);
-        else if (graph->nodes[n].op == NP_OP_RELU_DGRAD && graph->nodes[n].nr_outs &&
-                 fusions->relu_pool)
-            fuse_relu_pool(graph, n);
+        else if (graph->nodes[n].op == NP_OP_RELU_DGRAD)
+            fuse_mask(graph, n, fusions);
+    for (int n = 0; n < graph->nr_forward; n++)
+        if (graph->nodes[n].op == NP_OP_RELU && graph->nodes[n].nr_outs && fusions->relu_dropout)
+            fuse_relu_dropout(graph, n);
     sweep(graph);
 }

@@ -48,10 +48,10 @@ enum np_op {
     NP_OP_GLOBAL_AVGPOOL, /* x -> y (n, 1, 1, c) */
     NP_OP_GLOBAL_AVGPOOL_DGRAD, /* dy -> dx */
     NP_OP_LINEAR, /* x (n, h, w, in), weight (out, in), [bias] -> y (n, h, w, out)  attr: [relu] */
-    NP_OP_LINEAR_DGRAD,  /* dy, weight -> dx */
-    NP_OP_LINEAR_WGRAD,  /* x, dy -> dweight, [dbias] */
-    NP_OP_DROPOUT,       /* x -> y     Philox(seed, step, element); attr: rate */
-    NP_OP_DROPOUT_DGRAD, /* dy -> dx   the same draws */
+    NP_OP_LINEAR_DGRAD, /* dy, weight -> dx */
+    NP_OP_LINEAR_WGRAD, /* x, dy -> dweight, [dbias] */
+    NP_OP_DROPOUT, /* x -> y     Philox(seed, step, element); attr: rate, [relu]: of max(0, x) */
+    NP_OP_DROPOUT_DGRAD, /* dy, [y] -> dx   the same draws; attr: relu: masks by y > 0 instead */
     NP_OP_FLATTEN,       /* x (n, h, w, c) -> y (n, 1, 1, c*h*w) in torch's C, H, W order */
     NP_OP_FLATTEN_DGRAD, /* dy -> dx */
     NP_OP_ADD, /* a, b -> y  (both gradients are dy itself); also sums gradients; attr: [relu] */
@@ -300,6 +300,8 @@ int np_graph_nr_views(const struct np_graph *graph);
 struct np_fusions {
     bool bn_relu, bn_add_relu, conv_relu, linear_relu, add_relu;
     bool relu_pool; /* MAXPOOL_DGRAD masks for a relu before the pool, by the smaller y behind it */
+    bool
+        relu_dropout; /* DROPOUT_DGRAD masks for a relu before it, by y; DROPOUT does a lone relu's work */
     bool bn_gradient; /* BN_REDUCE adds and masks gradients, by bits; BN_DGRAD reads the result */
 };
 void np_fuse(struct np_graph *graph, const struct np_fusions *fusions);
