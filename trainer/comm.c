@@ -14,6 +14,7 @@
 #include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "trainer/comm_line.h"
+#include "trainer/comm_mpi.h"
 #include "trainer/comm_sums.h"
 #include "trainer/comm_wire.h"
 
@@ -38,6 +39,31 @@ struct np_comm {
     double *other;      /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
 
+struct lack { /* of Open MPI, in a process */
+    int32_t code; /* 0: it is there */
+    char why[300];
+};
+
+/* Before one of them waits for the others in MPI_Init(): have all of them Open MPI? */
+static int find_mpi(struct np_comm *comm, struct np_err *err)
+{
+    struct np_err why = {0};
+    struct lack own = {0}, *all = np_try_array((size_t)comm->world, sizeof(*all), err);
+
+    if (!all)
+        return -ENOMEM;
+    own.code = np_mpi_find(&why);
+    snprintf(own.why, sizeof(own.why), "%s", why.text);
+    int code = np_comm_gather(comm, &own, all, sizeof(own), err);
+    for (int r = 0; r < comm->world && code == 0; r++) {
+        all[r].why[sizeof(all[r].why) - 1] = '\0';
+        if (all[r].code < 0)
+            code = np_err_set(err, -EINVAL, "rank %d: %s", r, all[r].why);
+    }
+    np_free(all);
+    return code;
+}
+
 /* Opens the way of sums: the same one in all processes. */
 static int open_sums(const struct np_launch *launch, struct np_comm *comm, struct np_err *err)
 {
@@ -55,6 +81,8 @@ static int open_sums(const struct np_launch *launch, struct np_comm *comm, struc
                       : "NNPIPE_COMM_DATA is not the same in all "
                         "processes (here: %.40s)",
             data ? data : "not set");
+    if (code == 0 && ways == 2)
+        code = find_mpi(comm, err);
     return code == 0 ? np_sums_new(launch, comm->links, ways == 2, &comm->sums, err) : code;
 }
 
@@ -241,19 +269,36 @@ bool np_comm_over(const struct np_comm *comm)
     return comm && comm->over;
 }
 
+/* Takes what the neighbour still says: nothing but an abort is due. False: there is nothing to wait for. */
+static bool take_last(struct np_comm *comm, int k, struct np_head *head, size_t *nr)
+{
+    const ssize_t n =
+        recv(comm->links[k].fd, (char *)head + *nr, sizeof(*head) - *nr, MSG_DONTWAIT);
+
+    if (n <= 0)
+        return n < 0 && (errno == EAGAIN || errno == EINTR);
+    *nr += (size_t)n;
+    if (*nr < sizeof(*head))
+        return true;
+    *nr = 0;
+    if (head->kind == NP_MESSAGE_ABORT && !comm->over)
+        take_abort(comm, k, head, NULL);
+    return comm->why.code != -ECONNRESET;
+}
+
 void np_comm_wait_end(struct np_comm *comm)
 {
-    char bytes[256];
+    struct np_head head;
+    size_t nr = 0;
 
     /* One is gone, perhaps rank 0: then nothing is saved, and a dead connection would take as long as it
      * took to find the first. */
     if (!comm || comm->rank == 0 || comm->why.code == -ECONNRESET)
         return;
-    const int fd = comm->links[__builtin_ctz((unsigned)comm->rank)].fd;
-    struct pollfd wait = {fd, POLLIN, 0};
-    while (poll(&wait, 1, -1) < 0 || recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0 ||
-           errno == EAGAIN)
-        errno = 0;
+    const int k = __builtin_ctz((unsigned)comm->rank);
+    struct pollfd wait = {comm->links[k].fd, POLLIN, 0};
+    while (poll(&wait, 1, -1) < 0 || take_last(comm, k, &head, &nr))
+        ;
 }
 
 /* --- all processes -------------------------------------------------------------------------- */

@@ -37,8 +37,8 @@ int np_launch_find(struct np_launch *ret_launch, struct np_err *err);
 int np_comm_timeout_s(void); /* NNPIPE_COMM_TIMEOUT, or 60 */
 /* Meets the other processes: waits for all of them at most NNPIPE_COMM_TIMEOUT seconds (60).
  * -EINVAL: more than NP_MAX_WORLD, or another process has other numbers. -ETIMEDOUT names the
- * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -ENOENT: it is
- * not there). */
+ * ranks that have not come. NNPIPE_COMM_DATA, the same in all: tcp, or mpi (comm_mpi.h; -EINVAL names a rank
+ * that has none). */
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err);
 void np_comm_close(struct np_comm *comm);      /* NULL works */
 int np_comm_rank(const struct np_comm *comm);  /* NULL: 0 */
@@ -91,8 +91,9 @@ uint64_t np_comm_waited_ns(const struct np_comm *comm);
 void np_comm_abort(struct np_comm *comm, int code, const char *text);
 bool np_comm_aborted(const struct np_comm *comm); /* by another process, or because one has ended */
 bool np_comm_over(const struct np_comm *comm);    /* by this one, too: no call works any more */
-/* Waits until rank 0 has closed its connections, which it does last. Rank 0, and all after the end of
- * a process: returns at once. */
+/* Waits until rank 0 has closed its connections, which it does last, or has ended the exchange: then
+ * np_comm_over() is true, and np_comm_close() waits for nobody. Rank 0, and all after the end of a process:
+ * returns at once. */
 void np_comm_wait_end(struct np_comm *comm);
 
 #endif

@@ -92,6 +92,13 @@ static int init(struct np_mpi *mpi, const struct np_launch *launch, struct np_er
     return 0;
 }
 
+int np_mpi_find(struct np_err *err)
+{
+    struct np_mpi mpi = {0};
+
+    return load(&mpi, err); /* it stays loaded, for np_mpi_open() */
+}
+
 int np_mpi_open(const struct np_launch *launch, struct np_mpi **ret_mpi, struct np_err *err)
 {
     struct np_mpi *mpi = np_alloc(sizeof(*mpi));

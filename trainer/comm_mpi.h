@@ -1,6 +1,6 @@
 /* Open MPI as the way of large sums, for networks that it knows better than TCP (InfiniBand): loaded when it
  * is asked for, by NNPIPE_COMM_DATA=mpi under mpirun or srun. Meeting, agreement, and the news of ends stay
- * with comm.c's connections. Private to comm.c; its calls come from the thread that opened it. */
+ * with comm.c's connections. Private to comm.c. */
 #ifndef NP_COMM_MPI_H
 #define NP_COMM_MPI_H
 
@@ -8,7 +8,10 @@
 
 struct np_mpi;
 
-/* -ENOENT: no libmpi.so.40 of Open MPI; -EINVAL: its ranks are not the launcher's. */
+/* Loads the library, and asks no other process. -ENOENT: no libmpi.so.40 of Open MPI. Any thread. */
+int np_mpi_find(struct np_err *err);
+/* Waits until all processes have called it. -ENOENT as above; -EINVAL: its ranks are not the launcher's. All
+ * calls from here on come from the same thread. */
 int np_mpi_open(const struct np_launch *launch, struct np_mpi **ret_mpi, struct np_err *err);
 /* whole: all processes are there and close it, too; else the library is left as it is. NULL works. */
 void np_mpi_close(struct np_mpi *mpi, bool whole);

@@ -191,6 +191,16 @@ static int start(struct family *family, const sigset_t *before)
     return 0;
 }
 
+/* Rank 0's. Where it did not end by itself after another one had failed, that one's, or 1 if it was killed. */
+static int code_of_all(const struct family *family)
+{
+    const struct np_processes *of = family->of;
+
+    if ((!family->killed && !family->told) || of->first_failed <= 0 || family->codes[0] < 128)
+        return family->codes[0];
+    return of->first_code < 128 ? of->first_code : NP_EXIT_FAILED;
+}
+
 int np_processes_run(struct np_processes *processes)
 {
     const int nr = processes->nr;
@@ -215,9 +225,7 @@ int np_processes_run(struct np_processes *processes)
     sigprocmask(SIG_BLOCK, &signals, &before);
     if (start(&family, &before) == 0) {
         wait_all(&family, &signals);
-        code = (family.killed || family.told) && processes->first_failed >= 0
-                   ? processes->first_code
-                   : family.codes[0];
+        code = code_of_all(&family);
     }
     np_free(family.pids);
     np_free(family.codes);

@@ -18,8 +18,9 @@ struct np_processes {
 };
 /* Runs argv nr times, as ranks 0 to nr - 1 of trainer/comm.h. Passes SIGINT, SIGTERM, SIGHUP and
  * SIGUSR1 on; SIGQUIT kills all. After one has failed, those that do not end by themselves get
- * SIGTERM, and a minute later SIGKILL. Returns, when all have ended, the exit code of rank 0, or,
- * where that was done, of the rank that failed. Main thread; no other thread has been started. */
+ * SIGTERM, and a minute later SIGKILL. Returns, when all have ended, the exit code of rank 0; if a signal
+ * that was sent for this ended it, the code of the rank that failed, or 1 if that was killed. Main thread; no
+ * other thread has been started. */
 int np_processes_run(struct np_processes *processes);
 
 struct np_overrides;

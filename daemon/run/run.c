@@ -170,12 +170,23 @@ static int finish(struct np_run *run, int code, struct np_err *err)
     return code;
 }
 
+/* Rank 0 tests alone, and ends with the others. */
 static bool test_stopping(void *context)
 {
     const struct np_run *run = context;
 
     np_run_at(context, "evaluating");
-    return np_watch_stopping(run->watch) != 0; /* rank 0 tests alone */
+    return np_watch_stopping(run->watch) != 0 || np_comm_heard(run->comm, NULL) < 0;
+}
+
+/* Why the test was cut short: another process has ended, or one was told to stop. */
+static int why_cut(const struct np_run *run, struct np_err *err)
+{
+    struct np_err heard = {0};
+
+    if (np_comm_heard(run->comm, &heard) < 0)
+        *err = heard;
+    return err->code;
 }
 
 static void bad_in_test(void *context, const struct np_bad_sample *bad)
@@ -218,6 +229,8 @@ static int final_test(struct np_run *run, struct np_err *err)
     int code = swaps ? run->device->plan_ops->swap(run->plan, err) : 0;
     if (code == 0)
         code = np_evaluate(&evaluation, &run->test, err);
+    if (code == -EINTR)
+        code = why_cut(run, err);
     if (code == 0 && evaluation.kept)
         code = np_figures_make(&kept, NULL, &run->test_figures, err);
     np_kept_fini(&kept);
@@ -358,7 +371,16 @@ static int report_finished(struct np_run *run, struct np_err *err)
     return code;
 }
 
-static int run_all(struct np_run *run, struct np_err *err)
+/* After training, all is saved: one process may end at a signal. Several end together. */
+static void settle_trained(struct np_run *run, int code)
+{
+    if (code == 0 && run->comm)
+        np_watch_arm(run->watch);
+    else if (code == -EINTR || (code == 0 && !run->options->probe))
+        np_watch_settle(run->watch, NP_EXIT_STOPPED);
+}
+
+static int train_and_test(struct np_run *run, struct np_err *err)
 {
     np_run_at(run, "opening");
     int code = open_run(run, err);
@@ -380,13 +402,21 @@ static int run_all(struct np_run *run, struct np_err *err)
     if (code < 0 && code != -EINTR)
         np_comm_abort(run->comm, code, err->text);
     np_run_leave(run); /* if all are well, they are at this point; else the device must not wait */
-    if (code == -EINTR || (code == 0 && !run->options->probe)) /* with a checkpoint */
-        np_watch_settle(run->watch, NP_EXIT_STOPPED);
+    settle_trained(run, code);
     close_pipeline(run);
     if (code == 0)
         code = final_test(run, err);
     if (code == 0 && np_run_leads(run))
         code = np_run_report_done(run, err);
+    return code;
+}
+
+static int run_all(struct np_run *run, struct np_err *err)
+{
+    int code = train_and_test(run, err);
+
+    if (code == 0)
+        code = np_run_await_first(run, err);
     if (code == 0)
         np_watch_settle(run->watch, NP_EXIT_DONE);
     return code;

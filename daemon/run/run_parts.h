@@ -215,6 +215,8 @@ int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np
 int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err);
 /* Waits until all processes are here. code: of this process; returns the first one that is negative. */
 int np_run_barrier(struct np_run *run, int code, struct np_err *err);
+/* The result is written: rank 0 says so. The others wait for it, and end as rank 0 does. */
+int np_run_await_first(struct np_run *run, struct np_err *err);
 
 /* --- run_data.c ---------------------------------------------------------------------------- */
 

@@ -512,3 +512,12 @@ int np_run_barrier(struct np_run *run, int code, struct np_err *err)
             code = np_err_set(err, all[r], "rank %d has failed", r);
     return code < 0 ? code : told;
 }
+
+int np_run_await_first(struct np_run *run, struct np_err *err)
+{
+    const bool leads = np_run_leads(run);
+    bool done = true;
+    const int code = np_comm_broadcast(run->comm, &done, sizeof(done), leads ? NULL : err);
+
+    return leads ? 0 : code; /* what is written stands, also if another process has just died */
+}

@@ -316,6 +316,38 @@ evaluates() {
 }
 t "the same while one waits in an evaluation" evaluates
 
+# in_test SIGNAL RANK CODE: while rank 0 waits for a picture of the test after the last step
+in_test() {
+    signal=$1 rank=$2 code=$3
+    rm -rf "$TMP/hung"
+    set -- -o loader.batch=8 -o loader.cache=none -o loader.augment=[flip] -o loader.depth=1 -o train.history=false \
+        -o data.split=25% -o data.train="{source: folder, path: $TMP/trained}" \
+        -o data.test="{source: folder, path: $TMP/pictures}"
+    [ -e "$TMP/tested" ] || run tested 1 "$@" || return 1
+    touch -r "$TMP/pictures/1" "$TMP/when"
+    mv "$TMP/pictures/1/57.ppm" "$TMP/kept" && mkfifo "$TMP/pictures/1/57.ppm" &&
+        touch -r "$TMP/when" "$TMP/pictures/1" || return 1
+    run hung 4 "$@" &
+    job=$!
+    wait_step hung 18 && sleep 0.5 && tell hung "$signal" "$rank"
+    got=0
+    wait "$job" || got=$?
+    rm "$TMP/pictures/1/57.ppm" && mv "$TMP/kept" "$TMP/pictures/1/57.ppm" && touch -r "$TMP/when" "$TMP/pictures/1"
+    [ "$got" -eq "$code" ] || { echo "ended with $got"; cat "$TMP/hung.err"; return 1; }
+    case $signal in
+    KILL)
+        grep -q "rank $rank (process .* has ended" "$TMP/hung.err" &&
+            grep -q "the last checkpoint is of step 18: resume with --resume" "$TMP/hung.err" "$TMP/hung.json" ||
+            { cat "$TMP/hung.err"; return 1; }
+        ;;
+    esac
+    run hung 2 "$@" --resume && [ "$(hash_of tested)" = "$(hash_of hung)" ] && [ -n "$(hash_of hung)" ] &&
+        [ "$(field test_loss "$TMP/tested.json")" = "$(field test_loss "$TMP/hung.json")" ]
+}
+t "kill -9 of a rank in the test after the last step ends all with 1, its rank named; the test is made again" \
+    in_test KILL 3 1
+t "SIGTERM at a rank that waits for that test stops it" in_test TERM 2 75
+
 if mount_faulty "$TMP/pictures" "$TMP/mounted" && mkdir -p "$TMP/kept_runs" "$TMP/full" &&
     mount_faulty "$TMP/kept_runs" "$TMP/full"; then
     # Reads that fail in one process, as those of a disk that does not answer.
@@ -498,6 +530,13 @@ if command -v mpirun >/dev/null 2>&1; then
         NNPIPE_COMM_DATA=fax refuses "NNPIPE_COMM_DATA=fax: expected tcp or mpi" --processes 2
     }
     t "another way of sums" no_mpi
+    # As a machine without Open MPI would find it. srun starts ranks that no mpirun watches.
+    one_without() {
+        mkdir -p "$TMP/no_mpi" && : >"$TMP/no_mpi/libmpi.so.40"
+        NNPIPE_COMM_DATA=mpi two LD_LIBRARY_PATH="$TMP/no_mpi" "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/two" &&
+            grep -q "rank 1: NNPIPE_COMM_DATA=mpi: .*; install Open MPI" "$TMP/rank0" || { cat "$TMP/rank0"; return 1; }
+    }
+    t "Open MPI that one of two machines lacks: the rank is named, and none waits" one_without
 else
     skip "mpirun" "Open MPI is not here"
 fi

@@ -434,6 +434,21 @@ Test(comm, all_wait_for_the_end_of_rank_0, .timeout = 120)
     munmap((void *)last, sizeof(*last));
 }
 
+static bool gives_up_last(struct np_comm *comm, int rank, int world)
+{
+    if (rank == 0) {
+        usleep(100000);
+        np_comm_abort(comm, -ENOSPC, "no room for the result");
+    }
+    const bool right = goes_last(comm, rank, world);
+    return right && np_comm_over(comm);
+}
+
+Test(comm, all_wait_for_rank_0_that_gives_up_at_the_end, .timeout = 60)
+{
+    cr_assert_eq(run(8, gives_up_last), 0);
+}
+
 /* --- news while a process takes part in no exchange --- */
 
 struct heard {
