@@ -39,7 +39,7 @@ struct np_comm {
     double *other;      /* (NP_MAX_JOIN) of the other end of a join; NULL: not yet */
 };
 
-struct lack { /* of Open MPI, in a process */
+struct lack {     /* of Open MPI, in a process */
     int32_t code; /* 0: it is there */
     char why[300];
 };

@@ -13,6 +13,8 @@
  *     NNPIPE_EMU_NCCL_KILL    kills the process in the middle of the Nth operation that runs
  *     NNPIPE_EMU_NCCL_ERROR   the Nth operation never ends, and the communicator has an error
  *     NNPIPE_EMU_NCCL_ABSENT  (N any) ncclCommInitRank() does not return
+ *     NNPIPE_EMU_NCCL_LATE    it returns, with 0, or N 1: with an error, after main() has returned, and the
+ *                             process ends a moment later
  * NNPIPE_EMU_NCCL_LEAVE_S (20): seconds after which operations that are left count as such,
  * and NNPIPE_EMU_FAIL counts its calls, too. */
 #include <fcntl.h>
@@ -433,11 +435,33 @@ static void *push(void *context)
     return NULL;
 }
 
+static _Atomic bool ends, is_late;
+
+static void let_late_return(void)
+{
+    const struct timespec moment = {0, 300000000};
+
+    if (!atomic_load(&is_late))
+        return;
+    atomic_store(&ends, true);
+    nanosleep(&moment, NULL);
+}
+
+static np_nccl_result be_late(void)
+{
+    atomic_store(&is_late, true);
+    while (!atomic_load(&ends))
+        nap();
+    return planned("NNPIPE_EMU_NCCL_LATE") == 1 ? error(SYSTEM_ERROR, "late") : SUCCESS;
+}
+
 np_nccl_result ncclCommInitRank(np_nccl_comm *ret_comm, int world, np_nccl_id id, int rank)
 {
     struct ncclComm *comm = calloc(1, sizeof(*comm));
     const int fd = open(id.internal, O_RDWR | O_CLOEXEC);
 
+    if (planned("NNPIPE_EMU_NCCL_LATE"))
+        atexit(let_late_return);
     if (world < 1 || world > MAX_WORLD || rank < 0 || rank >= world)
         np_emu_die(__func__, "rank %d of %d", rank, world);
     if (!comm || fd < 0 || np_emu_fails(__func__)) {
@@ -455,6 +479,10 @@ np_nccl_result ncclCommInitRank(np_nccl_comm *ret_comm, int world, np_nccl_id id
     comm->world = world;
     while (planned("NNPIPE_EMU_NCCL_ABSENT"))
         nap();
+    if (planned("NNPIPE_EMU_NCCL_LATE")) {
+        *ret_comm = comm;
+        return be_late();
+    }
     atomic_fetch_add(&comm->hall->here, 1);
     while (atomic_load(&comm->hall->here) < world)
         nap();

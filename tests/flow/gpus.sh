@@ -116,6 +116,13 @@ absent() {
         grep -q "NCCL has not joined the processes within 1 s" absent.err || { cat absent.err; return 1; }
 }
 t "a process whose NCCL does not start" absent
+# Freed memory is overwritten (MALLOC_PERTURB_): who reads it dies of it.
+late() {
+    NNPIPE_COMM_TIMEOUT=1 NNPIPE_EMU_NCCL_LATE=0:$1 MALLOC_PERTURB_=165 exits 1 run late --gpus 0-1 &&
+        grep -q "NCCL has not joined the processes within 1 s" late.err || { cat late.err; return 1; }
+}
+both_late() { late 1 && late 2; }
+t "NCCL that starts, or fails, after its process has closed all" both_late
 fails() { # CALL: fails in rank 1 alone
     rm -rf failing
     code=0

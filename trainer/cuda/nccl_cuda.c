@@ -18,8 +18,8 @@
 #define DRAIN_NS 5000000000ull /* what is queued may end by itself when a process has given up */
 
 struct np_cuda_group {
-    const struct np_nccl *nccl; /* set once, as the next ones */
-    struct np_comm *comm;
+    struct np_nccl
+        nccl; /* set once, as the next ones; a copy, since the thread may outlive the device */
     int rank, world, ordinal;
     np_nccl_id id;
     np_nccl_comm joined; /* its thread's, until it has joined */
@@ -28,8 +28,9 @@ struct np_cuda_group {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_joined, leaves, has_left; /* under lock, as all that follows */
-    bool abandoned;                    /* nobody waits for the thread any more */
-    struct np_err failed;              /* code 0: it works */
+    bool abandoned; /* nobody waits for the thread any more: it must touch nothing but the group */
+    struct np_comm *comm; /* NULL: abandoned; the trainer thread reads it without lock */
+    struct np_err failed; /* code 0: it works */
 };
 
 /* --- errors ---------------------------------------------------------------------------------- */
@@ -37,9 +38,9 @@ struct np_cuda_group {
 static int set_nccl(
     struct np_cuda_group *group, np_nccl_result result, const char *what, struct np_err *err)
 {
-    const char *more = group->nccl->last_error ? group->nccl->last_error(NULL) : "";
+    const char *more = group->nccl.last_error ? group->nccl.last_error(NULL) : "";
 
-    return np_err_set(err, -EIO, "NCCL: %s: %s%s%.300s", what, group->nccl->error_string(result),
+    return np_err_set(err, -EIO, "NCCL: %s: %s%s%.300s", what, group->nccl.error_string(result),
         more && *more ? ": " : "", more ? more : "");
 }
 
@@ -75,11 +76,13 @@ static int check(
 }
 
 /* Has another process ended? One that was told to stop still takes part. */
-static bool is_lost(const struct np_cuda_group *group, struct np_err *err)
+static bool is_lost(struct np_cuda_group *group, struct np_err *err)
 {
     struct np_err heard = {0};
-    const bool lost = np_comm_heard(group->comm, &heard) < 0 && heard.code != -EINTR;
 
+    pthread_mutex_lock(&group->lock);
+    const bool lost = np_comm_heard(group->comm, &heard) < 0 && heard.code != -EINTR;
+    pthread_mutex_unlock(&group->lock);
     if (lost && err)
         *err = heard;
     return lost;
@@ -94,7 +97,7 @@ static bool join(struct np_cuda_group *group)
 
     if (np_cuda_check(NULL, cudaSetDevice(group->ordinal), "to take the GPU", &err) == 0) {
         const np_nccl_result result =
-            group->nccl->init(&joined, group->world, group->id, group->rank);
+            group->nccl.init(&joined, group->world, group->id, group->rank);
 
         if (result != NP_NCCL_SUCCESS)
             set_nccl(group, result, "the processes' GPUs do not find each other", &err);
@@ -140,7 +143,7 @@ static void watch(struct np_cuda_group *group)
             if (err.code != -ECONNRESET && np_now_ns() - gave_up_ns < DRAIN_NS)
                 continue; /* the step before may still end, and be saved */
             np_err_set(&err, -ECONNRESET, "%s", err.text);
-        } else if (group->nccl->async_error(group->joined, &error) != NP_NCCL_SUCCESS ||
+        } else if (group->nccl.async_error(group->joined, &error) != NP_NCCL_SUCCESS ||
                    (error != NP_NCCL_SUCCESS && error != NP_NCCL_IN_PROGRESS)) {
             set_nccl(group, error, "another process or the network has failed", &err);
             err.code = -ECONNRESET; /* nobody waits for what is queued */
@@ -159,17 +162,33 @@ static void release(struct np_cuda_group *group)
     np_free(group);
 }
 
+static bool is_abandoned(struct np_cuda_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    const bool abandoned = group->abandoned;
+    pthread_mutex_unlock(&group->lock);
+    return abandoned;
+}
+
+/* What an abandoned thread has joined is left to the end of the process: its GPU is closed. */
+static void leave(struct np_cuda_group *group)
+{
+    if (is_abandoned(group))
+        return;
+    if (np_cuda_group_check(group, NULL) < 0)
+        group->nccl.abort(group->joined);
+    else
+        group->nccl.destroy(group->joined);
+}
+
 static void *run(void *context)
 {
     struct np_cuda_group *group = context;
-    const bool joined = join(group);
 
-    if (joined)
+    if (join(group)) {
         watch(group);
-    if (joined && np_cuda_group_check(group, NULL) < 0)
-        group->nccl->abort(group->joined);
-    else if (joined)
-        group->nccl->destroy(group->joined);
+        leave(group);
+    }
     pthread_mutex_lock(&group->lock);
     group->has_left = true;
     const bool alone = group->abandoned;
@@ -302,7 +321,7 @@ int np_cuda_group_open(struct np_device *device, struct np_comm *comm,
     const struct np_cuda *cuda = device->state;
     struct np_cuda_group *group = np_alloc(sizeof(*group));
 
-    group->nccl = &cuda->libs.nccl;
+    group->nccl = cuda->libs.nccl;
     group->comm = comm;
     group->rank = np_comm_rank(comm);
     group->world = np_comm_world(comm);
@@ -341,6 +360,7 @@ void np_cuda_group_close(struct np_cuda_group *group)
     /* Otherwise NCCL hangs: the thread ends with the process. */
     const bool over = group->has_left;
     group->abandoned = !over;
+    group->comm = NULL;
     pthread_mutex_unlock(&group->lock);
     if (over)
         release(group);
@@ -358,7 +378,7 @@ static np_nccl_type type_of(enum np_cuda_dtype type)
 int np_cuda_group_swap(struct np_cuda_group *group, const void *from, void *to, uint64_t n,
     enum np_cuda_dtype type, int peer, cudaStream_t stream, struct np_err *err)
 {
-    const struct np_nccl *nccl = group->nccl;
+    const struct np_nccl *nccl = &group->nccl;
     int code = np_cuda_group_check(group, err);
 
     if (code < 0)
@@ -383,6 +403,6 @@ int np_cuda_group_sum(struct np_cuda_group *group, void *x, uint64_t n, enum np_
     if (code < 0)
         return code;
     return check(group,
-        group->nccl->all_reduce(x, x, n, type_of(type), NP_NCCL_SUM, group->joined, stream),
+        group->nccl.all_reduce(x, x, n, type_of(type), NP_NCCL_SUM, group->joined, stream),
         "a sum of gradients", err);
 }
