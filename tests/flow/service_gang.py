@@ -1,48 +1,24 @@
 """Runs of several processes in the service: all of their devices or none; killed, paused, stopped and hung as one run,
 with the weights of an undisturbed one, while small runs are queued and pass where they may."""
-import json
 import os
 import signal
 import urllib.request
 
-from api import equal, expect, run_stories, settles, story
-from cli import Service, alive
+from api import equal, expect, run_stories, story
+from cli import alive
+from gangs import Gangs
 
 MODEL = "[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
 STEPS = 400
 RETRY, SLOTS, HANG = "retry: {first: 0.1, cap: 0.5}\n", "runs_per_device: 4\n", "hang_minutes: 0.1\n"
 PATIENT = "retry: {first: 5, cap: 5}\n"  # a reason stands until the run starts again
-daemon = Service(RETRY + SLOTS + HANG, "cpu, sim", tcp=True)
+daemon = Gangs(RETRY + SLOTS + HANG, "cpu, sim", tcp=True)
 GANG = ("--processes", "4", "-o", "train.lanes=8")
 WIDE = daemon.net("wide", STEPS, every=10, model=MODEL, data="{source: synth, samples: 640, size: 12}")
 LONG = daemon.net("long", model=MODEL, data="{source: synth, samples: 640, size: 12}")
 SHORT = daemon.net("short", 20)
 TRIO = daemon.net("trio", 20, batch=36, model=MODEL, data="{source: synth, samples: 640, size: 12}")
 counted = []
-
-
-def ranks(run):
-    """The processes of a run by their rank; -1: their parent."""
-    found, name = {}, os.path.basename(daemon.folder(run))
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
-            environment = open("/proc/%s/environ" % pid, "rb").read().split(b"\0")
-        except OSError:
-            continue
-        if words[1:3] == [b"worker", name.encode()]:
-            rank = [int(word[12:]) for word in environment if word.startswith(b"NNPIPE_RANK=")]
-            found[rank[0] if rank else -1] = int(pid)
-    return found
-
-
-def all_ranks(run):
-    return settles(lambda: len(ranks(run)) == 5 and ranks(run), lambda: "no five processes: " + daemon.about(run))
-
-
-def device(name):
-    with urllib.request.urlopen("http://127.0.0.1:%d/v1/devices" % daemon.port) as answer:
-        return next(one for one in json.load(answer)["devices"] if one["name"] == name)
 
 
 def wide(*words):
@@ -54,7 +30,7 @@ def wide(*words):
 
 def goes_on(run, pids):
     """The old processes are gone, and the run is done."""
-    settles(lambda: not any(map(alive, pids.values())), "processes are left: %s" % pids)
+    daemon.all_gone(pids)
     daemon.becomes(run, "done")
 
 
@@ -75,13 +51,13 @@ def refused():
 def one_entry():
     run = daemon.submit(LONG, *GANG)
     daemon.trained(run)
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     equal(sorted(pids), [-1, 0, 1, 2, 3], "ranks")
     of = daemon.status(run)
     equal((of["device"], of["processes"], of["devices"]), ("cpu", 4, ["cpu"]), "what the run has")
     daemon.says("cpu x4", "ls")
     daemon.says("4 of 4 slots in use", "status")
-    equal((device("cpu")["busy"], device("cpu")["runs"]), (4, [run]), "the device")
+    equal((daemon.slots("cpu")["busy"], daemon.slots("cpu")["runs"]), (4, [run]), "the device")
     metrics = urllib.request.urlopen("http://127.0.0.1:%d/metrics" % daemon.port).read().decode()
     expect('nnpipe_device_busy_slots{device="cpu"} 4' in metrics, "the metrics know no slots:\n" + metrics)
     equal(daemon.command("logs", run).count("training "), 1, "headers in the log")
@@ -96,7 +72,7 @@ def one_entry():
     daemon.command("resume", run)
     daemon.becomes(run, "running")
     daemon.ends(run)
-    expect(not ranks(run), "a stopped run has processes")
+    expect(not daemon.ranks(run), "a stopped run has processes")
 
 
 @story("a waiting run keeps slots as they free, small runs after it wait, and one on another device passes")
@@ -112,7 +88,7 @@ def keeps():
     daemon.ends(holder)
     daemon.says_why(first, "3 are kept")
     daemon.says("3 kept free for run %d" % first, "status")
-    equal(device("cpu")["reserved_for"], first, "the run that waits")
+    equal(daemon.slots("cpu")["reserved_for"], first, "the run that waits")
     daemon.kill()  # the reservation is in the queue's file
     daemon.start()
     daemon.says_why(first, "3 are kept")
@@ -131,10 +107,10 @@ def keeps():
 
 
 def kill_rank(run, rank, reason):
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     os.kill(pids[rank], signal.SIGKILL)
     daemon.says_why(run, reason)
-    settles(lambda: not any(map(alive, pids.values())), "processes are left: %s" % pids)
+    daemon.all_gone(pids)
 
 
 @story("kill -9 of a rank, then of rank 0: all end, the reason names it, and the run resumes")
@@ -151,7 +127,7 @@ def killed_ranks():
 @story("kill -9 of their parent ends the ranks, too")
 def killed_parent():
     run = wide()
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     os.kill(pids[-1], signal.SIGKILL)
     goes_on(run, pids)
 
@@ -160,14 +136,14 @@ def killed_parent():
        "and so does its own stop")
 def without_daemon():
     run = wide()
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     daemon.kill()
     daemon.start()
     daemon.command("pause", run)
     daemon.becomes(run, "paused")
     expect(not any(map(alive, pids.values())), "a paused run has processes")
     daemon.command("resume", run)
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     equal(daemon.stop(signal.SIGTERM), 0, "the daemon's exit code")
     expect(not any(map(alive, pids.values())), "processes are left")
     daemon.start()
@@ -178,7 +154,7 @@ def without_daemon():
 def hung():
     daemon.settings(PATIENT + SLOTS + HANG)
     run = wide()
-    pids = all_ranks(run)
+    pids = daemon.all_ranks(run)
     os.kill(pids[3], signal.SIGSTOP)
     daemon.says_why(run, "it made no progress and was killed")
     daemon.settings(RETRY + SLOTS + HANG)
@@ -189,32 +165,22 @@ def hung():
 def limited():
     run = daemon.submit(WIDE, *GANG, "--time-limit", "1s", "-o", "train.steps=%d" % (STEPS * 20))
     daemon.becomes(run, "timeout")
-    expect(not ranks(run) and daemon.saved(run), "it has processes, or no checkpoint")
+    expect(not daemon.ranks(run) and daemon.saved(run), "it has processes, or no checkpoint")
     daemon.command("retry", run, "--time-limit", "1h")
     daemon.becomes(run, "running")
     daemon.ends(run)
-
-
-def alone(path, lanes, steps):
-    """The weights of a run in one process."""
-    runs = "%s/alone%d" % (daemon.dir, lanes)
-    daemon.command("train", path, "-o", "train.lanes=%d" % lanes, "-o", "runs=" + runs)
-    return open(next(os.path.join(at, name) for at, _, names in os.walk(runs)
-                     for name in names if at.endswith("step-%d" % steps) and name == "weights.safetensors"), "rb").read()
 
 
 @story("a run of three processes has the weights of one process")
 def three():
     run = daemon.submit(TRIO, "--processes", "3")
     daemon.becomes(run, "done")
-    expect(daemon.weights(run, 20) == [alone(TRIO, 12, 20)], "three processes have other weights")
+    daemon.same_weights([run], TRIO, 20, "-o", "train.lanes=12")
 
 
 @story("all of them have the weights of an undisturbed run in one process")
 def same():
-    want = alone(WIDE, 8, STEPS)
-    for run in counted:
-        expect(daemon.weights(run, STEPS) == [want], "run %d has other weights" % run)
+    daemon.same_weights(counted, WIDE, STEPS, "-o", "train.lanes=8")
 
 
 run_stories(daemon)
