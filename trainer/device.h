@@ -72,7 +72,7 @@ struct np_hyper { /* of one update */
     float rest_lr;         /* muon: the rate of all but its matrices */
     int iterations;        /* muon */
     bool nesterov, sam_adaptive;
-    float sam_rho;   /* sam.h; 0: off. Only for step_update(). */
+    float sam_rho;   /* sam.h; 0: off. Only for step_update() and step_lanes(). */
     uint64_t update; /* updates done before this one, for the bias correction of adam and others */
 };
 
@@ -85,11 +85,13 @@ struct np_metrics {
 
 /* This process's stripe of a batch in lanes (trainer/lanes.h), on the device. */
 struct np_lane_batch {
-    const void *images, *labels; /* of its first lane; the others' follow */
-    size_t row_bytes;            /* of images */
-    int rows;                    /* of a lane */
-    uint64_t step;               /* of the run */
+    const void *images,
+        *labels;      /* of its first lane; the others' follow, and behind all labels the values */
+    size_t row_bytes; /* of images */
+    int rows;         /* of a lane */
+    uint64_t step;    /* of the run */
     float loss_scale;
+    bool adds; /* to the gradients of the batches before it: not the first one of an accumulation */
 };
 
 /* Training and evaluation of one network. Trainer thread. Images and labels are device pointers
@@ -122,16 +124,22 @@ struct np_plan_ops {
      * buffers are those of the first pass, gradients and logits those of the second one. */
     int (*step_update)(struct np_plan *plan, const void *images, const void *labels, uint64_t step,
         float loss_scale, const struct np_hyper *hyper, struct np_err *err);
-    /* Optional, all three or none: NULL means that the device does not queue batches in lanes
+    /* Optional, all four or none: NULL means that the device does not queue batches in lanes
      * (np_plan_options.parts, with the rows of a lane in the graphs). Queues this process's lanes of a
      * batch, forward and backward, the sum of gradients over all lanes and processes
-     * (np_plan_options.comm), and the update. */
+     * (np_plan_options.comm), and the update; hyper NULL: the batch is not the last one of an
+     * accumulation. hyper->sam_rho as in step_update(). */
     int (*step_lanes)(struct np_plan *plan, const struct np_lane_batch *batch,
         const struct np_hyper *hyper, struct np_err *err);
-    /* The numbers of the oldest n lanes, or evaluated batches, that were not read yet; waits for them.
-     * The last lane of a step has the norm of its update. */
-    int (*lane_numbers)(
-        struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err);
+    /* Queues this process's lanes of an evaluated batch. logits: f32 (rows of all of them, classes), the
+     * outputs, for which it waits; NULL: not wanted. */
+    int (*eval_lanes)(
+        struct np_plan *plan, const struct np_lane_batch *batch, float *logits, struct np_err *err);
+    /* The numbers of the oldest n lanes that were not read yet; waits for them. The last lane of a step
+     * has the norm of its update. losses: f32 (rows of these lanes), as losses() has them; NULL: not
+     * wanted. */
+    int (*lane_numbers)(struct np_plan *plan, int n, struct np_metrics *ret_numbers, float *losses,
+        struct np_err *err);
     /* No batch in lanes follows: leaves the other processes, which do the same, or have ended. */
     void (*part)(struct np_plan *plan);
     /* Optional, both or neither: NULL means that the device computes no weights. Blends weights and

@@ -280,6 +280,12 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     return 0;
 }
 
+/* The forward third of a step. */
+static uint64_t eval_ns(const struct np_plan *plan)
+{
+    return plan->sim->step_ns / 3 * (uint64_t)plan->views;
+}
+
 /* The lanes of this process take the time of a step together. */
 static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
     const struct np_hyper *hyper, struct np_err *err)
@@ -290,8 +296,22 @@ static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *bat
     return 0;
 }
 
+static int plan_eval_lanes(
+    struct np_plan *plan, const struct np_lane_batch *batch, float *logits, struct np_err *err)
+{
+    const size_t rows = (size_t)plan->own_lanes * (size_t)plan->batch;
+
+    for (int i = 0; i < plan->own_lanes; i++) {
+        queue(plan, eval_ns(plan));
+        note_end(plan);
+    }
+    if (logits)
+        memset(logits, 0, rows * (size_t)plan->classes * sizeof(*logits));
+    return 0;
+}
+
 static int plan_lane_numbers(
-    struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err)
+    struct np_plan *plan, int n, struct np_metrics *ret_numbers, float *losses, struct np_err *err)
 {
     assert(n <= plan->nr_ends);
     np_sleep_until_ns(plan->lane_ends[n - 1]);
@@ -299,6 +319,8 @@ static int plan_lane_numbers(
     memmove(plan->lane_ends, plan->lane_ends + n, (size_t)plan->nr_ends * sizeof(*plan->lane_ends));
     for (int i = 0; i < n; i++)
         ret_numbers[i] = (struct np_metrics){.rows = (uint64_t)plan->batch};
+    if (losses)
+        memset(losses, 0, (size_t)n * (size_t)plan->batch * sizeof(*losses));
     return 0;
 }
 
@@ -315,9 +337,7 @@ static int plan_update(struct np_plan *plan, const struct np_hyper *hyper, struc
 static int plan_eval(
     struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
 {
-    queue(plan, plan->sim->step_ns / 3 * (uint64_t)plan->views); /* the forward third of a step */
-    if (plan->own_lanes > 0)
-        note_end(plan);
+    queue(plan, eval_ns(plan));
     return 0;
 }
 
@@ -383,6 +403,7 @@ const struct np_plan_ops np_plan_sim = {
     .step = plan_step,
     .update = plan_update,
     .step_lanes = plan_step_lanes,
+    .eval_lanes = plan_eval_lanes,
     .lane_numbers = plan_lane_numbers,
     .part = plan_part,
     .eval = plan_eval,

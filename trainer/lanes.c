@@ -5,14 +5,10 @@ static int own(const struct np_lanes *lanes)
     return lanes->nr / np_comm_world(lanes->comm);
 }
 
-static const void *images_of(const struct np_lanes *lanes, const struct np_stripe *stripe, int i)
+/* The rows of this process among all. */
+static size_t first_row(const struct np_lanes *lanes)
 {
-    return (const char *)stripe->images + (size_t)(i * lanes->rows) * stripe->row_bytes;
-}
-
-static const void *labels_of(const struct np_lanes *lanes, const struct np_stripe *stripe, int i)
-{
-    return (const int32_t *)stripe->labels + (size_t)(i * lanes->rows);
+    return (size_t)(np_comm_rank(lanes->comm) * own(lanes) * lanes->rows);
 }
 
 static void wait_for(const struct np_lanes *lanes, const char *what)
@@ -64,22 +60,29 @@ static int step_at_once(const struct np_lanes *lanes, const struct np_plan_ops *
     return code;
 }
 
+/* This process's losses are in their place: gets those of the others. */
+static int gather_losses(const struct np_lanes *lanes, struct np_err *err)
+{
+    const size_t bytes = (size_t)(lanes->rows * own(lanes)) * sizeof(*lanes->losses);
+
+    wait_for(lanes, "losses");
+    const int code =
+        np_comm_gather(lanes->comm, lanes->losses + first_row(lanes), lanes->losses, bytes, err);
+    waited(lanes);
+    return code;
+}
+
 /* The losses of the rows of all processes. */
 static int take_losses(const struct np_lanes *lanes, const struct np_plan_ops *ops,
     struct np_plan *plan, struct np_err *err)
 {
-    const size_t rows = (size_t)(lanes->rows * own(lanes));
-    float *first = lanes->losses + (size_t)np_comm_rank(lanes->comm) * rows;
     struct np_metrics unused;
     int code = ops->metrics(plan, false, &unused, err); /* of the newest batch, too */
 
     if (code < 0)
         return code;
-    ops->losses(plan, first);
-    wait_for(lanes, "losses");
-    code = np_comm_gather(lanes->comm, first, lanes->losses, rows * sizeof(*first), err);
-    waited(lanes);
-    return code;
+    ops->losses(plan, lanes->losses + first_row(lanes));
+    return gather_losses(lanes, err);
 }
 
 int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
@@ -108,17 +111,24 @@ int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct
 
 /* --- queued ---------------------------------------------------------------------------------- */
 
-int np_lanes_queue(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
-    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper, struct np_err *err)
+static struct np_lane_batch batch_of(
+    const struct np_lanes *lanes, const struct np_stripe *stripe, uint64_t step)
 {
-    const struct np_lane_batch batch = {
+    return (struct np_lane_batch){
         .images = stripe->images,
         .labels = stripe->labels,
         .row_bytes = stripe->row_bytes,
         .rows = lanes->rows,
         .step = step,
-        .loss_scale = 1.0f / (float)(lanes->rows * lanes->nr),
+        .loss_scale = 1.0f / (float)(lanes->rows * lanes->nr * lanes->accumulate),
+        .adds = step % (uint64_t)lanes->accumulate > 0,
     };
+}
+
+int np_lanes_queue(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
+    const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper, struct np_err *err)
+{
+    const struct np_lane_batch batch = batch_of(lanes, stripe, step);
 
     return device->plan_ops->step_lanes(plan, &batch, hyper, err);
 }
@@ -127,10 +137,13 @@ int np_lanes_read(const struct np_lanes *lanes, struct np_device *device, struct
     struct np_metrics *ret_metrics, struct np_err *err)
 {
     struct np_metrics sums = {0};
-    int code = device->plan_ops->lane_numbers(plan, own(lanes), own_numbers(lanes), err);
+    float *losses = lanes->losses ? lanes->losses + first_row(lanes) : NULL;
+    int code = device->plan_ops->lane_numbers(plan, own(lanes), own_numbers(lanes), losses, err);
 
     if (code == 0)
         code = add_numbers(lanes, &sums, err);
+    if (code == 0 && losses)
+        code = gather_losses(lanes, err);
     if (code == 0) {
         sums.grad_norm = own_numbers(lanes)[own(lanes) - 1].grad_norm;
         *ret_metrics = sums;
@@ -141,11 +154,11 @@ int np_lanes_read(const struct np_lanes *lanes, struct np_device *device, struct
 static int eval_queued(const struct np_lanes *lanes, const struct np_plan_ops *ops,
     struct np_plan *plan, const struct np_stripe *stripe, struct np_err *err)
 {
-    int code = 0;
+    const struct np_lane_batch batch = batch_of(lanes, stripe, 0);
+    float *logits = lanes->logits ? lanes->logits + first_row(lanes) * (size_t)lanes->width : NULL;
+    const int code = ops->eval_lanes(plan, &batch, logits, err);
 
-    for (int i = 0; code == 0 && i < own(lanes); i++)
-        code = ops->eval(plan, images_of(lanes, stripe, i), labels_of(lanes, stripe, i), err);
-    return code == 0 ? ops->lane_numbers(plan, own(lanes), own_numbers(lanes), err) : code;
+    return code == 0 ? ops->lane_numbers(plan, own(lanes), own_numbers(lanes), NULL, err) : code;
 }
 
 int np_lanes_eval(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,

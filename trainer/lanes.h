@@ -19,9 +19,14 @@ struct np_lanes {
     struct np_block *block; /* of the trainer: waits for other processes are named there */
     struct np_metrics *numbers; /* (nr), the caller's: scratch */
     float *losses; /* (rows * nr), the caller's: a step's, of all processes; NULL: not wanted */
+    /* (rows * nr, width), the caller's, for a device with plan_ops->eval_lanes(): np_lanes_eval() fills this
+     * process's rows with their outputs; NULL: not wanted */
+    float *logits;
+    int width;
 };
 
-/* This process's rows of a batch on the device, of row_bytes each. Labels are classes. */
+/* This process's rows of a batch on the device, of row_bytes each; np_batch_values() has the values of
+ * labels. */
 struct np_stripe {
     const void *images, *labels;
     size_t row_bytes;
@@ -33,8 +38,8 @@ struct np_stripe {
 int np_lanes_step(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
     struct np_metrics *ret_metrics, struct np_err *err);
-/* For a device with plan_ops->step_lanes(): queues the same. The step's numbers come later, in the order
- * of the steps; hyper is not NULL. */
+/* For a device with plan_ops->step_lanes(): queues the same. The step's numbers, and its losses, come later, in the
+ * order of the steps. */
 int np_lanes_queue(const struct np_lanes *lanes, struct np_device *device, struct np_plan *plan,
     const struct np_stripe *stripe, uint64_t step, const struct np_hyper *hyper,
     struct np_err *err);

@@ -106,6 +106,10 @@ static void close_pipeline(struct np_run *run)
 /* Trains while the rows have one size. */
 static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
 {
+    int code = np_run_best_room(run, err);
+
+    if (code < 0)
+        return code;
     struct np_trainer_config config = {
         .device = run->device,
         .plan = run->plan,
@@ -120,7 +124,8 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         .accumulate = (int)run->config->run.accumulate,
         .lanes = {(int)run->config->run.lanes,
             (int)(run->config->loader.batch / run->config->run.lanes),
-            (int)run->config->run.accumulate, run->comm, run->block, run->numbers, run->losses},
+            (int)run->config->run.accumulate, run->comm, run->block, run->numbers, run->losses,
+            run->logits, run->setup.sets.classes->nr_items},
         .schedule_start = np_changes_schedule_start(&run->changes),
         .first_step = run->position.step,
         .eval_due = eval_due,
@@ -131,8 +136,7 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
     };
 
     np_run_hooks(run, &config.hooks);
-    int code = np_run_mark(run, err);
-    if (code < 0)
+    if ((code = np_run_mark(run, err)) < 0)
         return code;
     np_watch_ring(run->watch, run->loader->ring);
     np_watch_arm(run->watch);

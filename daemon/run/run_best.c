@@ -122,11 +122,12 @@ static int take_answers(
     struct np_err *err = &run->stop_err;
     int code;
 
-    if ((!run->logits && !(run->logits = np_try_array((size_t)world, logit_bytes, err))) ||
-        (!run->labels && !(run->labels = np_try_array((size_t)world, label_bytes, err))))
+    if (!run->labels && !(run->labels = np_try_array((size_t)world, label_bytes, err)))
         return -ENOMEM;
     float *mine = run->logits + (size_t)np_comm_rank(run->comm) * (size_t)own * (size_t)width;
-    if ((code = run->device->plan_ops->logits(run->plan, mine, err)) < 0 ||
+    /* Of lanes that are computed one after the other they are there. */
+    if ((run->setup.lanes <= 1 &&
+            (code = run->device->plan_ops->logits(run->plan, mine, err)) < 0) ||
         (code = np_comm_gather(run->comm, mine, run->logits, logit_bytes, err)) < 0 ||
         (code = np_comm_gather(run->comm, batch->labels, run->labels, label_bytes, err)) < 0 ||
         (code = np_run_all_samples(run, batch, err)) < 0)
@@ -153,13 +154,28 @@ static int add_answer(struct np_run *run, const struct answers *answers, int row
         &run->stop_err);
 }
 
+/* Does an evaluation need the answers for all images? */
+static bool looks(const struct np_run *run)
+{
+    return !has_classes(run) || run->config->run.best == NP_BEST_F1;
+}
+
+int np_run_best_room(struct np_run *run, struct np_err *err)
+{
+    const size_t bytes = (size_t)run->setup.sets.classes->nr_items * sizeof(*run->logits);
+
+    if (looks(run) && !run->logits)
+        run->logits = np_try_array((size_t)run->config->loader.batch, bytes, err);
+    return looks(run) && !run->logits ? -ENOMEM : 0;
+}
+
 int np_run_best_look(void *context, const struct np_batch *batch)
 {
     struct np_run *run = context;
     const int nr = run->setup.sets.classes->nr_items;
     struct answers answers;
 
-    if (has_classes(run) && run->config->run.best != NP_BEST_F1)
+    if (!looks(run))
         return 0;
     if (batch->part == 0)
         run->outcomes.nr_rows = run->kept.nr_rows = 0;

@@ -272,19 +272,6 @@ static int survey_stages(struct np_run *run, struct np_err *err)
     return code;
 }
 
-/* Keys that need all rows of a batch at once, or more than one batch. */
-static const char *against_lanes(const struct np_config *config)
-{
-    const struct np_train_options *run = &config->run;
-
-    return run->accumulate > 1                               ? "train.accumulate above 1"
-           : run->sam_node                                   ? "train.sam"
-           : run->sample_losses                              ? "train.sample_losses"
-           : run->best > NP_BEST_TOP5                        ? "this metric of train.best"
-           : config->data.train.label_type != NP_LABEL_CLASS ? "labels other than one class"
-                                                             : NULL;
-}
-
 /* What a batch in lanes (train.lanes) is to this device. */
 static int take_lanes(struct np_run *run, struct np_err *err)
 {
@@ -298,9 +285,6 @@ static int take_lanes(struct np_run *run, struct np_err *err)
     if (!ops->at_once && !ops->step_lanes)
         return np_err_set(
             err, -EINVAL, "train.lanes: %d: not with the device %s", lanes, run->device->name);
-    if (!ops->at_once && against_lanes(run->config))
-        return np_err_set(err, -EINVAL, "train.lanes: on %s not with %s", run->device->name,
-            against_lanes(run->config));
     if (!ops->at_once && over != NP_BN_AUTO && over != lane_rows)
         return np_err_set(err, -EINVAL,
             "train.batchnorm_over: the device %s averages over the rows of a lane (%d)",

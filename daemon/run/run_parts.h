@@ -331,7 +331,9 @@ double np_run_metric(const struct np_run *run, const struct np_eval_report *repo
 void np_run_best_put(struct np_run *run, const struct np_eval_report *report);
 /* At a resume: takes the best value from the `eval` line of the best step. */
 void np_run_best_reload(struct np_run *run, const struct np_node *line);
-/* Hook `evaluated`: keeps the answers for the images of a batch, if train.best needs them. */
+/* Takes run->logits, if train.best or the labels need the answers for all images; before training. */
+int np_run_best_room(struct np_run *run, struct np_err *err);
+/* Hook `evaluated`: keeps these answers. */
 int np_run_best_look(void *run, const struct np_batch *batch);
 
 /* --- run_early.c --------------------------------------------------------------------------- */

@@ -34,12 +34,14 @@ run() {
 }
 numbers() {
     grep -v '"event": "pipeline"' "$1"/net-*/metrics.jsonl |
-        grep -oE '"(step|loss|test_loss|accuracy|test_accuracy|grad_norm)": [^,}]*'
+        grep -oE '"(step|loss|best|(test|val)_[a-z0-9]+|accuracy|grad_norm)": [^,}]*'
 }
 # alike NAME NAME: weights, optimizer and every number
 alike() {
     same_weights "$1" "$2" || { tail -n 1 "$2.err"; return 1; }
     [ "$(numbers "$1")" = "$(numbers "$2")" ] || { echo "losses differ"; return 1; }
+    [ ! -e "$(echo "$1"/net-*/sample_losses.bin)" ] || cmp "$1"/net-*/sample_losses.bin "$2"/net-*/sample_losses.bin ||
+        return 1
     cmp "$1"/net-*/checkpoints/step-12/optimizer.safetensors "$2"/net-*/checkpoints/step-12/optimizer.safetensors
 }
 as_one() { run "$@" && alike "${1%-*}" "$1"; }
@@ -61,6 +63,57 @@ halves() {
         ! same_weights fast halves
 }
 t "comm_dtype: bf16 is near them, too" halves
+# same NAME GPUS FLAG...: on one GPU and on several
+same() {
+    name=$1 gpus=$2
+    shift 2
+    run "$name" "$@" && as_one "$name-2" --gpus "$gpus" "$@"
+}
+# near_whole NAME FLAG...: the run in lanes ends near that in whole batches, and with other bits; nothing in it depends
+# on the rows beside a row
+near_whole() {
+    near=$1
+    shift
+    set -- "$@" -o 'model=[{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
+    run "$near" "$@" && run "$near-whole" "$@" -o train.lanes=1 &&
+        close_to test_loss "$near.json" "$near-whole.json" 0.0001 && ! same_weights "$near" "$near-whole"
+}
+accumulated() {
+    same accumulated 0-1 -o train.accumulate=3 -o train.sample_losses=true && same four 0-3 -o train.accumulate=2 &&
+        ! same_weights accumulated f32 && near_whole accumulated3 -o train.accumulate=3
+}
+t "accumulated batches in lanes: on two and on four GPUs the bits of one, near those of whole batches" accumulated
+uphill() {
+    set -- -o 'train.sam={rho: 0.1}' -o train.sample_losses=true
+    same sam 0-3 -o precision=bf16 "$@" && near_whole sam-near "$@" && ! same_weights sam f32
+}
+t "SAM in lanes: on four GPUs the bits of one, near those of whole batches; and the losses of all samples" uphill
+losses() {
+    same losses 0-3 -o train.sample_losses=true -o train.best=f1 && same_weights f32 losses &&
+        run losses-cpu --device cpu -o train.sample_losses=true -o train.best=f1 -o train.batchnorm_over=4 &&
+        [ "$(wc -c <"$(echo losses/net-*/sample_losses.bin)")" -eq \
+            "$(wc -c <"$(echo losses-cpu/net-*/sample_losses.bin)")" ] &&
+        grep -q '"test_f1": [0-9]' losses/net-*/metrics.jsonl
+}
+t "the losses of all samples, and the best checkpoint by F1: on four GPUs those of one" losses
+# several classes of a picture, and numbers
+typed() {
+    mkdir -p typed
+    for i in $(seq 10 73); do
+        { printf 'P6 8 8 255\n'; seq $((i * i)) $((i * i + 99)) | head -c 192; } >"typed/$i.ppm"
+    done
+    { echo file,labels; for i in $(seq 10 73); do echo "$i.ppm,c$((i % 3))|d$((i % 5))"; done; } >multi.csv
+    { echo file,x,y; for i in $(seq 10 73); do echo "$i.ppm,$i,$((i * i % 7))"; done; } >values.csv
+    set -- -o train.mixup=0.3 -o train.epochs=4
+    same multi 0-1 "$@" -o loss=bce -o train.best=map -o "data={train: {source: folder, path: typed,
+            labels: multi.csv, label_type: multi}, split: 25%}" && near_whole multi-near -o loss=bce -o "data={train:
+            {source: folder, path: typed, labels: multi.csv, label_type: multi}, test: {source: folder, path: typed,
+            labels: multi.csv, label_type: multi}}" -o train.epochs=3 &&
+        same values 0-3 "$@" -o loss=mse -o train.best=mae -o "data={train: {source: folder, path: typed,
+            labels: values.csv, columns: 'file,x,y', label_type: value}, split: 25%}" &&
+        grep -q '"val_map": [0-9]' multi/net-*/metrics.jsonl && grep -q '"val_mae": [0-9]' values/net-*/metrics.jsonl
+}
+t "several classes of a picture, and numbers: on two and on four GPUs as on one" typed
 undivided() { sed 's/, lanes: 4//' net.yaml >auto.yaml && timeout 300 "$NNPIPE" train auto.yaml -o runs=auto --json \
     --gpus 0-3 >auto.json 2>auto.err && same_weights f32 auto; }
 t "without train.lanes each GPU is a lane" undivided
@@ -100,6 +153,12 @@ third() {
 }
 t "a rank of three that dies; three go on" third 2
 last() { grep -q "the last checkpoint is of step [369]: resume with --resume" killed.json killed.err last.out; }
+within() {
+    rm -rf within
+    NNPIPE_EMU_NCCL_KILL=2:47 exits 1 run within --gpus 0-3 -o train.accumulate=2 &&
+        run within --gpus 0-1 --resume -o train.accumulate=2 && same_weights four within
+}
+t "a rank that dies within an accumulation: two GPUs go on to the same weights" within
 named() {
     rm -rf killed
     NNPIPE_EMU_NCCL_KILL=3:60 exits 1 timeout 300 "$NNPIPE" train net.yaml -o runs=killed --gpus 0-3 >last.out 2>&1

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/batch.h"
 #include "trainer/cuda/program_cuda.h"
 
 /* Of any node whose largest tensor has `most` elements. */
@@ -22,7 +23,8 @@ void kernel_case_run_cuda(struct kernel_case *the_case, enum np_dtype dtype)
     struct np_cuda_step step = {.step = 3,
         .loss_scale = 0.125f,
         .images = the_case->tested[0],
-        .labels = the_case->tested[1]};
+        .labels = the_case->tested[1],
+        .values = np_batch_values(the_case->tested[1], the_case->graph->batch)};
     struct np_cuda_scaler scaler = {.scale = 1};
     struct np_cuda_numbers numbers[NP_CUDA_SLOTS];
     static struct np_cuda cuda;

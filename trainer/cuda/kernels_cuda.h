@@ -27,6 +27,7 @@ enum np_cuda_dtype { NP_CUDA_F32, NP_CUDA_BF16, NP_CUDA_F16 }; /* as enum np_dty
 struct np_cuda_step {
     const uint8_t *images; /* (batch, height, width, channels) */
     const int32_t *labels; /* (batch); -1: the row is ignored */
+    const float *values;   /* (batch, classes), the targets of labels that are not classes */
     uint64_t step;
     uint64_t slot;    /* slot for the step's numbers */
     float loss_scale; /* 1 / (batch * accumulate); multiplied by f16's scale */
@@ -283,7 +284,7 @@ struct np_cuda_loss {
     const float *weights; /* (classes) */
     bool mixes;
     float threshold, share; /* of bce: 0: none; the factor on the loss of each class */
-    bool values;            /* f32 (n, classes) behind step->labels are the targets */
+    bool values;            /* step->values are the targets */
     enum np_regression regression;
     float delta;
 };

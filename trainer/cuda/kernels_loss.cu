@@ -177,10 +177,12 @@ static __device__ struct target target_of(
 {
     const int label = step->labels[row];
     const int partner = row > 0 ? row - 1 : loss->n - 1;
-    const float *values = (const float *)(step->labels + loss->n);
-    struct target target = {{label, label}, {1, 0},
-        {values + (uint64_t)row * loss->classes, values + (uint64_t)partner * loss->classes}};
+    struct target target = {{label, label}, {1, 0}, {NULL, NULL}};
 
+    if (loss->values) {
+        target.values[0] = step->values + (uint64_t)row * loss->classes;
+        target.values[1] = step->values + (uint64_t)partner * loss->classes;
+    }
     if (loss->mixes && step->mixed.keep < 1) {
         const int other = step->labels[partner];
 

@@ -111,6 +111,7 @@ static void plan_part(struct np_plan *plan)
 {
     if (!plan->sums)
         return;
+    np_cuda_drop_graph(plan, NP_CUDA_SUM);
     np_cuda_drop_graph(plan, NP_CUDA_LAST);
     np_cuda_sums_part(plan->sums);
 }
@@ -124,6 +125,7 @@ static void plan_free(struct np_plan *plan)
         np_cuda_drop_graph(plan, i);
     np_cuda_sums_free(plan->sums);
     np_free(plan->unread);
+    np_free(plan->unread_losses);
     np_cuda_program_free(plan->train);
     np_cuda_program_free(plan->eval);
     np_cuda_muon_free(plan->muon);
@@ -210,20 +212,52 @@ static void add_numbers(struct np_metrics *to, const struct np_cuda_numbers *num
         to->grad_norm = numbers->grad_norm;
 }
 
+/* Of a batch of the plan. */
+static size_t rows_of(const struct np_plan *plan)
+{
+    return (size_t)plan->train->graph->batch;
+}
+
+static const float *losses_of(const struct np_plan *plan, uint64_t batch)
+{
+    return plan->arrays.losses + batch % NP_CUDA_SLOTS * rows_of(plan);
+}
+
+static float *unread_losses(const struct np_plan *plan, int of)
+{
+    return plan->unread_losses + (size_t)of * rows_of(plan);
+}
+
+static void drop_read(struct np_plan *plan)
+{
+    const int first = plan->first_unread;
+    const size_t nr = (size_t)(plan->nr_unread - first);
+
+    memmove(plan->unread, plan->unread + first, nr * sizeof(*plan->unread));
+    if (plan->unread_losses)
+        memmove(
+            plan->unread_losses, unread_losses(plan, first), nr * rows_of(plan) * sizeof(float));
+    plan->nr_unread -= plan->first_unread;
+    plan->first_unread = 0;
+}
+
 /* In lanes the numbers of each batch of the plan stay apart. */
 static struct np_metrics *place_for_numbers(struct np_plan *plan)
 {
     if (!plan->sums)
         return &plan->metrics;
-    if (plan->first_unread > plan->nr_unread / 2) {
-        plan->nr_unread -= plan->first_unread;
-        memmove(plan->unread, plan->unread + plan->first_unread,
-            (size_t)plan->nr_unread * sizeof(*plan->unread));
-        plan->first_unread = 0;
+    if (plan->first_unread > plan->nr_unread / 2)
+        drop_read(plan);
+    const int of = plan->nr_unread++;
+    np_grow(&plan->unread, &plan->room_unread, (size_t)plan->nr_unread, sizeof(*plan->unread));
+    plan->unread[of] = (struct np_metrics){0};
+    if (plan->arrays.losses) { /* a later batch takes their slot */
+        const size_t bytes = rows_of(plan) * sizeof(float);
+
+        np_grow(&plan->unread_losses, &plan->room_losses, (size_t)plan->nr_unread, bytes);
+        memcpy(unread_losses(plan, of), losses_of(plan, plan->nr_folded), bytes);
     }
-    np_grow(&plan->unread, &plan->room_unread, (size_t)plan->nr_unread + 1, sizeof(*plan->unread));
-    plan->unread[plan->nr_unread] = (struct np_metrics){0};
-    return &plan->unread[plan->nr_unread++];
+    return &plan->unread[of];
 }
 
 /* Adds the numbers of the batches before `end`; waits for them. */
@@ -270,7 +304,7 @@ static int plan_metrics(
 }
 
 static int plan_lane_numbers(
-    struct np_plan *plan, int n, struct np_metrics *ret_numbers, struct np_err *err)
+    struct np_plan *plan, int n, struct np_metrics *ret_numbers, float *losses, struct np_err *err)
 {
     const int missing = n - (plan->nr_unread - plan->first_unread);
     const int code = missing > 0 ? fold(plan, plan->nr_folded + (uint64_t)missing, err) : 0;
@@ -278,6 +312,9 @@ static int plan_lane_numbers(
     if (code < 0)
         return code;
     memcpy(ret_numbers, plan->unread + plan->first_unread, (size_t)n * sizeof(*ret_numbers));
+    if (losses)
+        memcpy(losses, unread_losses(plan, plan->first_unread),
+            (size_t)n * rows_of(plan) * sizeof(*losses));
     plan->first_unread += n;
     return 0;
 }
@@ -285,27 +322,36 @@ static int plan_lane_numbers(
 /* The numbers are still in their slot: at most NP_CUDA_SLOTS - 1 later batches are queued. */
 static void plan_losses(const struct np_plan *plan, float *out)
 {
-    const size_t batch = (size_t)plan->last->graph->batch;
-
-    memcpy(out, plan->arrays.losses + (plan->nr_folded - 1) % NP_CUDA_SLOTS * batch,
-        batch * sizeof(float));
+    memcpy(out, losses_of(plan, plan->nr_folded - 1), rows_of(plan) * sizeof(*out));
 }
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-/* Queues the batch's values for the device; its slot must be free. */
-static int announce(
-    struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
+/* Queues the batch's values for the device; its slot must be free. values: of its first row, of labels that
+ * are not classes. */
+static int announce_values(struct np_plan *plan, const void *images, const void *labels,
+    const float *values, struct np_err *err)
 {
+    const bool has_values = (plan->train ? plan->train : plan->eval)->graph->values > 0;
     int code = 0;
 
     if (plan->nr_batches >= NP_CUDA_SLOTS)
         code = fold(plan, plan->nr_batches - NP_CUDA_SLOTS + 1, err);
     plan->now.images = images;
     plan->now.labels = labels;
+    plan->now.values = has_values ? values : NULL;
     plan->now.slot = plan->nr_batches;
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
     return code;
+}
+
+/* Of a whole batch of the program: the values follow its labels. */
+static int announce(struct np_plan *plan, const struct np_cuda_program *program, const void *images,
+    const void *labels, struct np_err *err)
+{
+    const float *values = np_batch_values(labels, program->graph->batch);
+
+    return announce_values(plan, images, labels, values, err);
 }
 
 /* Of rule number r. */
@@ -390,6 +436,11 @@ static int queue_update(struct np_plan *plan, const float *grads, bool halves, s
     return code == 0 ? np_cuda_plan_check(plan, cudaPeekAtLastError(), "an update", err) : code;
 }
 
+static bool has_sums(enum np_cuda_kind kind)
+{
+    return kind == NP_CUDA_SUM || kind == NP_CUDA_LAST;
+}
+
 struct queueing {
     struct np_plan *plan;
     enum np_cuda_kind kind;
@@ -405,7 +456,7 @@ static int queue_calls(void *context, struct np_err *err)
     if (plan->train)
         plan->train->leaves_halves = halves;
     int code =
-        queueing->kind == NP_CUDA_LAST
+        has_sums(queueing->kind)
             ? np_cuda_sums_queue_last(plan->sums, plan->train, err)
             : np_cuda_program_queue(queueing->kind == NP_CUDA_EVAL ? plan->eval : plan->train, err);
 
@@ -431,14 +482,14 @@ static void try_capture(struct queueing *queueing, struct np_cuda_captured *capt
 }
 
 /* If one process cannot capture the sums, none may. */
-static int agree_on_capture(
-    struct np_plan *plan, struct np_cuda_captured *captured, struct np_err *err)
+static int agree_on_capture(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *err)
 {
+    struct np_cuda_captured *captured = &plan->captured[kind];
     bool refused = captured->refused || !plan->graphs;
     const int code = np_cuda_sums_any(plan->sums, &refused, err);
 
     if (code == 0 && refused && captured->exec)
-        np_cuda_drop_graph(plan, NP_CUDA_LAST);
+        np_cuda_drop_graph(plan, kind);
     captured->refused = refused;
     return code;
 }
@@ -453,8 +504,8 @@ static int queue(struct np_plan *plan, enum np_cuda_kind kind, struct np_err *er
     const bool second = captured->warm && !captured->exec && !captured->refused;
     if (plan->graphs && second)
         try_capture(&queueing, captured);
-    if (kind == NP_CUDA_LAST && second)
-        code = agree_on_capture(plan, captured, err);
+    if (has_sums(kind) && second)
+        code = agree_on_capture(plan, kind, err);
     if (code < 0)
         return code;
     code = captured->exec
@@ -506,7 +557,7 @@ static int plan_step(struct np_plan *plan, const void *images, const void *label
     plan->now.loss_scale = loss_scale;
     np_mix_draw(&plan->mix, step, &plan->now.mixed);
     if (code == 0)
-        code = announce(plan, images, labels, err);
+        code = announce(plan, plan->train, images, labels, err);
     if (code == 0)
         code = queue(plan, NP_CUDA_STEP, err);
     if (code == 0 && accumulate)
@@ -574,14 +625,14 @@ static int plan_sam(struct np_plan *plan, const void *images, const void *labels
     int code = np_cuda_take_kept(plan, err);
 
     if (code == 0)
-        code = announce(plan, images, labels, err);
+        code = announce(plan, plan->train, images, labels, err);
     if (code == 0)
         code = queue(plan, NP_CUDA_STEP, err);
     if (code == 0)
         code = queue_climb(plan, hyper, err);
     plan->nr_batches++;
     if (code == 0)
-        code = announce(plan, images, labels, err);
+        code = announce(plan, plan->train, images, labels, err);
     plan->nr_batches--;
     if (code == 0)
         code = queue(plan, NP_CUDA_STEP, err);
@@ -609,7 +660,7 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
     if (code == 0 && hyper->sam_rho > 0)
         return plan_sam(plan, images, labels, hyper, err);
     if (code == 0)
-        code = announce(plan, images, labels, err);
+        code = announce(plan, plan->train, images, labels, err);
     if (code == 0)
         code = queue(plan, NP_CUDA_STEP_UPDATE, err);
     return code == 0 ? finish(plan, err) : code;
@@ -617,12 +668,25 @@ static int plan_step_update(struct np_plan *plan, const void *images, const void
 
 /* --- lanes ----------------------------------------------------------------------------------- */
 
-static int queue_lane(
+/* A lane of the batch, on the device. */
+static int announce_lane(
     struct np_plan *plan, const struct np_lane_batch *batch, int lane, struct np_err *err)
+{
+    const size_t rows = (size_t)batch->rows, row = (size_t)lane * rows;
+    const size_t all = rows * (size_t)np_cuda_sums_own(plan->sums);
+    const size_t width = (size_t)(plan->train ? plan->train : plan->eval)->graph->values;
+
+    return announce_values(plan, (const char *)batch->images + row * batch->row_bytes,
+        (const int32_t *)batch->labels + row,
+        np_batch_values(batch->labels, (int)all) + row * width, err);
+}
+
+/* kind: of the last lane. */
+static int queue_lane(struct np_plan *plan, const struct np_lane_batch *batch, int lane,
+    enum np_cuda_kind kind, struct np_err *err)
 {
     const struct np_cuda_sums *sums = plan->sums;
     const bool last = lane + 1 == np_cuda_sums_own(sums);
-    const size_t row = (size_t)lane * (size_t)batch->rows;
     const uint64_t lanes = (uint64_t)np_cuda_sums_lanes(sums);
     int code;
 
@@ -631,27 +695,77 @@ static int queue_lane(
     np_mix_draw(&plan->mix, plan->now.step, &plan->now.mixed);
     code = np_cuda_sums_begin(plan->sums, lane, err);
     if (code == 0)
-        code = announce(plan, (const char *)batch->images + row * batch->row_bytes,
-            (const int32_t *)batch->labels + row, err);
+        code = announce_lane(plan, batch, lane, err);
     if (code == 0)
-        code = queue(plan, last ? NP_CUDA_LAST : NP_CUDA_STEP, err);
-    if (code == 0 && !last)
-        code = np_cuda_sums_add(plan->sums, lane, err);
-    return code == 0 ? finish(plan, err) : code;
+        code = queue(plan, last ? kind : NP_CUDA_STEP, err);
+    return code == 0 && !last ? np_cuda_sums_add(plan->sums, lane, err) : code;
+}
+
+/* All lanes; the last one is not finished. */
+static int queue_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
+    enum np_cuda_kind kind, struct np_err *err)
+{
+    const int own = np_cuda_sums_own(plan->sums);
+    int code = 0;
+
+    for (int lane = 0; code == 0 && lane < own; lane++) {
+        code = queue_lane(plan, batch, lane, kind, err);
+        if (code == 0 && lane + 1 < own)
+            code = finish(plan, err);
+    }
+    return code;
+}
+
+/* A batch of several, one after the other: its sum is added to theirs, after the last one. */
+static int accumulate_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    int code = queue_lanes(plan, batch, NP_CUDA_SUM, err);
+
+    if (code == 0)
+        code = add_up(plan, !batch->adds, err);
+    return code == 0 && hyper ? queue_update(plan, plan->sum, err) : code;
+}
+
+/* As plan_sam(): all lanes, then all of them again uphill. The numbers of this second pass go to the slot behind
+ * that of the last lane, which the next batch overwrites. */
+static int climb_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
+    const struct np_hyper *hyper, struct np_err *err)
+{
+    int code = np_cuda_take_kept(plan, err);
+
+    if (code == 0)
+        code = queue_lanes(plan, batch, NP_CUDA_SUM, err);
+    if (code == 0)
+        code = queue_climb(plan, hyper, err);
+    plan->nr_batches++;
+    for (int lane = 0; code == 0 && lane < np_cuda_sums_own(plan->sums); lane++)
+        code = queue_lane(plan, batch, lane, NP_CUDA_SUM, err);
+    plan->nr_batches--;
+    if (code == 0)
+        code = queue_return(plan, err);
+    if (code < 0)
+        return code;
+    plan->now.slot = plan->nr_batches;
+    np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
+    return queue_update(plan, plan->arrays.grads, err);
 }
 
 static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
     const struct np_hyper *hyper, struct np_err *err)
 {
-    int code = np_cuda_take_optimizer(plan, hyper, err);
+    int code = hyper ? np_cuda_take_optimizer(plan, hyper, err) : 0;
 
     if (code == 0)
         code = np_cuda_sums_check(plan->sums, err);
-    if (code == 0)
+    if (code == 0 && hyper)
         set_hyper(plan, hyper);
-    for (int lane = 0; code == 0 && lane < np_cuda_sums_own(plan->sums); lane++)
-        code = queue_lane(plan, batch, lane, err);
-    return code;
+    if (code < 0)
+        return code;
+    code = hyper && hyper->sam_rho > 0 ? climb_lanes(plan, batch, hyper, err)
+           : !hyper || batch->adds     ? accumulate_lanes(plan, batch, hyper, err)
+                                       : queue_lanes(plan, batch, NP_CUDA_LAST, err);
+    return code == 0 ? finish(plan, err) : code;
 }
 
 static int plan_average(struct np_plan *plan, float weight, bool back, struct np_err *err)
@@ -681,19 +795,44 @@ static int plan_swap(struct np_plan *plan, struct np_err *err)
     return np_cuda_plan_check(plan, cudaPeekAtLastError(), "an average", err);
 }
 
-static int plan_eval(
-    struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
+/* Each view writes the batch's numbers, the last one those of the mean. */
+static int queue_views(struct np_plan *plan, struct np_err *err)
 {
     const int views = np_graph_nr_views(plan->eval->graph);
     int code = 0;
 
-    /* Each view writes the batch's numbers, the last one those of the mean. */
-    for (plan->now.view = 0; plan->now.view < views && code == 0; plan->now.view++) {
-        code = announce(plan, images, labels, err);
-        if (code == 0)
-            code = queue(plan, NP_CUDA_EVAL, err);
+    for (; plan->now.view < views && code == 0; plan->now.view++) {
+        if (plan->now.view > 0)
+            np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
+        code = queue(plan, NP_CUDA_EVAL, err);
     }
     return code == 0 ? finish(plan, err) : code;
+}
+
+static int plan_eval(
+    struct np_plan *plan, const void *images, const void *labels, struct np_err *err)
+{
+    plan->now.view = 0;
+    const int code = announce(plan, plan->eval, images, labels, err);
+    return code == 0 ? queue_views(plan, err) : code;
+}
+
+static int plan_eval_lanes(
+    struct np_plan *plan, const struct np_lane_batch *batch, float *logits, struct np_err *err)
+{
+    const struct np_graph *graph = plan->eval->graph;
+    const size_t n = (size_t)batch->rows * (size_t)graph->classes;
+    int code = 0;
+
+    for (int lane = 0; code == 0 && lane < np_cuda_sums_own(plan->sums); lane++) {
+        plan->now.view = 0;
+        code = announce_lane(plan, batch, lane, err);
+        if (code == 0)
+            code = queue_views(plan, err);
+        if (code == 0 && logits)
+            code = np_cuda_plan_logits(plan, logits + (size_t)lane * n, err);
+    }
+    return code;
 }
 
 const struct np_plan_ops np_cuda_plan_ops = {
@@ -703,6 +842,7 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .update = plan_update,
     .step_update = plan_step_update,
     .step_lanes = plan_step_lanes,
+    .eval_lanes = plan_eval_lanes,
     .lane_numbers = plan_lane_numbers,
     .part = plan_part,
     .average = plan_average,

@@ -8,10 +8,11 @@
 #include "trainer/cuda/snapshot_cuda.h"
 #include "trainer/cuda/sums_cuda.h"
 
-/* LAST: the last lane of a batch in lanes, the sums of all lanes and processes, and the update. */
+/* SUM: the last lane of a batch in lanes, and the sums of all lanes and processes. LAST: the update, too. */
 enum np_cuda_kind {
     NP_CUDA_STEP,
     NP_CUDA_STEP_UPDATE,
+    NP_CUDA_SUM,
     NP_CUDA_LAST,
     NP_CUDA_EVAL,
     NP_CUDA_NR_KINDS
@@ -65,8 +66,9 @@ struct np_plan {
     struct np_cuda_sums *sums; /* NULL: batches are computed whole */
     /* With sums, of the batches that are folded and not read: unread[first_unread] is the oldest. */
     struct np_metrics *unread;
+    float *unread_losses; /* (batch) each; NULL: not wanted */
     int first_unread, nr_unread;
-    size_t room_unread;
+    size_t room_unread, room_losses;
     struct np_cuda_snapshot snapshot;
     struct np_engines *engines;         /* of this run */
     char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
