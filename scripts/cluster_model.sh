@@ -10,13 +10,13 @@
 #   file=110e3            bytes of an image on the disk
 #   decode=426e-6         core-seconds to decode and augment an image
 #   cores=96 bus=50e9     of a box, for the readers; bytes a second from host to one GPU
-#   link=400e9            bytes a second between two GPUs of a box, each way
+#   link=450e9            bytes a second between two GPUs of a box, each way
 #   network=400e9         bytes a second between boxes, each way, of one box
 #   disk=6e9 store=0      bytes a second of a box's own disk; of storage that all share (0: none)
 #   overlap=1             share of the backward pass behind which sums may hide
 #   sum=exact             exact: the tree of lanes; fast: rings
 set -eu
-gpus=8 boxes=64 rate=5500 batch=256 gradients=102.2e6 row=150528 file=110e3 decode=426e-6 cores=96 bus=50e9 link=400e9
+gpus=8 boxes=64 rate=5500 batch=256 gradients=102.2e6 row=150528 file=110e3 decode=426e-6 cores=96 bus=50e9 link=450e9
 network=400e9 disk=6e9 store=0 overlap=1 sum=exact
 for word in "$@"; do
     case $word in

@@ -107,6 +107,21 @@ static bool is_text(const char *path, const char *text)
     return same;
 }
 
+/* How processes of a run meet, in a network of their own; "": one process. NCCL lists its addresses, and hands
+ * memory of GPUs over Unix sockets: those of other programs that would start one outside stay closed. */
+static const char *meeting_of(const struct np_entry *entry)
+{
+    if (np_entry_processes(entry) < 2)
+        return "";
+    return strncmp(entry->assigned, "cuda", 4) == 0
+               ? "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n"
+                 "InaccessiblePaths=-/run/dbus -/run/docker.sock -/run/containerd -/run/podman\n"
+                 "InaccessiblePaths=-%t/docker.sock -%t/podman -%t/nnpipe/socket\n"
+                 "IPAddressAllow=localhost\n"
+               : "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK\n"
+                 "IPAddressAllow=localhost\n";
+}
+
 /* Writes the drop-in with limits (systemd.resource-control(5)), unless it is there already: systemd
  * would have to reload a newer file. */
 static int write_dropin(struct unit *unit, struct np_err *err)
@@ -114,18 +129,14 @@ static int write_dropin(struct unit *unit, struct np_err *err)
     const struct np_entry *entry = unit->start->entry;
     char *folder = dropin_dir(unit), *path = np_format("%s/run.conf", folder), *text = NULL;
     char memory[64] = "", cpus[64] = "";
-    /* Processes of a run meet on the loopback of its own network. NCCL lists its addresses. */
-    const char *meets = np_entry_processes(entry) > 1
-                            ? "RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK\n"
-                              "IPAddressAllow=localhost\n"
-                            : "";
 
     if (entry->memory_bytes > 0)
         snprintf(memory, sizeof(memory), "MemoryMax=%lld\n", (long long)entry->memory_bytes);
     if (entry->cpus > 0)
         snprintf(cpus, sizeof(cpus), "CPUQuota=%.0f%%\n", entry->cpus * 100);
     int code = np_dropin_text(entry->dir, unit->units->cache, unit->start->config, &text, err);
-    char *whole = code == 0 ? np_try_format(err, "%s%s%s%s", text, memory, cpus, meets) : NULL;
+    char *whole =
+        code == 0 ? np_try_format(err, "%s%s%s%s", text, memory, cpus, meeting_of(entry)) : NULL;
     if (code == 0 && !whole)
         code = -ENOMEM;
     if (code == 0 && !is_text(path, whole))
