@@ -163,9 +163,10 @@ def hung():
 
 @story("a run of four that reaches its time limit is stopped as one, and goes on after a retry")
 def limited():
-    run = daemon.submit(WIDE, *GANG, "--time-limit", "1s", "-o", "train.steps=%d" % (STEPS * 20))
+    run = daemon.submit(WIDE, *GANG, "--time-limit", "2s", "-o", "train.steps=%d" % (STEPS * 20))
     daemon.becomes(run, "timeout")
-    expect(not daemon.ranks(run) and daemon.saved(run), "it has processes, or no checkpoint")
+    expect(not daemon.ranks(run), "it has processes: %s" % daemon.ranks(run))
+    expect(daemon.saved(run), "it has no checkpoint: " + daemon.about(run))
     daemon.command("retry", run, "--time-limit", "1h")
     daemon.becomes(run, "running")
     daemon.ends(run)

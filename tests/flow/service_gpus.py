@@ -14,7 +14,7 @@ if not os.path.exists(EMU + "/libnnpipe-cuda.so"):
     sys.exit(0)
 ENVIRONMENT = {"NNPIPE_CUDA_LIBS": EMU, "NNPIPE_CUDA_LIBS_ONLY": "1", "NNPIPE_EMU_DEVICES": "4"}
 MODEL = "[{conv: {out: 4, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
-STEPS = 60
+STEPS = 50
 daemon = Gangs("retry: {first: 1, cap: 1}\n", "cuda:0, cuda:1, cuda:2, cuda:3", tcp=True, program=EMU + "/nnpipe",
                environment=ENVIRONMENT)
 
