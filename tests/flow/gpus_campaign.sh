@@ -78,6 +78,11 @@ frozen weights, bf16|-o 'freeze=[{names: ["0.*"]}]' -o precision=bf16
 test-time augmentation, recompute|-o train.tta=flip -o train.recompute=true
 rows grow|-o 'loader.augment=[{random_resized_crop: {size: 8}}]' -o 'loader.grow={from: 4, since: 0, until: 1, step: 2}'
 pictures on the device|-o loader.cache=device -o train.clip_norm=0
+accumulated batches, with the losses of all samples|-o train.accumulate=3 -o train.sample_losses=true
+SAM, bf16|-o 'train.sam={rho: 0.1}' -o precision=bf16
+adaptive SAM, f16|-o 'train.sam={adaptive: true}' -o precision=f16
+accumulated batches, f16|-o train.accumulate=2 -o precision=f16
+the best by F1|-o train.best=f1 -o data.split=25%
 a split, and an early end|-o data.split=25% -o 'train.stop={patience: 1}'
 T
 

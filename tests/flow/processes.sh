@@ -169,13 +169,16 @@ long() {
     run "$@" -o train.epochs=40 &
     job=$!
 }
+newest() { ls -d "$TMP/$1"/net-*/checkpoints/step-*[0-9] | sort -V | tail -n 1; }
 # stops SIGNAL: one rank of two is told to stop, the run goes on with four, is told again, and ends with one
 stops() {
     long stopped 2 && wait_step stopped 10 && kill "-$1" "$(ranks stopped | tail -n 1)"
     exits 75 wait "$job" || return 1
+    before=$(newest stopped)
     run stopped 4 --resume -o train.epochs=40 &
     job=$!
-    wait_step stopped 100 && kill "-$1" "$(ranks stopped | tail -n 1)"
+    for _ in $(tries 100); do [ "$(newest stopped)" = "$before" ] || break; sleep 0.05; done
+    kill "-$1" "$(ranks stopped | tail -n 1)"
     exits 75 wait "$job" && go_on stopped 1 && [ "$(hash_of stopped)" = "$(hash_of undisturbed)" ]
 }
 t "a longer run, undisturbed" run undisturbed 1 -o train.epochs=40
