@@ -724,7 +724,7 @@ static int accumulate_lanes(struct np_plan *plan, const struct np_lane_batch *ba
 
     if (code == 0)
         code = add_up(plan, !batch->adds, err);
-    return code == 0 && hyper ? queue_update(plan, plan->sum, err) : code;
+    return code == 0 && hyper ? queue_update(plan, plan->sum, false, err) : code;
 }
 
 /* As plan_sam(): all lanes, then all of them again uphill. The numbers of this second pass go to the slot behind
@@ -748,7 +748,7 @@ static int climb_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
         return code;
     plan->now.slot = plan->nr_batches;
     np_cuda_set_step(np_cuda_stream(plan), plan->arrays.step, &plan->now);
-    return queue_update(plan, plan->arrays.grads, err);
+    return queue_update(plan, plan->arrays.grads, false, err);
 }
 
 static int plan_step_lanes(struct np_plan *plan, const struct np_lane_batch *batch,
