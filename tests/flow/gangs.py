@@ -25,14 +25,16 @@ class Gangs(Service):
 
     def ranks(self, run):
         """The processes of a run by their rank; -1: their parent."""
-        found, name = {}, os.path.basename(self.folder(run))
+        folder = os.path.realpath(self.folder(run))  # each works in it; other services have runs of the same name
+        found, name = {}, os.path.basename(folder)
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 words = open("/proc/%s/cmdline" % pid, "rb").read().split(b"\0")
                 environment = open("/proc/%s/environ" % pid, "rb").read().split(b"\0")
+                own = os.readlink("/proc/%s/cwd" % pid) == folder
             except OSError:
                 continue
-            if words[1:3] == [b"worker", name.encode()]:
+            if own and words[1:3] == [b"worker", name.encode()]:
                 rank = [int(word[12:]) for word in environment if word.startswith(b"NNPIPE_RANK=")]
                 found[rank[0] if rank else -1] = int(pid)
         return found
