@@ -151,14 +151,14 @@ static void report(
 {
     struct np_json *line = &run->line;
     const unsigned long long step = (unsigned long long)position->step;
-    const char *name = np_run_name(run, run->dir);
 
     run->saved_step = position->step;
     run->saved_eval_due = position->eval_due;
     if (!np_run_leads(run))
         return;
     np_stat_item(run->block, NP_STAGE_CHECKPOINT, np_run_checkpoint_bytes(run), waited_ns);
-    char *path = np_format("%s/checkpoints/step-%llu", name, step);
+    /* the other processes have no folder */
+    char *path = np_format("%s/checkpoints/step-%llu", np_run_name(run, run->dir), step);
     np_json_begin(line, "checkpoint");
     np_json_int(line, "step", (int64_t)step);
     np_json_text(line, "path", path);

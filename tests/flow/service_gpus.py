@@ -143,6 +143,7 @@ def restarted():
 
 @story("all of them have the weights of an undisturbed run on one GPU")
 def same():
+    equal([daemon.status(run)["attempts"] for run in counted], [2, 1, 3, 2, 1], "starts: no process ended by itself")
     equal(len(counted), 5, "runs")
     daemon.same_weights(counted, WIDE, STEPS, *FOUR)
 
