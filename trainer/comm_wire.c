@@ -22,9 +22,10 @@ static int move(int fd, struct piece *piece, bool sends)
         char *at = in_head ? (char *)&piece->head + piece->done
                            : piece->body + (piece->done - sizeof(piece->head));
         const size_t n = (in_head ? sizeof(piece->head) : piece->bytes) - piece->done;
-        const ssize_t moved =
-            sends ? send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE * in_head)
-                  : recv(fd, at, n, MSG_DONTWAIT);
+        /* A head without a body must not wait for more. */
+        const int more = in_head && piece->bytes > sizeof(piece->head) ? MSG_MORE : 0;
+        const ssize_t moved = sends ? send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL | more)
+                                    : recv(fd, at, n, MSG_DONTWAIT);
 
         if (moved < 0 && (errno == EAGAIN || errno == EINTR))
             return 0;

@@ -530,6 +530,16 @@ int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err
     return 0;
 }
 
+bool np_feed_starves(const struct np_feed *feed)
+{
+    return (!feed->has_memory || feed->nr_handed == feed->nr_filled) && !np_ring_ready(feed->ring);
+}
+
+void np_feed_expect(struct np_feed *feed, uint64_t until_ns)
+{
+    np_ring_expect(feed->ring, feed->block, until_ns);
+}
+
 void np_feed_release(struct np_feed *feed, struct np_input *input)
 {
     if (!feed->has_memory) {

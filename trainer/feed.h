@@ -35,6 +35,10 @@ void np_feed_free(struct np_feed *feed);
  * ready; the compute stream follows the copy. Blocks while the ring has no batch; that time is
  * the stall. -ESHUTDOWN: the ring was stopped. */
 int np_feed_next(struct np_feed *feed, struct np_input *ret_input, struct np_err *err);
+/* True: np_feed_next() would wait for a batch. */
+bool np_feed_starves(const struct np_feed *feed);
+/* Waits until it would not, or until until_ns (np_now_ns()). */
+void np_feed_expect(struct np_feed *feed, uint64_t until_ns);
 /* Call when the compute calls that read the input are queued: its buffer, or the slot on a
  * device that reads the host's memory, is free once they have passed. */
 void np_feed_release(struct np_feed *feed, struct np_input *input);

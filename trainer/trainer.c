@@ -13,6 +13,7 @@
 
 #include "loader/base/clock.h"
 
+#define IDLE_NS  2000000 /* between two calls of the hook while there is no batch */
 #define SHORT_NS 2000000 /* of a step: shorter ones are queued further ahead */
 
 struct queued {                 /* a step that is not reported yet */
@@ -191,7 +192,11 @@ static int agree(const struct np_trainer_config *config, uint32_t *bits, struct 
 static int next_batch(
     const struct np_trainer_config *config, struct np_input *ret_input, struct np_err *err)
 {
+    const struct np_trainer_hooks *hooks = &config->hooks;
     struct np_err heard = {0};
+
+    while (hooks->idle && np_feed_starves(config->feed) && hooks->idle(hooks->context))
+        np_feed_expect(config->feed, np_now_ns() + IDLE_NS);
     const int code = np_feed_next(config->feed, ret_input, err);
 
     if (code != -EINTR || np_comm_heard(config->lanes.comm, &heard) == 0)

@@ -32,6 +32,8 @@ struct np_trainer_hooks {
      * call. */
     int (*batch)(void *context, const struct np_batch *batch);
     int (*step)(void *context, const struct np_step_report *report);
+    /* Optional. There is no batch yet. True: it has more to do, and wants to be called again soon. */
+    bool (*idle)(void *context);
     int (*eval)(void *context, const struct np_eval_report *report);
     /* Optional. A batch of an evaluation is queued: the plan's logits belong to it. */
     int (*evaluated)(void *context, const struct np_batch *batch);

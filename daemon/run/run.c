@@ -146,7 +146,7 @@ static int train_stage(struct np_run *run, bool eval_due, struct np_err *err)
         np_run_take_bad(run, UINT64_MAX, true);
     if (run->stop_err.code) /* a hook's own error has more detail */
         *err = run->stop_err;
-    return code;
+    return code == -EINTR && run->stop_err.code ? run->stop_err.code : code;
 }
 
 static int train(struct np_run *run, struct np_err *err)

@@ -117,6 +117,11 @@ static int on_batch(void *context, const struct np_batch *batch)
     int code;
 
     np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
+    if (run->save_err.code) {
+        run->stop_err = run->save_err;
+        run->save_err = (struct np_err){0};
+        return run->stop_code = run->stop_err.code;
+    }
     if ((code = np_run_judge_bad(run, batch, &run->stop_err)) < 0)
         return code;
     if (batch->kind != NP_BATCH_TRAIN)
@@ -128,6 +133,12 @@ static int on_batch(void *context, const struct np_batch *batch)
             &run->samples[row], sizeof(run->samples[row]), run->position.ticket_hash);
     np_log_history(&run->log, batch->step, run->samples, rows);
     return 0;
+}
+
+/* A checkpoint's copies may be ready while the loader is not. */
+static bool on_idle(void *context)
+{
+    return np_run_poll_save(context);
 }
 
 static void add(struct np_run_sums *sums, const struct np_step_report *report)
@@ -222,14 +233,12 @@ static void add_eval_curves(struct np_run *run, double epoch, double loss, doubl
 static int on_step(void *context, const struct np_step_report *report)
 {
     struct np_run *run = context;
-    const int code = np_run_poll_save(run, &run->stop_err);
     struct np_json *line = &run->line;
     const bool numbers = run->config->data.train.label_type == NP_LABEL_VALUE;
     const double accuracy =
         report->rows && !numbers ? (double)report->correct / (double)report->rows : NAN;
 
-    if (code < 0)
-        return run->stop_code = code;
+    np_run_poll_save(run);
     run->position.step = report->step;
     run->lr = report->lr;
     run->position.train_seconds += report->seconds;
@@ -473,15 +482,17 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
     struct np_err err = {0};
     int code = 0;
 
-    if (np_run_finish_save(run, &err) < 0) {
-        np_run_say(run, "%s", err.text);
-        err = (struct np_err){0};
-    }
+    np_run_settle_save(run);
     const bool saved = step == run->saved_step && eval_due == run->saved_eval_due;
     go_to_mark(run, step);
     if (!saved && (step > 0 || why == -EINTR) &&
-        (code = np_run_save(run, step, eval_due, &err)) < 0)
-        np_run_say(run, "%s", err.text);
+        (code = np_run_save(run, step, eval_due, &err)) < 0) {
+        if (why != -EINTR)
+            np_run_say(run, "%s", err.text);
+        else
+            run->stop_err = err; /* a stop that cannot be kept is no stop */
+        run->stop_code = code;
+    }
     if (why == -EIO || why == -ESTALE)
         run->stop_code = why;
     else if (why == -EINTR && code == 0)
@@ -508,6 +519,7 @@ void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks)
     *ret_hooks = (struct np_trainer_hooks){
         .batch = on_batch,
         .step = on_step,
+        .idle = on_idle,
         .eval = on_eval,
         .evaluated = np_run_best_look,
         .eval_follows = eval_follows,

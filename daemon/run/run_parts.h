@@ -137,6 +137,7 @@ struct np_run {
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
+    struct np_err save_err; /* of a checkpoint that was written while training went on: ends it at the next batch */
     bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
     /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is
      * alive. */
@@ -286,10 +287,13 @@ int np_run_grow(struct np_run *run, struct np_err *err);
 
 /* Blocks until the checkpoint is on the disk. */
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
-/* The same, but it only begins, if the device can make a snapshot: np_run_poll_save(), called after each step, and
- * np_run_finish_save(), which blocks until it is on the disk, return its error. */
+/* The same, but it only begins, if the device can make a snapshot. np_run_poll_save(), called after each step and while
+ * there is no batch, takes its next step; true: it has one left that needs this thread. save_err: its failure.
+ * np_run_finish_save() blocks until it is on the disk, and returns its error; np_run_settle_save() says it, where a later
+ * checkpoint is about to be written. */
 int np_run_start_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
-int np_run_poll_save(struct np_run *run, struct np_err *err);
+bool np_run_poll_save(struct np_run *run);
+void np_run_settle_save(struct np_run *run);
 int np_run_finish_save(struct np_run *run, struct np_err *err);
 /* Is this checkpoint being written? */
 bool np_run_saves(const struct np_run *run, uint64_t step, bool eval_due);

@@ -213,13 +213,12 @@ static int write_checkpoint(struct np_run *run, struct np_err *err)
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err)
 {
     const uint64_t start = np_now_ns();
-    int code = np_run_finish_save(run, err);
 
+    np_run_settle_save(run);
     np_run_at(run, "saving");
     run->position.step = step;
     run->position.eval_due = eval_due;
-    if (code == 0)
-        code = np_run_leads(run) ? write_checkpoint(run, err) : 0;
+    const int code = np_run_leads(run) ? write_checkpoint(run, err) : 0;
     if (code < 0)
         return explain(run, step, code, err);
     run->best_unsaved = false;
@@ -277,11 +276,10 @@ static int start_writing(struct np_run *run, char *state, struct np_err *err)
     if (!facts)
         return np_err_set(err, -ENOMEM, "out of memory for the checkpoint's facts");
     saving->checkpoint.facts_json = saving->facts = np_strdup(facts);
-    const int code = -pthread_create(&saving->thread, NULL, write_main, saving);
-    if (code < 0)
-        return np_err_set(
-            err, code, "cannot start a thread for the checkpoint: %s", strerror(-code));
-    saving->writing = true;
+    if (pthread_create(&saving->thread, NULL, write_main, saving) == 0)
+        saving->writing = true;
+    else
+        write_main(saving); /* without a thread: training waits */
     return 0;
 }
 
@@ -318,22 +316,36 @@ static int advance(struct np_run *run, bool wait, struct np_err *err)
         saving->waited_ns += np_now_ns() - start;
         return end_saving(run, 0, err);
     }
-    code = run->device->plan_ops->snapped(run->plan, wait, &state, err);
-    if (code > 0)
-        code = start_writing(run, state, err);
+    const int copied = run->device->plan_ops->snapped(run->plan, wait, &state, err);
+    code = copied > 0 ? start_writing(run, state, err) : copied;
     saving->waited_ns += np_now_ns() - start;
-    return code < 0 ? end_saving(run, code, err) : 0;
+    return code < 0 || (copied > 0 && !saving->writing) ? end_saving(run, code, err) : 0;
 }
 
-int np_run_poll_save(struct np_run *run, struct np_err *err)
+bool np_run_poll_save(struct np_run *run)
 {
-    return run->saving ? advance(run, false, err) : 0;
+    if (run->saving)
+        advance(run, false, &run->save_err);
+    return run->saving && !run->saving->writing;
+}
+
+void np_run_settle_save(struct np_run *run)
+{
+    struct np_err err = {0};
+
+    if (np_run_finish_save(run, &err) < 0)
+        np_run_say(run, "%s", err.text);
 }
 
 int np_run_finish_save(struct np_run *run, struct np_err *err)
 {
-    int code = 0;
+    int code = run->save_err.code;
 
+    if (code) {
+        *err = run->save_err;
+        run->save_err = (struct np_err){0};
+        return code;
+    }
     if (!run->saving)
         return 0;
     np_stat_wait(run->block, NP_STATE_BLOCKED, "save", "the checkpoint of an earlier step",

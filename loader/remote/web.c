@@ -73,7 +73,7 @@ static int on_socket(CURL *curl, curl_socket_t fd, int what, void *context, void
     }
     if (!known)
         curl_multi_assign(web->multi, fd, web);
-    /* Not even memory for an event: libcurl ends the call. */
+    /* Not even memory for an event: libcurl ends its calls. */
     return epoll_ctl(web->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0 ? -1 : 0;
 }
 
@@ -315,9 +315,10 @@ int np_web_begin(struct np_web *web, struct np_web_call *call)
     ask(call->curl, call);
     call->next = web->calls;
     web->calls = call;
-    if (curl_multi_add_handle(web->multi, call->curl)) {
+    const CURLMcode added = curl_multi_add_handle(web->multi, call->curl);
+    if (added) {
         end(web, call);
-        return -ENOMEM;
+        return added == CURLM_ABORTED_BY_CALLBACK ? -EAGAIN : -ENOMEM;
     }
     return 0;
 }
@@ -400,11 +401,11 @@ static struct np_web_call *take_ended(struct np_web *web)
 
 struct np_web_call *np_web_turn(struct np_web *web)
 {
-    struct np_web_call *ended = web->calls ? take_ended(web) : NULL;
+    struct np_web_call *ended = take_ended(web);
 
-    if (ended || !web->calls)
+    if (ended)
         return ended;
-    act(web);
+    act(web); /* also without calls: idle connections have events */
     return take_ended(web);
 }
 

@@ -54,7 +54,7 @@ struct np_web_call {
 struct np_web *np_web_new(int max_connections, struct np_err *err);
 /* Cancels what is in flight. NULL: nothing. */
 void np_web_free(struct np_web *web);
-/* -ENOMEM. Never blocks. */
+/* -ENOMEM; -EAGAIN: not now. Never blocks. */
 int np_web_begin(struct np_web *web, struct np_web_call *call);
 void np_web_cancel(struct np_web *web, struct np_web_call *call);
 /* Sends and receives what is possible without waiting. Returns a call that has ended, or NULL. */

@@ -601,6 +601,30 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 120)
     }
 }
 
+static bool hears_often(struct np_comm *comm, int rank, int world)
+{
+    (void)world;
+    for (uint32_t i = 1; i <= 2000; i++) {
+        uint32_t word = rank == 0 ? i : 0, bits = 1u << rank;
+
+        if (np_comm_broadcast(comm, &word, sizeof(word), NULL) < 0 || word != i ||
+            np_comm_any(comm, &bits, NULL) < 0 || bits != 7)
+            return false;
+    }
+    return true;
+}
+
+/* A head that the kernel keeps back until it has more to send costs a fifth of a second: 2000 of them
+ * take longer than this test may. */
+Test(comm, messages_without_a_body_are_sent_at_once_over_tcp, .timeout = 120)
+{
+    char address[60];
+
+    clear();
+    snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
+    cr_assert_eq(run_at(address, 3, hears_often), 0);
+}
+
 static int open_alone(int rank, int world, const char *address, struct np_err *err)
 {
     struct np_launch launch = {rank, world, rank, world, "test", "", -1};
