@@ -14,7 +14,7 @@ if not os.path.exists(EMU + "/libnnpipe-cuda.so"):
     sys.exit(0)
 ENVIRONMENT = {"NNPIPE_CUDA_LIBS": EMU, "NNPIPE_CUDA_LIBS_ONLY": "1", "NNPIPE_EMU_DEVICES": "4"}
 MODEL = "[{conv: {out: 4, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, {linear: {out: classes}}]"
-STEPS = 50
+STEPS = 120
 daemon = Gangs("retry: {first: 1, cap: 1}\n", "cuda:0, cuda:1, cuda:2, cuda:3", tcp=True, program=EMU + "/nnpipe",
                environment=ENVIRONMENT)
 
@@ -61,7 +61,7 @@ def apart():
     pids = daemon.all_ranks(pair, 2)
     devices = daemon.status(pair)["devices"]
     other = daemon.status(one)["device"]
-    expect(len(devices) == 2 and other not in devices, "%s, and %s" % (devices, other))
+    expect(len(devices) == 2 and other not in devices, "%s, and %s: %s" % (devices, other, daemon.about(pair)))
     for name in [*devices, other]:
         equal((daemon.slots(name)["busy"], daemon.slots(name)["runs"]), (1, [one if name == other else pair]), name)
     daemon.says_why(four, "1 is kept free for it: ")
@@ -121,8 +121,8 @@ def cancelled():
     let_go(*holders)
 
 
-@story("a killed service finds the processes again; its own stop saves them, and the next one goes on; what waited keeps "
-       "its turn")
+@story("a killed service finds the processes again; its own stop saves them, and the next one goes on; "
+       "what waited keeps its turn")
 def restarted():
     four = wide(4)
     daemon.trained(four)
