@@ -137,7 +137,8 @@ struct np_run {
     struct np_curves curves;
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
-    struct np_err save_err; /* of a checkpoint that was written while training went on: ends it at the next batch */
+    struct np_err
+        save_err; /* of a checkpoint that was written while training went on: ends it at the next batch */
     bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
     /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is
      * alive. */

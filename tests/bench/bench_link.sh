@@ -59,6 +59,7 @@ for rate in ${RATES:-50 100 200}; do
     wait
     seen=$(field images_per_second <"$out/rank0")
     model=$(sh scripts/cluster_model.sh gpus=1 boxes=2 batch=$((batch / 2)) rate="$alone" gradients="$bytes" \
-        row=$((3 * size * size)) file=400 decode=1e-6 cores=2 network="$(awk "BEGIN { print $rate * 125000 }")" | awk -F'|' '$2 == 2 { print $4 }')
+        row=$((3 * size * size)) file=400 decode=1e-6 cores=2 \
+        network="$(awk "BEGIN { print $rate * 125000 }")" | awk -F'|' '$2 == 2 { print $4 }')
     awk "BEGIN { printf \"| %d | %.0f | %.0f | %.2f |\\n\", $rate, $seen, $model, $seen / $model }"
 done

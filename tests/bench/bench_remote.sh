@@ -1,8 +1,8 @@
 #!/bin/sh
 # The loader on photographs behind nginx, 5 ms away (tests/bench/delay_proxy.c), beside the same archive on local
 # disk (past the page cache, and in it), in turns; batches of 64, 8 of them ahead. nnpipe has one half of the cores, the
-# servers the other; the start (the first START epochs) is taken out. Then the stall of a device that needs FEED images a
-# second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
+# servers the other; the start (the first START epochs) is taken out. Then the stall of a device that needs FEED images
+# a second, while 1 % of the requests are refused, 1 % end with a reset, and 1 % take 2 s.
 #   NNPIPE_DATA  the folder of imagenet-sample-500.tar
 #   ROUNDS (5), START (4), EPOCHS (12), FEED (120), STALL_EPOCHS (4), DEPTH (auto)
 set -eu

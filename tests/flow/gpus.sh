@@ -1,6 +1,6 @@
 #!/bin/sh
-# Several GPUs, emulated: the same bits for 1, 2 and 4 processes, or 1 and 3; NCCL's own sum near them; ranks that die and calls
-# that fail end the run in words; resumes with other numbers; --gpus. The campaign has a thousand drawn runs.
+# Several GPUs, emulated: the same bits for 1, 2 and 4 processes, or 1 and 3; NCCL's own sum near them; ranks that die
+# and calls that fail end the run in words; resumes with other numbers; --gpus. The campaign has a thousand drawn runs.
 . "$(dirname "$0")/../lib.sh"
 use_emulated_gpu "several emulated GPUs" || exit 0
 export NNPIPE_EMU_DEVICES=4 TMPDIR="$TMP"
@@ -147,8 +147,8 @@ t "a rank that dies within a captured sum is named; two GPUs go on" killed 2:60 
 t "so is rank 0's death; one GPU goes on" killed 0:70 137 1
 third() {
     rm -rf third
-    NNPIPE_EMU_NCCL_KILL=$1:15 exits 1 run third --gpus 1-3 $six && grep -q "rank $1 (process .*) has ended" third.err ||
-        { cat third.err; return 1; }
+    NNPIPE_EMU_NCCL_KILL=$1:15 exits 1 run third --gpus 1-3 $six &&
+        grep -q "rank $1 (process .*) has ended" third.err || { cat third.err; return 1; }
     run third --resume --gpus 0-2 $six && same_weights six third
 }
 t "a rank of three that dies; three go on" third 2
@@ -276,7 +276,8 @@ many() {
     rm -rf many && cp -r f32 many && rm many/*/result.json && rm -r many/*/checkpoints/step-12 &&
         NNPIPE_EMU_DEVICES=8 exits 2 timeout 300 "$NNPIPE" train auto.yaml -o runs=many --resume --gpus 0-7 \
             >many.err 2>&1 &&
-        grep -q "train.lanes of this run is 4, for 1, 2 or 4 processes; begin a new run for 8" many.err || { tail -n 2 many.err; return 1; }
+        grep -q "train.lanes of this run is 4, for 1, 2 or 4 processes; begin a new run for 8" many.err ||
+        { tail -n 2 many.err; return 1; }
 }
 t "a resume with more processes than the run has lanes" many
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# One run in several processes: the same bits for 1, 2, 4 and 8 of them, or 1, 3 and 6; stopped and killed runs that resume with
-# another number; what one process meets, all say; starts that cannot work are refused.
+# One run in several processes: the same bits for 1, 2, 4 and 8 of them, or 1, 3 and 6; stopped and killed runs that
+# resume with another number; what one process meets, all say; starts that cannot work are refused.
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 "$NNPIPE" data synth --out "$TMP/data" --samples 200 --test 40 --size 12 >/dev/null || exit 1
@@ -226,7 +226,8 @@ t "three lanes in each of two processes: the same again, near one's; said then, 
 ends3() {
     long three 3 $twelve && wait_step three 20 || return 1
     tell three KILL "$1"
-    exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/three.err" || { cat "$TMP/three.err"; return 1; }
+    exits 1 wait "$job" && grep -q "rank $1 (process .* has ended" "$TMP/three.err" ||
+        { cat "$TMP/three.err"; return 1; }
     go_on three 6 $twelve &
     job=$!
     wait_step three 100 && tell three TERM 5
@@ -396,8 +397,9 @@ refuses() { # TEXT FLAG...
     exits 2 timeout 300 "$NNPIPE" train "$TMP/net.yaml" -o "runs=$TMP/none" "$@" >"$TMP/refused" 2>&1 &&
         grep -qF -- "$text" "$TMP/refused" || { tail -n 3 "$TMP/refused"; return 1; }
 }
-t "more processes than lanes" refuses "train.lanes: 2 cannot be divided among 4 processes, which need as many each: take \
-4, 8, 16 or 32" --processes 4 -o train.lanes=2
+t "more processes than lanes" refuses \
+    "train.lanes: 2 cannot be divided among 4 processes, which need as many each: take 4, 8, 16 or 32" \
+    --processes 4 -o train.lanes=2
 t "lanes that three processes cannot divide" refuses "among 3 processes, which need as many each: take 3, 6, 12 or 24" \
     --processes 3 -o loader.batch=24
 t "a batch that three processes cannot divide" refuses \

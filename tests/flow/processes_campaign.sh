@@ -1,8 +1,9 @@
 #!/bin/sh
 # One run in 1, 2 and 4 processes, whole, killed and stopped: ResNet-20 with batchnorm over all rows and over groups
-# of 32, and a network without batchnorm; a small one with batchnorm in 1, 3 and 6 processes; f32 and bf16; 10,000 drawn pictures, three epochs, a checkpoint every 50
-# steps. Random ranks are killed with SIGKILL, and a script begins the run again; a run that ends before it was killed
-# KILLS times is begun anew. One hash of the weights for all. About an hour on two cores.
+# of 32, and a network without batchnorm; a small one with batchnorm in 1, 3 and 6 processes; f32 and bf16; 10,000
+# drawn pictures, three epochs, a checkpoint every 50 steps. Random ranks are killed with SIGKILL, and a script begins
+# the run again; a run that ends before it was killed KILLS times is begun anew. One hash of the weights for all. About
+# an hour on two cores.
 #   KILLS (20), PRECISIONS ("f32 bf16"), NETS ("all over32 plain trio"), SEED
 #   STATE: a folder in which it keeps what has passed
 . "$(dirname "$0")/../lib.sh"
@@ -34,7 +35,9 @@ optimizer: {adamw: {lr: 0.002}}
 Y
 sed 's/name: plain/name: trio/; s/^  - relu/  - batchnorm\n  - relu/' "$TMP/plain.yaml" >"$TMP/trio.yaml"
 # sizes NET: its batch and lanes; numbers NET: of processes
-sizes() { [ "$1" = trio ] && echo "-o loader.batch=132 -o train.lanes=12" || echo "-o loader.batch=128 -o train.lanes=8"; }
+sizes() {
+    [ "$1" = trio ] && echo "-o loader.batch=132 -o train.lanes=12" || echo "-o loader.batch=128 -o train.lanes=8"
+}
 numbers() { [ "$1" = trio ] && echo "1 3 6" || echo "1 2 4"; }
 launcher() {
     if [ "$1" -gt 1 ] && [ "$2" = mpirun ] && command -v mpirun >/dev/null 2>&1; then

@@ -81,5 +81,8 @@ started() {
 t "--processes starts them, and leaves only its report" started
 refused() { says "several processes are compared" exits 2 "$NNPIPE" profile "$TMP/net.yaml" --processes 2 --deep; }
 t "--deep and others are refused with several processes" refused
-lanes() { says "train.lanes: 1 cannot be divided among 2 processes" exits 2 "$NNPIPE" profile "$TMP/net.yaml" --processes 2 -o train.lanes=1; }
+lanes() {
+    says "train.lanes: 1 cannot be divided among 2 processes" exits 2 "$NNPIPE" profile "$TMP/net.yaml" \
+        --processes 2 -o train.lanes=1
+}
 t "a config without lanes is refused" lanes

@@ -34,7 +34,7 @@ def goes_on(run, pids):
     daemon.becomes(run, "done")
 
 
-@story("more processes than the machine has room for, or that cannot divide lanes or batch, are refused with the reason")
+@story("more processes than the machine has room for, or that cannot divide lanes or batch, are refused with words")
 def refused():
     daemon.says("for 'cpu' this service has 4", "submit", LONG, "--processes", "8", "-o", "train.lanes=8", code=2)
     daemon.says("need as many each: take 4, 8, 16", "submit", LONG, "--processes", "4", "-o", "train.lanes=2", code=2)

@@ -142,8 +142,8 @@ Test(kernels_cuda, updates_equal_those_of_the_cpu)
     }
 }
 
-/* Gradients of the first three chunks as halves give the bits of these gradients as floats, which the kernels then do not
- * read. */
+/* Gradients of the first three chunks as halves give the bits of these gradients as floats, which the
+ * kernels then do not read. */
 static void halves_agree(int kind, double clip)
 {
     static struct arrays whole, halves;
