@@ -155,3 +155,31 @@ broken() {
     done
 }
 t "calls that fail meanwhile end it with a message, and it goes on from what is on the disk" broken
+# A server no longer answers for the fifth of six archives: the checkpoint of the last step is written all the same.
+"$NNPIPE" data synth --out "$TMP/made" --samples 48 --test 0 --size 8 >/dev/null &&
+    "$NNPIPE" data pack "$TMP/made/train-*.tar*" --out "$TMP/served" --shard-size 8K >/dev/null || exit 1
+export no_proxy=127.0.0.1
+python3 "$ROOT/tests/flow/range_server.py" "$TMP/served" "$TMP/port" --faults "$TMP/faults" --delay 200 \
+    >"$TMP/server.txt" 2>&1 &
+server=$!
+for _ in $(tries 100); do [ -s "$TMP/port" ] && break; sleep 0.05; done
+far="http://127.0.0.1:$(cat "$TMP/port")/train-{00000..00005}.tar"
+saved() { ls "$TMP"/late/*/checkpoints/step-"$1"/manifest.json >/dev/null 2>&1; }
+late() {
+    "$NNPIPE" train "$TMP/net.yaml" --json -o runs="$TMP/late" -o "data={train: {source: tar, path: '$far'}}" \
+        -o loader.shuffle=none -o loader.disk_cache=none -o loader.cache=none -o loader.prefetch=2 -o loader.depth=1 \
+        -o "checkpoint.every=1 steps" >"$TMP/late.json" 2>"$TMP/late.txt" &
+    job=$!
+    for _ in $(tries 200); do saved 1 && break; sleep 0.05; done
+    printf 'hang=1\nonly=train-00004\n' >"$TMP/faults"
+    sleep 2 # the batches that are on their way
+    for _ in $(tries 100); do saved "$(grep -c '"event": "step"' "$TMP/late.json")" && break; sleep 0.05; done
+    kill -9 "$job"
+    wait "$job"
+    last=$(grep -c '"event": "step"' "$TMP/late.json")
+    [ "$last" -ge 2 ] && [ "$last" -lt 6 ] && saved "$last" || { tail -n 3 "$TMP/late.txt"; return 1; }
+}
+"$NNPIPE" data ls "$far" >"$TMP/ls.txt" 2>&1 # makes the index
+t "a checkpoint is written although the next batch does not come" late
+kill "$server"
+[ "$failed" -eq 0 ]
