@@ -487,11 +487,11 @@ static void on_rescue(void *context, uint64_t step, bool eval_due, int why)
     go_to_mark(run, step);
     if (!saved && (step > 0 || why == -EINTR) &&
         (code = np_run_save(run, step, eval_due, &err)) < 0) {
-        if (why != -EINTR)
+        if (why == -EINTR) { /* a stop that cannot be kept is no stop */
+            run->stop_err = err;
+            run->stop_code = code;
+        } else
             np_run_say(run, "%s", err.text);
-        else
-            run->stop_err = err; /* a stop that cannot be kept is no stop */
-        run->stop_code = code;
     }
     if (why == -EIO || why == -ESTALE)
         run->stop_code = why;

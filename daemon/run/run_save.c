@@ -14,10 +14,9 @@
 
 struct np_saving {
     struct np_checkpoint checkpoint; /* its arrays are the run's: none else uses them meanwhile */
-    bool eval_due;
-    uint64_t start_ns, waited_ns; /* waited: by the trainer so far */
-    const struct np_run *run;     /* of the thread: what it reads there does not change */
-    bool writing;                 /* the thread runs; before, the copies are under way */
+    uint64_t start_ns, waited_ns;    /* waited: by the trainer so far */
+    const struct np_run *run;        /* of the thread: what it reads there does not change */
+    bool writing;                    /* the thread runs; before, the copies are under way */
     pthread_t thread;
     char *dir, *facts;
     /* by the thread: */

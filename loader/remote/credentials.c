@@ -311,8 +311,7 @@ static int look_up(struct np_keys *ret_keys, struct np_err *err)
     if (code == 0 && from_environment("AWS_WEB_IDENTITY_TOKEN_FILE"))
         code = np_err_set(err, -EINVAL,
             "AWS_WEB_IDENTITY_TOKEN_FILE: nnpipe does not exchange a web identity for keys: use "
-            "EKS "
-            "Pod Identity, or eval \"$(aws configure export-credentials --format env)\"");
+            "EKS Pod Identity, or eval \"$(aws configure export-credentials --format env)\"");
     if (code == 0 && !(reply = np_try_alloc(sizeof(*reply), err)))
         code = -ENOMEM;
     if (code == 0)
