@@ -16,22 +16,9 @@
 #include "trainer/comm_hops.h"
 
 #include "tests/test.h"
+#include "tests/unit/made_launch.h"
 
 #define MAX_WORLD 9
-
-static const char *const variables[] = {"NNPIPE_RANK", "NNPIPE_WORLD", "NNPIPE_COMM",
-    "NNPIPE_COMM_PORT", "NNPIPE_COMM_TIMEOUT", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-    "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_NODES",
-    "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "NNPIPE_GPU"};
-
-static void clear(void)
-{
-    for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
-        unsetenv(variables[i]);
-}
 
 /* What a rank does with its comm; true: all was right. */
 typedef bool (*part_fn)(struct np_comm *comm, int rank, int world);
@@ -68,7 +55,7 @@ static int run(int world, part_fn part)
     static int nr;
     char address[80];
 
-    clear();
+    made_launch_clear();
     snprintf(address, sizeof(address), "unix:nnpipe-test-%d-%d", (int)getpid(), nr++);
     return run_at(address, world, part);
 }
@@ -583,7 +570,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 120)
     static const char words[] = "GET / HTTP/1.0\r\n\r\n";
     char noise[400], address[60];
 
-    clear();
+    made_launch_clear();
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (char)(i * 37);
     for (int round = 0; round < 3; round++) {
@@ -620,7 +607,7 @@ Test(comm, messages_without_a_body_are_sent_at_once_over_tcp, .timeout = 120)
 {
     char address[60];
 
-    clear();
+    made_launch_clear();
     snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
     cr_assert_eq(run_at(address, 3, hears_often), 0);
 }
@@ -641,7 +628,7 @@ Test(comm, ranks_that_do_not_come_are_named, .timeout = 120)
 {
     struct np_err err = {0}, other = {0};
 
-    clear();
+    made_launch_clear();
     cr_assert_eq(open_alone(0, 4, "unix:nnpipe-test-absent", &err), -ETIMEDOUT);
     cr_assert(
         strstr(err.text, "of 4 processes, rank 1, 2, 3 did not come within 1 s"), "%s", err.text);
@@ -653,7 +640,7 @@ Test(comm, what_cannot_work_is_refused)
 {
     struct np_err odd = {0}, nowhere = {0};
 
-    clear();
+    made_launch_clear();
     cr_assert_eq(open_alone(0, 1025, "unix:nnpipe-test-many", &odd), -EINVAL);
     cr_assert(strstr(odd.text, "1025 processes: a run has at most 1024"));
     cr_assert_eq(open_alone(0, 2, "box:1", &nowhere), -EINVAL);
@@ -666,7 +653,7 @@ Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 120)
     pid_t pids[3];
     int failed = 0, status;
 
-    clear();
+    made_launch_clear();
     setenv("NNPIPE_COMM_TIMEOUT", "3", 1);
     for (int i = 0; i < 3; i++)
         if ((pids[i] = fork()) == 0) {
@@ -684,164 +671,4 @@ Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 120)
     for (int i = 0; i < 3; i++)
         failed += waitpid(pids[i], &status, 0) == pids[i] && WEXITSTATUS(status) == 1;
     cr_assert_eq(failed, 3);
-}
-
-/* --- launchers ------------------------------------------------------------------------------ */
-
-/* set: "NAME=VALUE NAME=VALUE" */
-static int find(const char *set, struct np_launch *ret_launch, struct np_err *err)
-{
-    char words[600], *rest = NULL;
-
-    clear();
-    snprintf(words, sizeof(words), "%s", set);
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        char *equals = strchr(word, '=');
-
-        *equals = '\0';
-        setenv(word, equals + 1, 1);
-    }
-    return np_launch_find(ret_launch, err);
-}
-
-Test(launch, each_launcher_is_understood)
-{
-    static const struct {
-        const char *set, *by, *address;
-        int rank, world, local_rank, local_world;
-    } cases[] = {
-        {"HOME=/", "", "", 0, 1, 0, 1},
-        {"NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a", "nnpipe", "unix:a", 1, 2, 1, 2},
-        {"RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=box MASTER_PORT=29500",
-            "torchrun", "tcp:box:29501", 5, 8, 1, 4},
-        {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=::1 MASTER_PORT=1 "
-         "NNPIPE_COMM_PORT=777",
-            "torchrun", "tcp:::1:777", 0, 2, 0, 2},
-        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 "
-         "OMPI_COMM_WORLD_LOCAL_SIZE=2 NNPIPE_COMM=tcp:box:5000",
-            "mpirun", "tcp:box:5000", 3, 8, 1, 2},
-        {"SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=0 SLURM_JOB_ID=100 SLURM_STEP_ID=1 "
-         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=gpu[03-05,9],gate",
-            "srun", "tcp:gpu03:21601", 2, 4, 0, 1},
-        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
-         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a-1,b",
-            "srun", "tcp:a-1:20016", 0, 2, 0, 1},
-        /* tasks of each node: the processes of a machine share its cores */
-        {"SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=1 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
-         "SLURM_STEP_NUM_NODES=4 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=2(x3),1(x2) "
-         "SLURM_NODEID=2",
-            "srun", "tcp:a:20016", 5, 8, 1, 2},
-        {"SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=8 SLURM_LOCALID=0 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
-         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=5,3 "
-         "SLURM_NODEID=1",
-            "srun", "tcp:a:20016", 7, 8, 0, 3},
-        {"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
-         "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_STEP_TASKS_PER_NODE=1(x0),9(xx) "
-         "SLURM_NODEID=1",
-            "srun", "tcp:a:20016", 1, 2, 0, 1},
-        /* a batch script itself, which srun has not started */
-        {"SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=100", "", "", 0, 1, 0, 1},
-        {"RANK=0 HOME=/", "", "", 0, 1, 0, 1},
-    };
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct np_launch launch;
-        struct np_err err = {0};
-
-        cr_assert_eq(find(cases[i].set, &launch, &err), 0, "%s: %s", cases[i].set, err.text);
-        cr_assert_str_eq(launch.by, cases[i].by);
-        cr_assert_str_eq(launch.address, cases[i].address);
-        cr_assert(launch.rank == cases[i].rank && launch.world == cases[i].world &&
-                      launch.local_rank == cases[i].local_rank &&
-                      launch.local_world == cases[i].local_world,
-            "%s", cases[i].set);
-    }
-}
-
-Test(launch, slurms_tasks_of_each_node_are_counted)
-{
-    static const struct {
-        const char *list;
-        int node, local_world;
-    } cases[] = {{"8(x2)", 0, 8}, {"8(x2)", 1, 8}, {"2(x3),1", 2, 2}, {"2(x3),1", 3, 1},
-        {"4,12", 1, 12},
-        /* no list, and hostile ones: not known */
-        {"", 0, 1}, {"8", 1, 1}, {"8(x", 0, 1}, {"8(x0),4", 1, 1},
-        {"8(x-9223372036854775808)", 0, 1}, {"99", 0, 1}, {"-3", 0, 1}, {"8(x1", 0, 1},
-        {"8;8", 1, 1}};
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct np_launch launch;
-        struct np_err err = {0};
-        char set[400];
-
-        snprintf(set, sizeof(set),
-            "SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 SLURM_LOCALID=1 SLURM_JOB_ID=1 SLURM_STEP_ID=0 "
-            "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_NODEID=%d "
-            "SLURM_STEP_TASKS_PER_NODE=%s",
-            cases[i].node, cases[i].list);
-        cr_assert_eq(find(set, &launch, &err), 0, "%s", err.text);
-        cr_assert_eq(launch.local_world, cases[i].local_world, "%s, node %d: %d", cases[i].list,
-            cases[i].node, launch.local_world);
-    }
-}
-
-Test(launch, a_process_may_be_given_a_gpu)
-{
-    struct np_launch launch;
-
-    cr_assert_eq(
-        find("NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a NNPIPE_GPU=5", &launch, NULL), 0);
-    cr_assert_eq(launch.gpu, 5);
-    cr_assert_eq(
-        find("NNPIPE_RANK=1 NNPIPE_WORLD=2 NNPIPE_COMM=unix:a NNPIPE_GPU=x", &launch, NULL), 0);
-    cr_assert_eq(launch.gpu, -1);
-    cr_assert_eq(find("HOME=/", &launch, NULL), 0);
-    cr_assert_eq(launch.gpu, -1);
-}
-
-Test(launch, processes_of_one_machine_meet_at_a_name_of_their_job)
-{
-    struct np_launch launch;
-    struct np_err err = {0};
-
-    cr_assert_eq(find("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 "
-                      "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=4711",
-                     &launch, &err),
-        0);
-    cr_assert(
-        strncmp(launch.address, "unix:nnpipe-", 12) == 0 && strstr(launch.address, "-mpi-4711"));
-    cr_assert_eq(find("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=9 SLURM_STEP_ID=3 "
-                      "SLURM_STEP_NUM_NODES=1 SLURM_STEP_NODELIST=a",
-                     &launch, &err),
-        0);
-    cr_assert(strstr(launch.address, "-slurm-9.3"));
-    cr_assert_eq(launch.local_world, 2);
-}
-
-Test(launch, what_contradicts_itself_is_named)
-{
-    static const struct {
-        const char *set, *says;
-    } cases[] = {
-        {"RANK=4 WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", "RANK=4: expected 0 to 3"},
-        {"RANK=x WORLD_SIZE=4 MASTER_ADDR=a MASTER_PORT=1", "RANK=x: expected 0 to 3"},
-        {"RANK=0 WORLD_SIZE=0 MASTER_ADDR=a", "WORLD_SIZE=0: expected the number of processes"},
-        {"RANK=0 WORLD_SIZE=99999999999999999999", "expected the number of processes"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=9", "torchrun started 2 processes, but where rank 0"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=65535", "NNPIPE_COMM=tcp:HOST:PORT"},
-        {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2",
-            "mpirun started 4 processes, but"},
-        {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=x "
-         "SLURM_STEP_ID=0",
-            "srun started 4 processes, but"},
-    };
-
-    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        struct np_launch launch;
-        struct np_err err = {0};
-
-        cr_assert_eq(find(cases[i].set, &launch, &err), -EINVAL, "%s", cases[i].set);
-        cr_assert(strstr(err.text, cases[i].says), "%s", err.text);
-    }
 }
