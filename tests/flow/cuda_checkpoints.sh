@@ -181,5 +181,30 @@ late() {
 }
 "$NNPIPE" data ls "$far" >"$TMP/ls.txt" 2>&1 # makes the index
 t "a checkpoint is written although the next batch does not come" late
+# A stop while it waits, and the disk is full by then: the checkpoint before it is kept, and the exit code says so.
+stop_full() {
+    rm -f "$TMP/faults"
+    "$NNPIPE" train "$TMP/net.yaml" -o runs="$TMP/small/late" -o "data={train: {source: tar, path: '$far'}}" \
+        -o loader.shuffle=none -o loader.disk_cache=none -o loader.cache=none -o loader.prefetch=2 -o loader.depth=1 \
+        -o "checkpoint.every=2 steps" >"$OUT" 2>&1 &
+    job=$!
+    for _ in $(tries 200); do
+        ls "$TMP"/small/late/*/checkpoints/step-2/manifest.json >/dev/null 2>&1 && break
+        sleep 0.05
+    done
+    printf 'hang=1\nonly=train-00004\n' >"$TMP/faults"
+    sleep 2
+    dd if=/dev/zero of="$TMP/small/fill" bs=1k >/dev/null 2>&1
+    kill -TERM "$job"
+    exits 74 wait "$job" && grep -qE "the disk is full|No space left" "$OUT" &&
+        grep -q "given up; the checkpoint" "$OUT" ||
+        { tail -n 3 "$OUT"; return 1; }
+}
+if mount -t tmpfs -o size=3M none "$TMP/small" 2>/dev/null; then
+    t "a stop whose checkpoint finds a full disk ends with 74, and says why" stop_full
+    umount "$TMP/small"
+else
+    skip "a stop on a full disk" "no tmpfs can be mounted here"
+fi
 kill "$server"
 [ "$failed" -eq 0 ]
