@@ -25,6 +25,14 @@ void np_sleep_until_ns(uint64_t time_ns)
         ;
 }
 
+int np_until_ms(uint64_t time_ns, int most_ms)
+{
+    const uint64_t now_ns = np_now_ns();
+    const uint64_t ms = time_ns > now_ns ? (time_ns - now_ns - 1) / 1000000 + 1 : 0;
+
+    return ms < (uint64_t)most_ms ? (int)ms : most_ms;
+}
+
 double np_cpu_seconds(void)
 {
     struct rusage usage;

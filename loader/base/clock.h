@@ -8,6 +8,8 @@
 uint64_t np_now_ns(void); /* CLOCK_MONOTONIC */
 /* Blocks until np_now_ns() has reached time_ns; a signal does not end the sleep. */
 void np_sleep_until_ns(uint64_t time_ns);
+/* Milliseconds until then, rounded up, for poll(): at least 0 and at most most_ms. */
+int np_until_ms(uint64_t time_ns, int most_ms);
 double np_cpu_seconds(void); /* user and system time of the process */
 /* Reads how long a thread of this process has been on a core, and ready without a core. False: the
  * thread has ended, or the kernel has no schedstat. Allocates nothing. */

@@ -198,7 +198,7 @@ static int ask(const char *method, const char *url, const char *fields, struct r
     reply->bytes = 0;
     reply->text[0] = '\0';
     while (!code && !np_web_turn(web))
-        np_web_wait(web, -1, 100);
+        np_web_wait(web, 100);
     np_web_free(web);
     if (code)
         return np_err_set(err, code, "out of memory for a request");

@@ -25,6 +25,7 @@ struct group {
     int nr_reads;
     struct np_range_object
         *stored;     /* the cache takes its blocks; NULL: bytes go to the reads at once */
+    uint8_t *waste;  /* (GAP_BYTES) of all groups */
     uint8_t *blocks; /* (room) of a stored group; owned */
     size_t room;
     enum { FREE, FLYING, RECENT } state;
@@ -50,6 +51,7 @@ struct http_io {
     struct group *groups;                  /* (nr_groups) */
     struct detour *detours;                /* (depth); NULL: there is no cache */
     struct np_io_read **reads;             /* (nr_groups, depth), of the groups */
+    uint8_t *waste;                        /* (GAP_BYTES) */
     struct np_io_read **queue, **complete; /* (depth) not started; ready for reap(), a ring */
     int nr_queued, first_complete, nr_complete;
     uint64_t uses;
@@ -76,10 +78,11 @@ static void copy_bytes(struct np_io_read *read, uint64_t from, const void *bytes
     const uint64_t end = end_of(read), to = from + nr;
     const uint64_t first = from > read->offset ? from : read->offset;
     const uint64_t last = to < end ? to : end;
+    const uint8_t *source = (const uint8_t *)bytes + (first - from);
+    uint8_t *place = (uint8_t *)read->buffer + (first - read->offset);
 
-    if (first < last)
-        memcpy((uint8_t *)read->buffer + (first - read->offset),
-            (const uint8_t *)bytes + (first - from), last - first);
+    if (first < last && place != source)
+        memcpy(place, source, last - first);
 }
 
 /* --- detours through the cache --------------------------------------------------------------- */
@@ -195,11 +198,37 @@ static struct group *take_group(struct http_io *http)
     return oldest;
 }
 
+/* In the blocks, or in the first read that wants the byte; else what lies between reads, which is
+ * thrown away. */
+static uint8_t *find_room(struct np_part *part, uint64_t at, size_t *ret_bytes)
+{
+    const struct group *group = part->owner;
+    const uint64_t offset = part->offset + at;
+    uint64_t next = part->offset + part->bytes;
+
+    if (group->stored) {
+        *ret_bytes = part->bytes - at;
+        return group->blocks + at;
+    }
+    for (int i = 0; i < group->nr_reads; i++) {
+        const struct np_io_read *read = group->reads[i];
+
+        if (read->offset <= offset && offset < end_of(read)) {
+            *ret_bytes = end_of(read) - offset;
+            return (uint8_t *)read->buffer + (offset - read->offset);
+        }
+        if (read->offset > offset && read->offset < next)
+            next = read->offset;
+    }
+    *ret_bytes = next - offset < GAP_BYTES ? next - offset : GAP_BYTES;
+    return group->waste;
+}
+
 static void take_bytes(struct np_part *part, uint64_t at, const void *bytes, size_t nr)
 {
     const struct group *group = part->owner;
 
-    if (group->stored)
+    if (group->stored && bytes != group->blocks + at)
         memcpy(group->blocks + at, bytes, nr);
     for (int i = 0; !group->stored && i < group->nr_reads; i++)
         copy_bytes(group->reads[i], part->offset + at, bytes, nr);
@@ -236,6 +265,7 @@ static void begin_group(
     group->part.offset = need->from;
     group->part.bytes = need->end - need->from;
     group->part.limit_ns = http->session->limit_ns;
+    group->part.room = find_room;
     group->part.data = take_bytes;
     group->part.owner = group;
     if (group->stored && np_hold(&group->blocks, &group->room, group->part.bytes, NULL)) {
@@ -403,6 +433,7 @@ static void close_http(struct np_io *io)
     np_free(http->groups);
     np_free(http->detours);
     np_free(http->reads);
+    np_free(http->waste);
     np_free(http->queue);
     np_free(http->complete);
     np_free(http);
@@ -435,10 +466,13 @@ static int new_groups(struct http_io *http, struct np_err *err)
     http->complete = np_try_array(depth, sizeof(*http->complete), err);
     if (stores && !(http->detours = np_try_array(depth, sizeof(*http->detours), err)))
         return -ENOMEM;
-    if (!http->groups || !http->reads || !http->queue || !http->complete)
+    http->waste = np_try_alloc(GAP_BYTES, err);
+    if (!http->groups || !http->reads || !http->queue || !http->complete || !http->waste)
         return -ENOMEM;
-    for (size_t i = 0; i < nr_groups; i++)
+    for (size_t i = 0; i < nr_groups; i++) {
         http->groups[i].reads = http->reads + i * depth;
+        http->groups[i].waste = http->waste;
+    }
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "loader/base/mem.h"
 #include "loader/remote/reply.h"
 #include "loader/remote/credentials.h"
+#include "loader/remote/straight.h"
 
 #define MAX_TIMED      (1u << 30) /* bytes */
 #define FIRST_PAUSE_NS 50000000ull
@@ -30,7 +31,7 @@ struct times {
 };
 
 struct np_parts {
-    struct np_web *web;
+    struct np_straight *calls;
     struct np_part *first, **end; /* all that are in flight, oldest first */
     int nr_parts;
     const int *stopped;
@@ -148,6 +149,13 @@ static int begin_body(struct np_web_call *call)
     return np_object_check(part->object, part->offset, part->bytes, &call->answer, &one->err);
 }
 
+static uint8_t *find_room(struct np_web_call *call, uint64_t at, size_t *ret_bytes)
+{
+    struct np_part_try *one = call->owner;
+
+    return one->part->room(one->part, at, ret_bytes);
+}
+
 static int take_body(struct np_web_call *call, const void *bytes, size_t nr)
 {
     struct np_part_try *one = call->owner;
@@ -195,8 +203,10 @@ static int start(struct np_parts *parts, struct np_part *part, struct np_part_tr
                       : MAX_IDLE_S,
         .begin = begin_body,
         .data = take_body,
+        .room = part->bytes ? find_room : NULL,
+        .body_bytes = part->bytes,
         .owner = one};
-    code = np_web_begin(parts->web, &one->call);
+    code = np_straight_begin(parts->calls, &one->call);
     if (code)
         return np_err_set(&one->err, code, "%s: out of memory for a request", part->object->shown);
     one->running = true;
@@ -208,7 +218,7 @@ static int start(struct np_parts *parts, struct np_part *part, struct np_part_tr
 static void stop(struct np_parts *parts, struct np_part_try *one)
 {
     if (one->running)
-        np_web_cancel(parts->web, &one->call);
+        np_straight_cancel(parts->calls, &one->call);
     one->running = false;
 }
 
@@ -298,8 +308,8 @@ struct np_parts *np_parts_new(int max, const int *stopped, struct np_err *err)
 
     if (!parts)
         return NULL;
-    parts->web = np_web_new(max + max / 4 + 1, err);
-    if (!parts->web) {
+    parts->calls = np_straight_new(max + max / 4 + 1, err);
+    if (!parts->calls) {
         np_free(parts);
         return NULL;
     }
@@ -314,7 +324,7 @@ void np_parts_free(struct np_parts *parts)
 {
     if (!parts)
         return;
-    np_web_free(parts->web);
+    np_straight_free(parts->calls);
     np_free(parts);
 }
 
@@ -463,7 +473,7 @@ struct np_part *np_parts_turn(struct np_parts *parts)
         } else if (!part->waits)
             hedge(parts, part, now_ns);
     }
-    while (!ended && (call = np_web_turn(parts->web)) != NULL)
+    while (!ended && (call = np_straight_turn(parts->calls)) != NULL)
         ended = settle(parts, call->owner);
     return ended;
 }
@@ -493,5 +503,5 @@ static int until_next(struct np_parts *parts)
 
 void np_parts_wait(struct np_parts *parts, int extra_fd)
 {
-    np_web_wait(parts->web, extra_fd, until_next(parts));
+    np_straight_wait(parts->calls, extra_fd, until_next(parts));
 }

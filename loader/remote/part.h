@@ -26,7 +26,10 @@ struct np_part {
     uint64_t offset, bytes; /* bytes 0: asks for size and version, for np_object_learn() */
     uint64_t limit_ns;      /* it is retried for so long */
     bool impatient;         /* a listing: refusals are not retried, but for one with new keys */
-    /* The next bytes, at this offset of the part; the same may come again, from another request. */
+    /* Where bytes from this offset of the part on go, and how many of them. */
+    uint8_t *(*room)(struct np_part *part, uint64_t at, size_t *ret_bytes);
+    /* The next bytes, at this offset of the part, in their room or elsewhere; the same may come again,
+     * from another request. */
     void (*data)(struct np_part *part, uint64_t at, const void *bytes, size_t nr);
     void *owner;
 

@@ -245,11 +245,20 @@ static void window_release(struct window *window)
         window_free(window);
 }
 
+static uint8_t *find_room(struct np_part *part, uint64_t at, size_t *ret_bytes)
+{
+    const struct window *window = part->owner;
+
+    *ret_bytes = part->bytes - at;
+    return window->data + at;
+}
+
 static void take_bytes(struct np_part *part, uint64_t at, const void *bytes, size_t nr)
 {
     const struct window *window = part->owner;
 
-    memcpy(window->data + at, bytes, nr);
+    if (bytes != window->data + at)
+        memcpy(window->data + at, bytes, nr);
 }
 
 /* Reads the range into window->data. */
@@ -263,6 +272,7 @@ static int fetch(struct window *window, const struct np_object *object, uint64_t
         .bytes = bytes,
         .limit_ns = READ_LIMIT_NS,
         .impatient = true,
+        .room = find_room,
         .data = take_bytes,
         .owner = window};
     np_parts_add(window->parts, part);

@@ -16,8 +16,6 @@
 #include "loader/base/version.h"
 
 #define MAX_REDIRECTS 5L
-#define IDLE_S        20L /* a call is ended if no byte comes for so long */
-#define CONNECT_MS    10000
 #define BUFFER_BYTES  (32L << 10) /* of a connection: all of them stay in the cache */
 #define NR_EVENTS     32
 
@@ -150,46 +148,12 @@ void np_web_free(struct np_web *web)
 
 /* --- an answer ------------------------------------------------------------------------------- */
 
-/* bytes: a line of the header. Keeps the value if this is the field's line. */
-static void take_field(const char *bytes, size_t nr, const char *name, char value[NP_WEB_FIELD])
-{
-    const size_t name_bytes = strlen(name);
-
-    if (nr <= name_bytes || strncasecmp(bytes, name, name_bytes) != 0 || bytes[name_bytes] != ':')
-        return;
-    bytes += name_bytes + 1;
-    nr -= name_bytes + 1;
-    while (nr > 0 && (*bytes == ' ' || *bytes == '\t'))
-        bytes++, nr--;
-    while (nr > 0 && strchr("\r\n \t", bytes[nr - 1]))
-        nr--;
-    value[0] = '\0';
-    if (nr >= NP_WEB_FIELD)
-        return;
-    for (size_t i = 0; i < nr; i++) /* it goes into a request, and into messages */
-        if ((unsigned char)bytes[i] < ' ' || (unsigned char)bytes[i] >= 0x7f)
-            return;
-    memcpy(value, bytes, nr);
-    value[nr] = '\0';
-}
-
 static size_t on_field(char *bytes, size_t size, size_t nr, void *context)
 {
     struct np_web_call *call = context;
-    struct np_web_answer *answer = &call->answer;
-    char length[NP_WEB_FIELD] = "";
 
-    nr *= size;
-    if (nr > 5 && strncmp(bytes, "HTTP/", 5) == 0) /* after a redirect there is another header */
-        *answer = (struct np_web_answer){.bytes = -1};
-    take_field(bytes, nr, "etag", answer->etag);
-    take_field(bytes, nr, "last-modified", answer->last_modified);
-    take_field(bytes, nr, "content-range", answer->content_range);
-    take_field(bytes, nr, "x-amz-bucket-region", answer->region);
-    take_field(bytes, nr, "content-length", length);
-    if (*length && strlen(length) <= 18 && strspn(length, "0123456789") == strlen(length))
-        answer->bytes = strtoll(length, NULL, 10);
-    return nr;
+    np_answer_take(&call->answer, bytes, size * nr);
+    return size * nr;
 }
 
 static void take_status(struct np_web_call *call)
@@ -207,11 +171,11 @@ static size_t on_body(char *bytes, size_t size, size_t nr, void *context)
     nr *= size;
     take_status(call);
     if (call->answer.status / 100 != 2) {
-        const size_t room = sizeof(call->body) - 1 - call->body_bytes;
+        const size_t room = sizeof(call->body) - 1 - call->text_bytes;
         const size_t part = nr < room ? nr : room;
 
-        memcpy(call->body + call->body_bytes, bytes, part);
-        call->body_bytes += part;
+        memcpy(call->body + call->text_bytes, bytes, part);
+        call->text_bytes += part;
         return nr;
     }
     if (!call->begun) {
@@ -269,18 +233,19 @@ static void set_up(CURL *curl, const char *certificates)
 /* What only this one has: every option is set again, so that none of the call before is left. */
 static void ask(CURL *curl, struct np_web_call *call)
 {
-    const bool secure = strncmp(call->url, "https:", 6) == 0;
-
+    call->is_secure = strncmp(call->url, "https:", 6) == 0;
     curl_easy_setopt(curl, CURLOPT_URL, call->url);
+    curl_easy_setopt(curl, CURLOPT_CONNECT_ONLY, call->connects ? 1L : 0L);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, call->list);
-    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
+    curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, call->is_secure ? "https" : "http,https");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, call->follows ? 1L : 0L);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, call->direct ? "*" : NULL);
-    curl_easy_setopt(
-        curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(call->connect_ms ? call->connect_ms : CONNECT_MS));
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
+        (long)(call->connect_ms ? call->connect_ms : NP_WEB_CONNECT_MS));
     curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)call->max_ms);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, call->idle_s ? (long)call->idle_s : IDLE_S);
+    curl_easy_setopt(
+        curl, CURLOPT_LOW_SPEED_TIME, call->idle_s ? (long)call->idle_s : (long)NP_WEB_IDLE_S);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, call->error);
     curl_easy_setopt(curl, CURLOPT_HEADERDATA, call);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, call);
@@ -297,13 +262,18 @@ static CURL *take_handle(struct np_web *web)
     return curl;
 }
 
-int np_web_begin(struct np_web *web, struct np_web_call *call)
+void np_web_reset(struct np_web_call *call)
 {
     call->code = 0;
     call->error[0] = call->body[0] = '\0';
-    call->body_bytes = 0;
+    call->text_bytes = 0;
     call->begun = false;
     call->answer = (struct np_web_answer){.bytes = -1};
+}
+
+int np_web_begin(struct np_web *web, struct np_web_call *call)
+{
+    np_web_reset(call);
     call->list = list_fields(call->fields);
     call->curl = take_handle(web);
     if (!call->curl || (call->fields && *call->fields && !call->list)) {
@@ -345,10 +315,21 @@ static int errno_of(CURLcode code)
     }
 }
 
+static bool has_socket(struct np_web_call *call)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+
+    curl_easy_getinfo(call->curl, CURLINFO_ACTIVESOCKET, &fd);
+    call->fd = fd;
+    if (fd == CURL_SOCKET_BAD)
+        call->code = -EIO;
+    return fd != CURL_SOCKET_BAD;
+}
+
 static void finish(struct np_web *web, struct np_web_call *call, CURLcode code)
 {
     take_status(call);
-    call->body[call->body_bytes] = '\0';
+    call->body[call->text_bytes] = '\0';
     if (code && !call->code) {
         call->code = errno_of(code);
         if (!*call->error)
@@ -356,7 +337,8 @@ static void finish(struct np_web *web, struct np_web_call *call, CURLcode code)
     }
     if (!code && !call->begun && call->answer.status / 100 == 2 && call->begin)
         call->code = call->begin(call); /* without a body */
-    end(web, call);
+    if (code || !call->connects || !has_socket(call))
+        end(web, call);
 }
 
 /* Lets libcurl do what is possible at the sockets that have news, and what is due. */
@@ -409,14 +391,43 @@ struct np_web_call *np_web_turn(struct np_web *web)
     return take_ended(web);
 }
 
-void np_web_wait(struct np_web *web, int extra_fd, int timeout_ms)
+int np_web_fd(const struct np_web *web)
 {
-    struct pollfd fds[] = {
-        {.fd = web->epoll, .events = POLLIN}, {.fd = extra_fd, .events = POLLIN}};
-    const uint64_t now_ns = np_now_ns();
-    const uint64_t until_ns = web->timer_ns > now_ns ? web->timer_ns - now_ns : 0;
+    return web->epoll;
+}
 
-    if (until_ns < (uint64_t)timeout_ms * 1000000u)
-        timeout_ms = (int)((until_ns + 999999) / 1000000);
-    poll(fds, extra_fd >= 0 ? 2 : 1, timeout_ms);
+uint64_t np_web_due_ns(const struct np_web *web)
+{
+    return web->timer_ns;
+}
+
+void np_web_wait(struct np_web *web, int timeout_ms)
+{
+    struct pollfd fd = {.fd = web->epoll, .events = POLLIN};
+
+    poll(&fd, 1, np_until_ms(web->timer_ns, timeout_ms));
+}
+
+/* --- a connection of one's own --------------------------------------------------------------- */
+
+int64_t np_web_send(struct np_web_call *call, const void *bytes, size_t nr)
+{
+    size_t sent = 0;
+    const CURLcode code = curl_easy_send(call->curl, bytes, nr, &sent);
+
+    return code == CURLE_AGAIN ? -EAGAIN : code ? -EIO : (int64_t)sent;
+}
+
+int64_t np_web_receive(struct np_web_call *call, void *bytes, size_t nr)
+{
+    size_t got = 0;
+    CURLcode code;
+
+    if (!call->is_secure) { /* libcurl looks the connection up, which takes longer than the call */
+        const ssize_t n = recv(call->fd, bytes, nr, MSG_DONTWAIT);
+
+        return n < 0 ? -errno : n;
+    }
+    code = curl_easy_recv(call->curl, bytes, nr, &got);
+    return code == CURLE_AGAIN ? -EAGAIN : code ? -EIO : (int64_t)got;
 }

@@ -1,5 +1,6 @@
 /* What comes from servers, configs and the AWS tools' files, as hostile bytes; the first byte chooses the parser: URLs
- * and their braces, Content-Range, refusals, profiles, keys of roles, whole answers, and what is signed. */
+ * and their braces, Content-Range, refusals, profiles, keys of roles, whole answers, what is signed, and headers. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,19 @@ static void read_answer(char *text)
     np_object_free(object);
 }
 
+static void read_header(const char *text, size_t bytes)
+{
+    struct np_web_answer answer;
+    const int nr = np_answer_read(text, bytes, &answer);
+
+    require(nr == -EBADMSG || (nr >= 0 && (size_t)nr <= bytes));
+    if (nr <= 0)
+        return;
+    require(answer.status >= 0 && answer.status <= 999 && answer.bytes >= -1);
+    for (int i = 0; i < nr; i++) /* not one byte before */
+        require(i == nr - 1 || np_answer_read(text, (size_t)i, &answer) == 0);
+}
+
 static void sign(const char *text)
 {
     const struct np_sigv4_keys keys = {"id", "secret", NULL};
@@ -133,14 +147,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!text)
         return 0;
     memcpy(text, data + 1, bytes - 1);
-    switch (data[0] % 7) {
+    switch (data[0] % 8) {
     case 0: read_url(text); break;
     case 1: read_range(text); break;
     case 2: read_refusal(text); break;
     case 3: read_profile(text); break;
     case 4: read_keys(text, bytes - 1); break;
     case 5: read_answer(text); break;
-    default: sign(text);
+    case 6: sign(text); break;
+    default: read_header(text, bytes - 1);
     }
     free(text);
     return 0;

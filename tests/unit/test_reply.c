@@ -32,6 +32,49 @@ Test(reply, content_range)
         cr_expect(!np_content_range(bad[i], &first, &last, &bytes), "%s", bad[i]);
 }
 
+static int read_header(const char *text, struct np_web_answer *ret_answer)
+{
+    const int bytes = np_answer_read(text, strlen(text), ret_answer);
+
+    return bytes == (int)strlen(text) ? 1 : bytes;
+}
+
+Test(reply, headers)
+{
+    static const char good[] = "HTTP/1.1 206 Partial Content\r\nServer: x\r\nETag:\t\"a\" \r\n"
+                               "content-LENGTH: 17\r\nConnection: Keep-Alive\r\nX:\r\n\r\nbody\r\n";
+    const int bytes = (int)(sizeof(good) - 1 - 6);
+    struct np_web_answer answer;
+
+    cr_assert_eq(np_answer_read(good, sizeof(good) - 1, &answer), bytes);
+    cr_expect(answer.status == 206 && answer.bytes == 17 && !answer.is_last && !answer.is_coded);
+    cr_expect_str_eq(answer.etag, "\"a\"");
+    for (int nr = 0; nr < bytes; nr++)
+        cr_expect_eq(np_answer_read(good, (size_t)nr, &answer), 0, "%d", nr);
+    cr_assert(read_header("HTTP/1.0 200\r\nTransfer-Encoding: gzip\r\n\r\n", &answer) == 1);
+    cr_expect(answer.status == 200 && answer.bytes == -1 && answer.is_last && answer.is_coded);
+    cr_assert(read_header("HTTP/1.1 200 \r\nconnection: close, te\r\n\r\n", &answer) == 1);
+    cr_expect(answer.is_last);
+}
+
+Test(reply, headers_that_are_none)
+{
+    static const char *const bad[] = {"\r\n\r\n", "HTTP/1.1\r\n\r\n", "HTTP/1.1 20\r\n\r\n",
+        "HTTP/1.1 2o6 X\r\n\r\n", "HTTP/1.1 2066 X\r\n\r\n", "HTTP/2 206 OK OK\r\n\r\n",
+        "SSH-2.0-OpenSSH_9\r\n\r\n", "HTTP/1.1 206 X\r\nno field\r\n\r\n",
+        "HTTP/1.1 206 X\r\n: x\r\n\r\n", "HTTP/1.1 206 X\r\nA: x\r\n folded: x\r\n\r\n",
+        "HTTP/1.1 206 X\r\nA : x\r\n\r\n", "HTTP/1.1 206 X\r\nA: x\ny\r\n\r\n",
+        "HTTP/1.1 206 X\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", NULL};
+    struct np_web_answer answer;
+
+    for (int i = 0; bad[i]; i++)
+        cr_expect_eq(read_header(bad[i], &answer), -EBADMSG, "%s", bad[i]);
+    cr_expect_eq(np_answer_read("HTTP/1.1 206 X\r\nA: \0\r\n\r\n", 24, &answer), -EBADMSG);
+    /* lengths that are none */
+    cr_expect(read_header("HTTP/1.1 206 X\r\nContent-Length: -1\r\n\r\n", &answer) == 1);
+    cr_expect_eq(answer.bytes, -1);
+}
+
 Test(reply, strong_etags)
 {
     cr_expect(np_etag_is_strong("\"abc\"") && np_etag_is_strong("\"abc-3\""));
