@@ -3,7 +3,10 @@
 #ifndef NP_EVAL_KEPT_H
 #define NP_EVAL_KEPT_H
 
-#include "daemon/run/eval_report.h"
+#include <stdio.h>
+
+#include "daemon/run/eval_facts.h"
+#include "loader/base/json.h"
 
 /* Adds label_type, images, loss, the figures of all, `classes` or `values`, a list of those of each,
  * and the worst images. pictures: (NP_WORST) of these, for the page, which also has `points`: the

@@ -20,13 +20,6 @@ static const char *class_name(const struct np_eval_facts *facts, int32_t class)
     return facts->evaluation->classes->items[class]->text;
 }
 
-void np_eval_sample_name(
-    const struct np_eval_facts *facts, uint64_t sample, char *name, size_t name_bytes)
-{
-    if (np_index_name(facts->evaluation->index, sample, name, (int)name_bytes) < 0)
-        snprintf(name, name_bytes, "sample %llu", (unsigned long long)sample);
-}
-
 /* --- JSON ---------------------------------------------------------------------------------- */
 
 static void put_figures(struct np_json *json, const struct np_class_figures *figures)

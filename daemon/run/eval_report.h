@@ -6,24 +6,12 @@
 
 #include <stdio.h>
 
-#include "daemon/run/evaluate.h"
+#include "daemon/run/eval_facts.h"
 #include "loader/base/json.h"
-
-#define NP_WORST 24 /* images with the highest losses */
-
-/* Borrows all. */
-struct np_eval_facts {
-    const char *set, *name, *weights, *precision; /* for the page's head */
-    const struct np_evaluation *evaluation;       /* with outcomes */
-    const struct np_eval_report *report;
-};
 
 /* Of labels that are not classes (evaluation->kept) JSON and page are those of eval_kept.h, and the
  * lines have path, and for each class or number its label and output. */
 
-/* The name of a sample of the set, or its number. */
-void np_eval_sample_name(
-    const struct np_eval_facts *facts, uint64_t sample, char *name, size_t name_bytes);
 /* Adds the figures to an open object. err: -ENOMEM. */
 int np_eval_put(struct np_json *json, const struct np_eval_facts *facts, struct np_err *err);
 /* Writes the page: the same figures and small pictures of the worst images, which are read again. */
