@@ -1,13 +1,10 @@
 /* The backend `http` against a server in this process: what becomes one request, what waits for what, a stop, and
  * memory that is out. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "loader/base/clock.h"
@@ -17,6 +14,7 @@
 #include "loader/remote/remote_http.h"
 #include "tests/test.h"
 #include "tests/unit/made_memory.h"
+#include "tests/unit/made_server.h"
 
 #define BYTES 1000000
 
@@ -25,31 +23,21 @@ static uint8_t byte_at(uint64_t at)
     return (uint8_t)(at * 2654435761u >> 13);
 }
 
-/* Serves an object of BYTES bytes; counts requests for more than its first byte. */
-static struct {
-    int listener, port;
-    int nr, hang; /* atomic */
-} server;
+static struct made_server server;
+static int nr_ranges, hang; /* atomic; nr_ranges: requests for more than the first byte */
 
-static bool serve_one(int fd)
+/* An object of BYTES bytes. */
+static bool answer(int fd, const char *request)
 {
-    char request[8192], head[300];
-    size_t used = 0;
     unsigned long long first, last;
+    char head[300];
     uint8_t *body;
+    bool sent;
 
-    do {
-        const ssize_t got = recv(fd, request + used, sizeof(request) - 1 - used, 0);
-
-        if (got <= 0)
-            return false;
-        used += (size_t)got;
-        request[used] = '\0';
-    } while (!strstr(request, "\r\n\r\n"));
     sscanf(strstr(request, "Range: bytes="), "Range: bytes=%llu-%llu", &first, &last);
     if (last > 0) {
-        __atomic_fetch_add(&server.nr, 1, __ATOMIC_RELAXED);
-        while (__atomic_load_n(&server.hang, __ATOMIC_RELAXED))
+        __atomic_fetch_add(&nr_ranges, 1, __ATOMIC_RELAXED);
+        while (__atomic_load_n(&hang, __ATOMIC_RELAXED))
             usleep(1000);
     }
     sprintf(head,
@@ -59,53 +47,21 @@ static bool serve_one(int fd)
     body = malloc(last - first + 1);
     for (unsigned long long i = first; i <= last; i++)
         body[i - first] = byte_at(i);
-    const bool sent = send(fd, head, strlen(head), MSG_NOSIGNAL) > 0 &&
-                      send(fd, body, last - first + 1, MSG_NOSIGNAL) == (ssize_t)(last - first + 1);
+    sent = made_server_send(fd, head, strlen(head), BYTES) &&
+           made_server_send(fd, body, last - first + 1, BYTES);
     free(body);
     return sent;
-}
-
-static void *serve(void *context)
-{
-    const int fd = (int)(intptr_t)context;
-
-    while (serve_one(fd))
-        ;
-    close(fd);
-    return NULL;
-}
-
-static void *accept_all(void *context)
-{
-    for (;;) {
-        pthread_t thread;
-        const int fd = accept(server.listener, NULL, NULL);
-
-        if (fd < 0)
-            return NULL;
-        pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd);
-        pthread_detach(thread);
-    }
 }
 
 /* The object's handle. */
 static int start_server(void)
 {
-    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(own);
-    pthread_t thread;
     char url[64];
     int file;
 
-    server.listener = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(server.listener, (void *)&own, sizeof(own)), 0);
-    cr_assert_eq(listen(server.listener, 64), 0);
-    getsockname(server.listener, (void *)&own, &bytes);
-    pthread_create(&thread, NULL, accept_all, NULL);
-    pthread_detach(thread);
-    setenv("no_proxy", "127.0.0.1", 1);
+    made_server_start(&server, answer);
     np_remote_use(&np_remote_http);
-    snprintf(url, sizeof(url), "http://127.0.0.1:%d/a.tar", ntohs(own.sin_port));
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d/a.tar", server.port);
     cr_assert_eq(np_remote()->open(url, &file, NULL), 0);
     cr_assert(np_is_remote(file));
     return file;
@@ -135,7 +91,7 @@ Test(io_http, neighbours_are_one_request, .timeout = 120)
     struct np_io_read reads[6];
     static uint8_t buffers[6][20000];
     static const uint64_t offsets[] = {40000, 0, 20000, 500000, 500100, 999000};
-    const int file = start_server(), before = server.nr; /* tests may share a process */
+    const int file = start_server(), before = nr_ranges; /* tests may share a process */
     struct np_io io;
 
     for (int i = 0; i < 6; i++)
@@ -146,13 +102,13 @@ Test(io_http, neighbours_are_one_request, .timeout = 120)
             .owner = &reads[i]};
     cr_assert_eq(np_io_http_open(&io, "pread", 6, &session, NULL), 0);
     cr_assert_eq(read_all(&io, reads, 6), 6);
-    cr_expect_eq(server.nr - before,
+    cr_expect_eq(nr_ranges - before,
         3); /* 0 to 60000; 500000 to 520100, of which most is read twice; the end */
     cr_expect_eq(reads[5].result, 1000);
     reads[0].offset = BYTES;
     cr_assert_eq(read_all(&io, reads, 1), 1);
     cr_expect_eq(reads[0].result, 0);
-    cr_expect_eq(server.nr - before, 3);
+    cr_expect_eq(nr_ranges - before, 3);
     np_io_close(&io);
 }
 
@@ -189,7 +145,7 @@ Test(io_http, a_stop_ends_reads_that_hang, .timeout = 120)
     struct np_io_read read = {.fd = file, .bytes = 100, .buffer = buffer};
     struct np_io io;
 
-    server.hang = 1;
+    hang = 1;
     cr_assert_eq(np_io_http_open(&io, "pread", 1, &session, NULL), 0);
     cr_assert_eq(np_io_submit(&io, &read), 0);
     cr_expect_null(np_io_reap(&io, false));
@@ -199,7 +155,7 @@ Test(io_http, a_stop_ends_reads_that_hang, .timeout = 120)
     cr_assert_eq(np_io_submit(&io, &read), 0); /* a retry ends at once, too */
     cr_assert_eq(np_io_reap(&io, true), &read);
     cr_expect_eq(read.result, -ECANCELED);
-    server.hang = 0;
+    hang = 0;
     np_io_close(&io);
 }
 
@@ -211,8 +167,7 @@ Test(io_http, the_time_of_a_read_is_limited, .timeout = 120)
     struct np_io_read read = {.fd = file, .bytes = 100, .buffer = buffer};
     struct np_io io;
 
-    shutdown(server.listener, SHUT_RDWR); /* connections are refused from now on */
-    close(server.listener);
+    made_server_refuse(&server);
     cr_assert_eq(np_io_http_open(&io, "pread", 1, &session, NULL), 0);
     cr_assert_eq(np_io_submit(&io, &read), 0);
     cr_assert_eq(np_io_reap(&io, true), &read);

@@ -1,186 +1,87 @@
 /* Ranges that go straight into memory, against a server in this process that answers as the path says: the usual
  * answer, refusals, every kind that libcurl must ask for again, and connections that end. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "loader/base/clock.h"
 #include "loader/remote/straight.h"
 #include "tests/test.h"
+#include "tests/unit/made_server.h"
 
 #define BYTES 5000 /* of each answer */
 
-static struct {
-    int listener;
-    char origin[64];
-    int nr_connections, nr_requests; /* atomic */
-} server;
+static struct made_server server;
 
 static uint8_t byte_at(size_t at)
 {
     return (uint8_t)(at * 2654435761u >> 13);
 }
 
-/* Sends `bytes` in pieces. */
-static bool put(int fd, const void *bytes, size_t nr, size_t piece)
-{
-    for (size_t at = 0; at < nr; at += piece) {
-        const size_t n = nr - at < piece ? nr - at : piece;
-
-        if (send(fd, (const char *)bytes + at, n, MSG_NOSIGNAL) != (ssize_t)n)
-            return false;
-    }
-    return true;
-}
-
-static bool put_body(int fd, size_t nr, size_t piece)
-{
-    uint8_t body[BYTES];
-
-    for (size_t i = 0; i < BYTES; i++)
-        body[i] = byte_at(i);
-    return put(fd, body, nr, piece);
-}
-
 #define RANGE "HTTP/1.1 206 X\r\nContent-Range: bytes 0-4999/9000\r\n"
 #define USUAL RANGE "Content-Length: 5000\r\n"
 
-/* Answers a request. False: the connection ends. */
-static bool answer(int fd, const char *path, int nr_before)
+static char long_header[6000];
+
+static const struct answer {
+    const char *path, *header;
+    size_t bytes, piece; /* of the body; of each send(), 0: all at once */
+    const char *after;   /* the body */
+    bool ends;           /* the connection, then */
+} answers[] = {
+    {"/usual", USUAL "\r\n", BYTES, 0, "", false},
+    {"/pieces", USUAL "\r\n", BYTES, 7, "", false},
+    {"/refusal", "HTTP/1.1 503 X\r\nContent-Length: 27\r\n\r\n", 0, 0,
+        "<Error><Code>Slow</Code></>", false},
+    {"/empty", "HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n", 0, 0, "", false},
+    {"/last", USUAL "Connection: close\r\n\r\n", BYTES, 0, "", true},
+    {"/leaves", USUAL "\r\n", BYTES, 0, "", true},
+    {"/short", USUAL "\r\n", 1234, 0, "", true},
+    {"/header", USUAL, 0, 0, "", true},
+    {"/nothing", "", 0, 0, "", true},
+    {"/hangs", USUAL "\r\n", 10, 0, "", false},
+    /* which libcurl understands */
+    {"/chunks", RANGE "Transfer-Encoding: chunked\r\n\r\n1388\r\n", BYTES, 0, "\r\n0\r\n\r\n",
+        false},
+    {"/endless", RANGE "\r\n", BYTES, 0, "", true},
+    {"/whole", "HTTP/1.1 200 X\r\nContent-Length: 5000\r\n\r\n", BYTES, 0, "", false},
+    {"/continue", "HTTP/1.1 100 X\r\n\r\n" USUAL "\r\n", BYTES, 0, "", false},
+    {"/moved", "HTTP/1.1 302 X\r\nLocation: /usual\r\nContent-Length: 0\r\n\r\n", 0, 0, "", false},
+    {"/long", long_header, BYTES, 0, "", false},
+};
+
+static bool drip(int fd)
 {
-    static const char refusal[] =
-        "HTTP/1.1 503 X\r\nContent-Length: 27\r\n\r\n<Error><Code>Slow</Code></>";
-    char text[6000];
+    for (int i = 0; i < 1000 && made_server_send(fd, "x", 1, 1); i++)
+        usleep(20000);
+    return false;
+}
 
-    if (strcmp(path, "/usual") == 0)
-        return put(fd, USUAL "\r\n", strlen(USUAL) + 2, 9999) && put_body(fd, BYTES, 9999);
-    if (strcmp(path, "/pieces") == 0)
-        return put(fd, USUAL "\r\n", strlen(USUAL) + 2, 1) && put_body(fd, BYTES, 7);
-    if (strcmp(path, "/refusal") == 0)
-        return put(fd, refusal, strlen(refusal), 9999);
-    if (strcmp(path, "/empty") == 0)
-        return put(fd, "HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n", 37, 9999);
-    if (strcmp(path, "/last") == 0) {
-        put(fd, USUAL "Connection: close\r\n\r\n", strlen(USUAL) + 21, 9999);
-        put_body(fd, BYTES, 9999);
-        return false;
-    }
-    if (strcmp(path, "/leaves") == 0) { /* after each answer, and does not say so */
-        put(fd, USUAL "\r\n", strlen(USUAL) + 2, 9999);
-        put_body(fd, BYTES, 9999);
-        return false;
-    }
-    if (strcmp(path, "/short") == 0) {
-        put(fd, USUAL "\r\n", strlen(USUAL) + 2, 9999);
-        put_body(fd, 1234, 9999);
-        return false;
-    }
-    if (strcmp(path, "/header") == 0) {
-        put(fd, USUAL, strlen(USUAL), 9999);
-        return false;
-    }
-    if (strcmp(path, "/nothing") == 0)
-        return false;
-    if (strcmp(path, "/hangs") == 0) {
-        put(fd, USUAL "\r\n", strlen(USUAL) + 2, 9999);
-        return put_body(fd, 10, 9999);
-    }
-    if (strcmp(path, "/drips") == 0) {
-        put(fd, USUAL "\r\n", strlen(USUAL) + 2, 9999);
-        for (int i = 0; i < 1000 && put(fd, "x", 1, 1); i++)
-            usleep(20000);
-        return false;
-    }
-    /* what follows is asked for again by libcurl, which understands it */
-    if (strcmp(path, "/chunks") == 0)
-        return put(fd, RANGE "Transfer-Encoding: chunked\r\n\r\n1388\r\n", strlen(RANGE) + 36,
-                   9999) &&
-               put_body(fd, BYTES, 9999) && put(fd, "\r\n0\r\n\r\n", 7, 9999);
-    if (strcmp(path, "/endless") == 0) {
-        put(fd, RANGE "\r\n", strlen(RANGE) + 2, 9999);
-        put_body(fd, BYTES, 9999);
-        return false;
-    }
-    if (strcmp(path, "/whole") == 0)
-        return put(fd, "HTTP/1.1 200 X\r\nContent-Length: 5000\r\n\r\n", 40, 9999) &&
-               put_body(fd, BYTES, 9999);
-    if (strcmp(path, "/continue") == 0)
-        return put(fd, "HTTP/1.1 100 X\r\n\r\n" USUAL "\r\n", strlen(USUAL) + 20, 9999) &&
-               put_body(fd, BYTES, 9999);
-    if (strcmp(path, "/moved") == 0)
-        return put(fd, "HTTP/1.1 302 X\r\nLocation: /usual\r\nContent-Length: 0\r\n\r\n", 55, 9999);
-    if (strcmp(path, "/long") == 0) {
-        const int nr = snprintf(text, sizeof(text), USUAL "X-Long: %04500d\r\n\r\n", 1);
+static bool answer(int fd, const char *request)
+{
+    uint8_t bytes[BYTES];
 
-        return put(fd, text, (size_t)nr, 9999) && put_body(fd, BYTES, 9999);
+    for (size_t i = 0; i < BYTES; i++)
+        bytes[i] = byte_at(i);
+    if (strncmp(request, "GET /drips ", 11) == 0)
+        return made_server_send(fd, USUAL "\r\n", strlen(USUAL) + 2, BYTES) && drip(fd);
+    for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++) {
+        const struct answer *one = &answers[i];
+        const size_t piece = one->piece ? one->piece : 2 * BYTES, path = strlen(one->path);
+
+        if (strncmp(request + 4, one->path, path) == 0 && request[4 + path] == ' ')
+            return made_server_send(fd, one->header, strlen(one->header), piece) &&
+                   made_server_send(fd, bytes, one->bytes, piece) &&
+                   made_server_send(fd, one->after, strlen(one->after), piece) && !one->ends;
     }
     return false;
 }
 
-static void *serve(void *context)
-{
-    const int fd = (int)(intptr_t)context;
-    char request[8192], path[64] = "";
-    size_t used = 0;
-
-    for (int nr = 0;; nr++, used = 0) {
-        do {
-            const ssize_t got = recv(fd, request + used, sizeof(request) - 1 - used, 0);
-
-            if (got <= 0) {
-                close(fd);
-                return NULL;
-            }
-            used += (size_t)got;
-            request[used] = '\0';
-        } while (!strstr(request, "\r\n\r\n"));
-        __atomic_fetch_add(&server.nr_requests, 1, __ATOMIC_RELAXED);
-        sscanf(request, "GET %63s HTTP/1.1", path);
-        if (!answer(fd, path, nr)) {
-            close(fd);
-            return NULL;
-        }
-    }
-}
-
-static void *accept_all(void *context)
-{
-    int fd;
-
-    while ((fd = accept(server.listener, NULL, NULL)) >= 0) {
-        pthread_t thread;
-
-        __atomic_fetch_add(&server.nr_connections, 1, __ATOMIC_RELAXED);
-        pthread_create(&thread, NULL, serve, (void *)(intptr_t)fd);
-        pthread_detach(thread);
-    }
-    return NULL;
-}
-
 static void start_server(void)
 {
-    static const char *const proxies[] = {
-        "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
-    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof(own);
-    pthread_t thread;
-
-    for (int i = 0; i < 5; i++)
-        unsetenv(proxies[i]);
-    server.nr_connections = server.nr_requests = 0;
-    server.listener = socket(AF_INET, SOCK_STREAM, 0);
-    cr_assert_eq(bind(server.listener, (void *)&own, sizeof(own)), 0);
-    cr_assert_eq(listen(server.listener, 64), 0);
-    getsockname(server.listener, (void *)&own, &bytes);
-    snprintf(server.origin, sizeof(server.origin), "http://127.0.0.1:%d", ntohs(own.sin_port));
-    pthread_create(&thread, NULL, accept_all, NULL);
-    pthread_detach(thread);
+    snprintf(long_header, sizeof(long_header), USUAL "X-Long: %04500d\r\n\r\n", 1);
+    made_server_start(&server, answer);
 }
 
 static struct {
@@ -209,7 +110,7 @@ static char url[128];
 
 static struct np_web_call call_of(const char *path)
 {
-    snprintf(url, sizeof(url), "%s%s", server.origin, path);
+    snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", server.port, path);
     memset(&body, 0, sizeof(body));
     return (struct np_web_call){.url = url,
         .fields = "Range: bytes=0-4999\n",
@@ -365,8 +266,7 @@ Test(straight, time_limits_end_a_call, .timeout = 60)
     call.max_ms = 300;
     ask(straight, &call);
     cr_expect_eq(call.code, -ETIMEDOUT);
-    shutdown(server.listener, SHUT_RDWR); /* connections are refused from now on */
-    close(server.listener);
+    made_server_refuse(&server);
     call = call_of("/usual");
     ask(straight, &call);
     cr_expect(call.code == -ECONNREFUSED && *call.error, "%d", call.code);
