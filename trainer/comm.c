@@ -112,10 +112,10 @@ void np_comm_close(struct np_comm *comm)
 {
     if (!comm)
         return;
-    for (int k = 0; k < NP_MAX_LINKS; k++) /* the first: np_comm_wait_end() waits for it */
+    np_line_free(comm->line);              /* its thread may shut the others down */
+    for (int k = 0; k < NP_MAX_LINKS; k++) /* before the sums: np_comm_wait_end() waits for it */
         if (comm->links[k].fd >= 0)
             close(comm->links[k].fd);
-    np_line_free(comm->line);
     np_sums_free(comm->sums, !comm->over);
     np_free(comm->other);
     np_free(comm);

@@ -1,8 +1,8 @@
 /* News goes from neighbour to neighbour, each process handing on what is new to it: so it reaches all
  * even where one of them waits for a disk, in as many hops as there are links. Three messages go over a
  * connection at most, which its buffer takes at once: no send waits. That a machine is gone, the
- * kernel's keepalive finds (comm_meet.c): a heartbeat of our own would also call a process dead that a
- * debugger or a batch system has suspended. */
+ * kernel finds on this connection (comm_meet.c), and the thread ends the two others to it: a heartbeat of
+ * our own would also call a process dead that a debugger or a batch system has suspended. */
 #include "trainer/comm_line.h"
 
 #include <errno.h>
@@ -75,6 +75,15 @@ static void hear_end(struct np_line *line, int k)
     hear(line, &message);
 }
 
+/* A neighbour is gone: ends the exchanges with it, which do not find for minutes that its machine is. */
+static void cut(const struct np_link *link)
+{
+    if (link->fd >= 0)
+        shutdown(link->fd, SHUT_RDWR);
+    if (link->sums >= 0)
+        shutdown(link->sums, SHUT_RDWR);
+}
+
 /* Takes what has come from a neighbour, one message at most. */
 static void take(struct np_line *line, int k)
 {
@@ -93,8 +102,10 @@ static void take(struct np_line *line, int k)
         hear(line, in);
         return;
     }
-    if (n <= 0 || in->news != BYE)
+    if (n <= 0 || in->news != BYE) {
         hear_end(line, k);
+        cut(&line->links[k]);
+    }
     line->fds[k] = -1; /* poll() skips it */
 }
 

@@ -167,13 +167,22 @@ static int listen_tcp(struct meeting *m, struct np_err *err)
 /* A machine that has gone silent counts as ended after ten seconds; one that waits does not. */
 static void set_up(int fd)
 {
-    const int one = 1, idle_s = 4, between_s = 2, probes = 3, unsent_ms = 10000;
+    const int one = 1, idle_s = 4, between_s = 2, probes = 3;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* fail for a unix socket */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof(between_s));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+/* Keepalive does not find the end of a machine to which something is on its way. This does, but it also ends
+ * the connection of a process that does not read for as long, such as one that waits for its storage: so it
+ * is for the line alone, on which the buffer takes all that is ever sent. */
+static void set_up_line(int fd)
+{
+    const int unsent_ms = 10000;
+
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unsent_ms, sizeof(unsent_ms));
 }
 
@@ -442,10 +451,11 @@ static int report_to_rank_0(struct meeting *m, struct np_err *err)
 }
 
 /* The connections of two neighbours; NULL: no such use. */
-#define NR_USES 3
+#define NR_USES  3
+#define USE_LINE 1
 static int *slot_of(struct np_link *link, uint32_t use)
 {
-    return use == 0 ? &link->fd : use == 1 ? &link->line : use == 2 ? &link->sums : NULL;
+    return use == 0 ? &link->fd : use == USE_LINE ? &link->line : use == 2 ? &link->sums : NULL;
 }
 
 static int call_neighbour(struct meeting *m, int rank, struct np_link *link, struct np_err *err)
@@ -457,6 +467,8 @@ static int call_neighbour(struct meeting *m, int rank, struct np_link *link, str
 
         if ((*fd = call_again(m, rank, place->at, place->port, err)) < 0)
             return *fd;
+        if (m->use == USE_LINE)
+            set_up_line(*fd);
     }
     return 0;
 }
@@ -504,6 +516,8 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
         if (place) {
             *place = fd;
             waits--;
+            if (hello.use == USE_LINE)
+                set_up_line(fd);
         } else {
             close(fd);
         }

@@ -2,6 +2,7 @@
  * them; a child ends with 0 if all it saw was right. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 
 #include "trainer/comm.h"
 #include "trainer/comm_hops.h"
+#include "trainer/comm_line.h"
+#include "trainer/comm_meet.h"
 
 #include "tests/test.h"
 #include "tests/unit/made_launch.h"
@@ -610,6 +613,88 @@ Test(comm, messages_without_a_body_are_sent_at_once_over_tcp, .timeout = 120)
     made_launch_clear();
     snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
     cr_assert_eq(run_at(address, 3, hears_often), 0);
+}
+
+/* Milliseconds after which bytes that were not taken end a connection; 0: never. */
+static int unsent_ms(int fd)
+{
+    int ms = -1;
+    socklen_t bytes = sizeof(ms);
+
+    getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes);
+    return ms;
+}
+
+/* Sums may be more than the buffers take, and the other end may wait for its storage. */
+static bool only_lines_time_out(int rank, const char *address)
+{
+    struct np_launch launch = {rank, 3, rank, 3, "test", "", -1};
+    struct np_link links[NP_MAX_LINKS];
+    struct np_err err = {0};
+
+    snprintf(launch.address, sizeof(launch.address), "%s", address);
+    if (np_meet(&launch, links, &err) < 0)
+        return false;
+    for (int k = 0; k < NP_MAX_LINKS; k++)
+        if (links[k].fd >= 0 && (unsent_ms(links[k].fd) != 0 || unsent_ms(links[k].sums) != 0 ||
+                                    unsent_ms(links[k].line) != 10000))
+            return false;
+    return true;
+}
+
+Test(comm, who_does_not_read_for_long_is_not_taken_for_dead, .timeout = 120)
+{
+    char address[60];
+    pid_t pids[2];
+    int status;
+
+    made_launch_clear();
+    snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
+    for (int i = 0; i < 2; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(!only_lines_time_out(i + 1, address));
+    cr_assert(only_lines_time_out(0, address));
+    for (int i = 0; i < 2; i++)
+        cr_assert(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
+}
+
+/* A line that ends as that of a machine which is gone: with an error. Returns its other end. */
+static int connection_lost(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct linger none = {.l_onoff = 1};
+    socklen_t bytes = sizeof(at);
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), lost = socket(AF_INET, SOCK_STREAM, 0);
+
+    cr_assert_eq(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(listen(listener, 1), 0);
+    getsockname(listener, (struct sockaddr *)&at, &bytes);
+    cr_assert_eq(connect(lost, (struct sockaddr *)&at, sizeof(at)), 0);
+    const int here = accept(listener, NULL, NULL);
+    setsockopt(lost, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    close(lost);
+    close(listener);
+    return here;
+}
+
+Test(comm, a_machine_that_is_gone_ends_the_exchanges_with_it, .timeout = 120)
+{
+    struct np_link link = {.name = "rank 1 (process 7 on box)", .line = connection_lost()};
+    struct np_line *line;
+    struct np_err err = {0};
+    int fd[2], sums[2];
+    char byte;
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sums), 0);
+    link.fd = fd[0];
+    link.sums = sums[0];
+    cr_assert_eq(np_line_new(&link, 1, &line, &err), 0);
+    cr_assert_eq(recv(fd[0], &byte, 1, 0), 0); /* waits for the thread */
+    cr_assert_eq(recv(sums[0], &byte, 1, 0), 0);
+    cr_assert_eq(np_line_heard(line, &err), -ECONNRESET);
+    cr_assert_str_eq(err.text, "rank 1 (process 7 on box) has ended");
+    np_line_free(line);
 }
 
 static int open_alone(int rank, int world, const char *address, struct np_err *err)
