@@ -61,6 +61,16 @@ static void die_of(const struct np_watch *watch, int number)
     _exit(128 + number);
 }
 
+/* Under lock, settled: another process has brought the stop, or the first signal, for which this process waits
+ * until rank 0 has saved. A launcher that sees it end before may end rank 0. */
+static bool is_known(const struct np_watch *watch)
+{
+    if (!watch->comm || watch->exit_code == 0)
+        return false;
+    return watch->stopping ? np_now_ns() - watch->stopping_ns < ECHO_NS
+                           : np_comm_heard(watch->comm, NULL) < 0;
+}
+
 static void take_signal(struct np_watch *watch)
 {
     struct signalfd_siginfo info;
@@ -71,6 +81,14 @@ static void take_signal(struct np_watch *watch)
     int number = (int)info.ssi_signo;
     pthread_mutex_lock(&watch->lock);
     bool armed = watch->armed, first = armed && !watch->stopping;
+    if (watch->settled && is_known(watch)) {
+        if (!watch->stopping) {
+            watch->stopping = number;
+            watch->stopping_ns = np_now_ns();
+        }
+        pthread_mutex_unlock(&watch->lock);
+        return;
+    }
     if (watch->settled) {
         if (watch->exit_code != 0 && !watch->stopping)
             say_at_once(number, ": ended at once", watch->saves);

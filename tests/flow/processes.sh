@@ -185,6 +185,28 @@ t "a longer run, undisturbed" run undisturbed 1 -o train.epochs=40
 t "SIGTERM at one of two processes; resumed with four, stopped, resumed with one: the same weights" stops TERM
 t "SIGUSR1 stops them, too" stops USR1
 
+# Rank 1 is told, too, while rank 0 writes: a launcher that sees it end may end rank 0. Both wait for pictures.
+told_late() {
+    cc -shared -fPIC -D_GNU_SOURCE -o "$TMP/slow.so" "$ROOT/tests/flow/slow_calls.c" -ldl || return 1
+    export LD_PRELOAD="$TMP/slow.so" SLOW_READ_US=5000 SLOW_SYNC_US=200000
+    long late 2 -o loader.cache=none -o loader.io=pread -o loader.share=off -o train.epochs=400 \
+        -o 'checkpoint.every=5000 steps' -o train.eval_every=never
+    unset LD_PRELOAD SLOW_READ_US SLOW_SYNC_US
+    for _ in $(tries 100); do ! grep -q '"step": 4,' "$TMP/late.json" || break; sleep 0.05; done
+    rank1=$(for pid in $(ranks late); do
+        ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx NNPIPE_RANK=1 || echo "$pid"
+    done)
+    tell late TERM 0
+    for _ in $(tries 100); do
+        ! ls -A "$TMP"/late/net-*/checkpoints 2>/dev/null | grep -q tmp || break
+        sleep 0.02
+    done
+    kill -TERM "$rank1"
+    while kill -0 "$rank1" 2>/dev/null; do sleep 0.02; done
+    [ -e "$(newest late)/manifest.json" ] && exits 75 wait "$job"
+}
+t "a rank that is told while rank 0 saves ends after it" told_late
+
 # killed RANK: kill -9 of one rank of four; all end and name it
 killed() {
     long killed 4 && wait_step killed 20 || return 1

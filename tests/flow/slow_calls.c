@@ -1,5 +1,6 @@
-/* Preloaded into one rank of a run: makes its reads, or its computation, slower.
- * SLOW_READ_US, SLOW_STEP_US: added to each read of a file, to each primitive of oneDNN. */
+/* Preloaded into one rank of a run: makes its reads, its computation, or its checkpoints slower.
+ * SLOW_READ_US, SLOW_STEP_US, SLOW_SYNC_US: added to each read of a file, to each primitive of oneDNN, to each
+ * fsync(). */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/uio.h>
@@ -29,4 +30,12 @@ int dnnl_primitive_execute(const void *primitive, void *stream, int nr, const vo
 
     pause_for("SLOW_STEP_US");
     return real(primitive, stream, nr, arguments);
+}
+
+int fsync(int fd)
+{
+    int (*const real)(int) = dlsym(RTLD_NEXT, "fsync");
+
+    pause_for("SLOW_SYNC_US");
+    return real(fd);
 }
