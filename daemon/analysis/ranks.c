@@ -28,10 +28,13 @@ static void find_times(const struct np_rank_seen *seen, struct np_rank_times *re
         sum.late_s += window->late_s;
         sum.checkpoint_s += window->checkpoint_s;
         sum.cpu_s += window->cpu_s;
+        sum.reader_s += window->reader_s;
+        sum.device_s += window->device_s;
         for (int s = 0; s < NP_NR_STAGES; s++)
             sum.late_of[s] += window->late_of[s];
     }
-    double *const all[] = {&sum.step_s, &sum.others_s, &sum.late_s, &sum.checkpoint_s, &sum.cpu_s};
+    double *const all[] = {&sum.step_s, &sum.others_s, &sum.late_s, &sum.checkpoint_s, &sum.cpu_s,
+        &sum.reader_s, &sum.device_s};
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         *all[i] /= fmax(steps, 1);
     for (int s = 0; s < NP_NR_STAGES; s++) {
@@ -66,6 +69,19 @@ static double median_of_others(const struct np_ranks *ranks, int but, size_t off
 }
 #define OTHERS(ranks, but, member)                                                                 \
     median_of_others(ranks, but, offsetof(struct np_rank_times, member))
+
+/* What a step of the others would take without this rank. Their own time is not all of it: while they wait, their
+ * readers fill the ring, and their devices compute. Where all decode as slowly, one of them is the last all the
+ * time, and the others seem to be much faster. */
+static double without(const struct np_ranks *ranks, int rank)
+{
+    const double own_s = OTHERS(ranks, rank, step_s) - OTHERS(ranks, rank, others_s);
+    double device_s = INFINITY; /* a GPU that does not wait for the sums of others has the least */
+
+    for (int r = 0; r < ranks->nr; r++)
+        device_s = fmin(device_s, ranks->times[r].device_s);
+    return fmax(fmax(own_s, OTHERS(ranks, rank, reader_s)), device_s);
+}
 
 /* The rank with most time of its own, by most windows; *ret_nr: how many. */
 static int slowest_of_windows(const struct np_ranks *ranks, int *ret_nr)
@@ -187,7 +203,7 @@ void np_ranks_judge(struct np_ranks *ranks, double batch)
     const int most = slowest_of_windows(ranks, &nr);
     const struct np_rank_times *times = &ranks->times[most];
     const double own = times->step_s - times->others_s;
-    const double theirs = OTHERS(ranks, most, step_s) - OTHERS(ranks, most, others_s);
+    const double theirs = without(ranks, most);
 
     ranks->images_per_second = step_s > 0 ? batch / step_s : 0;
     ranks->nr_windows = nr;

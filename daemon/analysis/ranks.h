@@ -15,6 +15,9 @@ struct np_rank_window {
     double late_of[NP_NR_STAGES]; /* late_s by cause, as struct np_observation's blame_s */
     double checkpoint_s;
     double cpu_s; /* of the process */
+    /* Of a reader, in work and reads; of a device with memory of its own. Both go on while the process waits
+     * for the others, and a GPU's includes its waits for their sums. */
+    double reader_s, device_s;
 };
 /* Numbers and texts only: ranks send it to each other as it is. */
 struct np_rank_seen {
@@ -26,7 +29,7 @@ struct np_rank_seen {
 
 /* Seconds of a step, means over the windows. step_s = compute_s + late_s + checkpoint_s + others_s. */
 struct np_rank_times {
-    double step_s, compute_s, late_s, checkpoint_s, others_s, cpu_s;
+    double step_s, compute_s, late_s, checkpoint_s, others_s, cpu_s, reader_s, device_s;
     double late_of[NP_NR_STAGES];
     enum np_stage late_most; /* most of late_s */
 };
@@ -38,7 +41,7 @@ struct np_ranks {
     double images_per_second;    /* of all */
     int slowest;                 /* -1: none is slower than the others */
     enum np_stage stage;         /* what makes it so; step: its computation */
-    double excess_s;             /* of a step; the median of the others would save it */
+    double excess_s;             /* of a step; what it would save to be as fast as the others */
     double gain;                 /* the rate without it / the rate */
     int nr_windows;              /* in which it was the slowest */
     double exchange_s;           /* of a step: the least that a rank spent in exchanges */

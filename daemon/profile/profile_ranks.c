@@ -58,7 +58,10 @@ static void take_window(
         .others_s = (double)(end->waited_ns - start->waited_ns) * 1e-9,
         .late_s = observed.stall_s,
         .checkpoint_s = observed.checkpoint_s,
-        .cpu_s = observed.process_cpu_s};
+        .cpu_s = observed.process_cpu_s,
+        .reader_s = (observed.reader_s[NP_STATE_WORK] + observed.reader_s[NP_STATE_IO_WAIT]) /
+                    fmax(observed.nr_readers, 1),
+        .device_s = (double)observed.feed.compute_ns * 1e-9};
     memcpy(window->late_of, observed.blame_s, sizeof(window->late_of));
     for (int s = 0; s < NP_NR_STAGES; s++)
         own->p99_s[s] = observed.stages[s].p99_s;
@@ -151,6 +154,8 @@ static void write_rank(
     np_json_real(json, "checkpoint_seconds", times->checkpoint_s);
     np_json_real(json, "others_seconds", times->others_s);
     np_json_real(json, "cpu_seconds", times->cpu_s);
+    np_json_real(json, "reader_seconds", times->reader_s);
+    np_json_real(json, "device_seconds", times->device_s);
     np_json_close(json, '}');
 }
 

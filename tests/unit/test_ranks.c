@@ -1,5 +1,6 @@
 /* The slowest rank: named with its reason if it is slow all the time, and not if chance makes one so. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "daemon/analysis/ranks.h"
@@ -112,6 +113,57 @@ Test(ranks, late_batches_of_all_ranks_accuse_none)
     const struct np_ranks ranks = judge();
     cr_assert(ranks.slowest == -1 && ranks.gain == 1, "%s", ranks.text);
     cr_assert_eq(ranks.times[3].late_most, NP_STAGE_DECODE);
+}
+
+/* Of all: as long as a step without the exchange. */
+static void keep_busy(size_t offset)
+{
+    for (int r = 0; r < NR; r++)
+        for (int w = 0; w < NP_RANK_WINDOWS; w++) {
+            const double s = STEPS * 0.08;
+
+            memcpy((char *)&seen[r].windows[w] + offset, &s, sizeof(s));
+        }
+}
+
+/* The last one of equal ranks: the readers or devices of the others do as much while these wait for it. */
+Test(ranks, a_rank_is_not_slow_where_the_others_are_as_busy)
+{
+    double own[NP_RANK_WINDOWS][NR];
+
+    fill(own, 0.04);
+    for (int w = 0; w < NP_RANK_WINDOWS; w++)
+        own[w][2] = 0.08;
+    make(own);
+    keep_busy(offsetof(struct np_rank_window, reader_s));
+    struct np_ranks ranks = judge();
+    cr_assert(ranks.slowest == -1 && ranks.gain == 1, "%s", ranks.text);
+    make(own);
+    keep_busy(offsetof(struct np_rank_window, device_s));
+    ranks = judge();
+    cr_assert(ranks.slowest == -1 && ranks.gain == 1, "%s", ranks.text);
+}
+
+Test(ranks, what_the_others_could_do_limits_the_gain)
+{
+    double own[NP_RANK_WINDOWS][NR];
+
+    fill(own, 0.04);
+    for (int w = 0; w < NP_RANK_WINDOWS; w++)
+        own[w][2] = 0.12;
+    make(own);
+    keep_busy(offsetof(struct np_rank_window, reader_s));
+    struct np_ranks ranks = judge();
+    cr_assert_eq(ranks.slowest, 2);
+    cr_assert_float_eq(ranks.gain, 0.13 / 0.09, 1e-9);
+    make(own);
+    keep_busy(offsetof(struct np_rank_window, device_s));
+    for (int w = 0; w < NP_RANK_WINDOWS;
+         w++) /* on GPUs: these do not wait for the sums of this one */
+        seen[2].windows[w].device_s = STEPS * 0.03;
+    ranks = judge();
+    cr_assert_eq(ranks.slowest, 2);
+    cr_assert_float_eq(ranks.gain, 0.13 / 0.05, 1e-9);
 }
 
 Test(ranks, what_is_slow_in_turn_accuses_none)
