@@ -25,11 +25,12 @@
 #include "loader/base/mem.h"
 #include "loader/base/text.h"
 
-#define MAGIC    "nnpipe-2"
-#define WORDS_MS 2000 /* for what a process says after it has connected */
-#define HELLO_MS 300  /* for the first of it: strangers may say nothing */
-#define MAX_UNIX 100  /* bytes of an address unix:NAME */
-#define AGAIN_MS 50   /* between attempts to connect */
+#define MAGIC       "nnpipe-2"
+#define WORDS_MS    2000 /* for what a process says after it has connected */
+#define HELLO_MS    300  /* for the first of it: strangers may say nothing */
+#define MAX_UNIX    100  /* bytes of an address unix:NAME */
+#define AGAIN_MS    50   /* between attempts to connect */
+#define MAX_TIMEOUT 86400
 
 /* What each process says first. key: 0 to rank 0 at first, else rank 0's. */
 struct hello {
@@ -217,7 +218,7 @@ static int try_tcp(const char *host, const char *port)
     int fd = -1, why = EHOSTUNREACH;
 
     if (getaddrinfo(host, port, &wanted, &found) != 0)
-        return -EHOSTUNREACH; /* a name may take a while to be known */
+        return -ENXIO; /* a name may take a while to be known */
     for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
         const struct timeval limit = {3, 0}; /* of connect(): a network may drop what is sent */
 
@@ -293,6 +294,14 @@ static int call(const struct meeting *m, int rank, const char *host, const char 
     return -ECONNRESET;
 }
 
+/* Of call(). */
+static const char *reason(int code)
+{
+    return code == -ENXIO         ? "the name of that machine is not known here"
+           : code == -EINPROGRESS ? "it does not answer"
+                                  : strerror(-code);
+}
+
 /* The same, until it works or the time is over. */
 static int call_again(
     struct meeting *m, int rank, const char *host, const char *port, struct np_err *err)
@@ -306,7 +315,7 @@ static int call_again(
     if (fd < 0)
         np_err_set(err, -ETIMEDOUT, "rank %d has not reached rank %d at %s%s%s within %d s: %s",
             m->launch->rank, rank, *host ? host : m->launch->address, *port ? ":" : "", port,
-            m->seconds, strerror(-fd));
+            m->seconds, reason(fd));
     return fd;
 }
 
@@ -525,9 +534,19 @@ static int link_up(struct meeting *m, struct np_link *links, struct np_err *err)
     return code;
 }
 
+/* False: it is no number. */
+static bool read_timeout(int64_t *ret_seconds)
+{
+    const char *text = getenv("NNPIPE_COMM_TIMEOUT");
+
+    *ret_seconds = 60;
+    return !text || np_text_int(text, 1, MAX_TIMEOUT, ret_seconds);
+}
+
 static int check_launch(const struct np_launch *launch, struct np_err *err)
 {
     char host[256], port[8];
+    int64_t seconds;
 
     if (launch->world > 1 << NP_MAX_LINKS)
         return np_err_set(
@@ -535,6 +554,9 @@ static int check_launch(const struct np_launch *launch, struct np_err *err)
     if (is_unix(launch) && strlen(launch->address) > MAX_UNIX)
         return np_err_set(err, -EINVAL, "%.200s: a unix name has at most %d bytes", launch->address,
             MAX_UNIX - 5);
+    if (!read_timeout(&seconds))
+        return np_err_set(err, -EINVAL, "NNPIPE_COMM_TIMEOUT=%.40s: expected seconds, 1 to %d",
+            getenv("NNPIPE_COMM_TIMEOUT"), MAX_TIMEOUT);
     if (!is_unix(launch) && !split_tcp(launch->address, host, sizeof(host), port, sizeof(port)))
         return np_err_set(err, -EINVAL, "NNPIPE_COMM=%.200s: expected tcp:HOST:PORT or unix:NAME",
             launch->address);
@@ -543,11 +565,9 @@ static int check_launch(const struct np_launch *launch, struct np_err *err)
 
 int np_comm_timeout_s(void)
 {
-    const char *timeout = getenv("NNPIPE_COMM_TIMEOUT");
-    int64_t seconds = 60;
+    int64_t seconds;
 
-    if (timeout)
-        np_text_int(timeout, 1, 86400, &seconds);
+    read_timeout(&seconds); /* np_meet() has refused another text */
     return (int)seconds;
 }
 

@@ -721,6 +721,15 @@ Test(comm, ranks_that_do_not_come_are_named, .timeout = 120)
     cr_assert(strstr(other.text, "rank 1 has not reached rank 0 at unix:"), "%s", other.text);
 }
 
+Test(comm, a_machine_whose_name_is_not_known_is_named, .timeout = 120)
+{
+    struct np_err err = {0};
+
+    made_launch_clear();
+    cr_assert_eq(open_alone(1, 2, "tcp:none.invalid:29500", &err), -ETIMEDOUT);
+    cr_assert(strstr(err.text, "the name of that machine is not known here"), "%s", err.text);
+}
+
 Test(comm, what_cannot_work_is_refused)
 {
     struct np_err odd = {0}, nowhere = {0};
@@ -730,6 +739,18 @@ Test(comm, what_cannot_work_is_refused)
     cr_assert(strstr(odd.text, "1025 processes: a run has at most 1024"));
     cr_assert_eq(open_alone(0, 2, "box:1", &nowhere), -EINVAL);
     cr_assert(strstr(nowhere.text, "expected tcp:HOST:PORT or unix:NAME"));
+}
+
+Test(comm, a_timeout_that_is_no_number_is_refused)
+{
+    struct np_launch launch = {0, 2, 0, 2, "test", "unix:nnpipe-test-timeout", -1};
+    struct np_comm *comm;
+    struct np_err err = {0};
+
+    made_launch_clear();
+    setenv("NNPIPE_COMM_TIMEOUT", "5m", 1);
+    cr_assert_eq(np_comm_open(&launch, &comm, &err), -EINVAL);
+    cr_assert_str_eq(err.text, "NNPIPE_COMM_TIMEOUT=5m: expected seconds, 1 to 86400");
 }
 
 Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 120)
