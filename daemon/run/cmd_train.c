@@ -125,17 +125,34 @@ static int count_several(
                         NP_MAX_WORLD);
 }
 
+/* A launcher's processes would each start a run of as many. */
+static int check_alone(const char *command, const struct np_several *several)
+{
+    const char *flag = several->gpus ? "--gpus" : "--processes";
+    struct np_launch launch;
+    struct np_err err = {0};
+
+    if (np_launch_find(&launch, &err) < 0)
+        return np_usage(command, "%s", err.text);
+    if (launch.world > 1)
+        return np_usage(command,
+            "%s starts the processes of a run, but %s has already started %d: leave out %s, or the "
+            "launcher",
+            flag, launch.by, launch.world, flag);
+    return 0;
+}
+
 int np_processes_start(const char *command, char **words, const struct np_several *several,
     const char *path, const struct np_overrides *overrides, const char *device)
 {
     struct np_config *config = NULL;
     int *gpus = np_alloc_array(NP_MAX_WORLD, sizeof(*gpus)), nr = 0;
     struct np_err err = {0};
-    int code = 0;
+    int code = check_alone(command, several);
 
-    if (path && strcmp(path, "-") == 0)
+    if (code == 0 && path && strcmp(path, "-") == 0)
         code = np_usage(command, "several processes cannot all read CONFIG from standard input");
-    else if (path)
+    else if (code == 0 && path)
         code = np_cmd_config(path, overrides, device, &config);
     if (code == 0 && (nr = count_several(several, config, gpus, &err)) < 0)
         code = np_usage(command, "%s", err.text);

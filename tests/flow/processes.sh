@@ -427,6 +427,9 @@ t "lanes that three processes cannot divide" refuses "among 3 processes, which n
 t "a batch that three processes cannot divide" refuses \
     "loader.batch: 32 rows cannot be divided among 3 processes, but 30 and 33 can" --processes 3
 t "no processes" refuses "--processes 0: expected a number, 1 to 1024" --processes 0
+RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 \
+    t "processes under a launcher, each of which would start as many" refuses \
+    "--processes starts the processes of a run, but torchrun has already started 2" --processes 2
 t "lanes that do not divide the batch" refuses \
     "train.lanes: 8 does not divide loader.batch, 36; it divides 32 and 40" -o loader.batch=36
 t "groups that are no lanes" refuses "12 rows are neither an equal part of a lane (4 rows) nor whole lanes" \
