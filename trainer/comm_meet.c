@@ -47,12 +47,23 @@ struct place { /* of a process, in rank 0's table */
     char at[256], port[8]; /* where it listens; "": unix */
 };
 
+struct guest { /* has connected, and not said all of its hello yet */
+    int fd;
+    size_t nr; /* bytes of it */
+    uint64_t end_ns;
+    struct hello hello;
+};
+
+#define MAX_GUESTS 64 /* at once: strangers may say nothing */
+
 struct meeting {
     const struct np_launch *launch;
     uint64_t deadline_ns, key;
     uint32_t use;                /* of its next hello */
     int seconds, listener, port; /* port: of the listener; 0: unix */
     struct place *places;        /* (world) */
+    struct guest guests[MAX_GUESTS];
+    int nr_guests;
 };
 
 static bool is_unix(const struct np_launch *launch)
@@ -319,25 +330,81 @@ static int call_again(
     return fd;
 }
 
-/* The next process that connects and says hello with our key. -EAGAIN: a stranger did. -ETIMEDOUT. */
-static int answer(struct meeting *m, uint64_t key, struct hello *ret_hello)
+static void dismiss(struct meeting *m, int i)
 {
-    struct pollfd wait = {m->listener, POLLIN, 0};
+    close(m->guests[i].fd);
+    m->guests[i] = m->guests[--m->nr_guests];
+}
 
-    if (left_ms(m) == 0 || poll(&wait, 1, left_ms(m)) <= 0)
-        return -ETIMEDOUT;
+static void let_in(struct meeting *m)
+{
     const int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC);
+
     if (fd < 0)
-        return -EAGAIN;
+        return;
     set_up(fd);
-    if ((is_unix(m->launch) && !is_ours(fd)) ||
-        !within(fd, ret_hello, sizeof(*ret_hello), false, HELLO_MS) ||
-        memcmp(ret_hello->magic, MAGIC, sizeof(ret_hello->magic)) != 0 || ret_hello->key != key) {
-        close(fd);
+    m->guests[m->nr_guests++] =
+        (struct guest){.fd = fd, .end_ns = np_now_ns() + WORDS_MS * 1000000ull};
+    if (is_unix(m->launch) && !is_ours(fd))
+        dismiss(m, m->nr_guests - 1);
+}
+
+/* Takes what a guest says. Returns its connection, the caller's, when it has said hello with our key. */
+static int listen_to(struct meeting *m, int i, uint64_t key, struct hello *ret_hello)
+{
+    struct guest *guest = &m->guests[i];
+    struct hello *hello = &guest->hello;
+    const ssize_t n =
+        recv(guest->fd, (char *)hello + guest->nr, sizeof(*hello) - guest->nr, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return -EAGAIN;
+    if (n > 0 && (guest->nr += (size_t)n) < sizeof(*hello))
+        return -EAGAIN;
+    if (n <= 0 || memcmp(hello->magic, MAGIC, sizeof(hello->magic)) != 0 || hello->key != key) {
+        dismiss(m, i);
         return -EAGAIN;
     }
-    ret_hello->host[sizeof(ret_hello->host) - 1] = '\0';
+    hello->host[sizeof(hello->host) - 1] = '\0';
+    const int fd = guest->fd;
+    *ret_hello = *hello;
+    *guest = m->guests[--m->nr_guests];
     return fd;
+}
+
+/* Waits for the listener, and for what the guests say; those who have said too little for too long leave. */
+static void await_news(struct meeting *m, struct pollfd wait[1 + MAX_GUESTS])
+{
+    int ms = left_ms(m);
+
+    for (int i = m->nr_guests - 1; i >= 0; i--)
+        if (m->guests[i].end_ns <= np_now_ns())
+            dismiss(m, i);
+    wait[0] = (struct pollfd){m->nr_guests < MAX_GUESTS ? m->listener : -1, POLLIN, 0};
+    for (int i = 0; i < m->nr_guests; i++)
+        wait[1 + i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
+    if (m->nr_guests > 0 && ms > AGAIN_MS)
+        ms = AGAIN_MS;
+    poll(wait, (nfds_t)m->nr_guests + 1, ms);
+}
+
+/* The next process that connects and says hello with our key. -ETIMEDOUT. */
+static int answer(struct meeting *m, uint64_t key, struct hello *ret_hello)
+{
+    struct pollfd wait[1 + MAX_GUESTS];
+
+    while (left_ms(m) > 0) {
+        await_news(m, wait);
+        for (int i = m->nr_guests - 1; i >= 0; i--) {
+            const int fd = wait[1 + i].revents ? listen_to(m, i, key, ret_hello) : -EAGAIN;
+
+            if (fd >= 0)
+                return fd;
+        }
+        if (wait[0].revents)
+            let_in(m);
+    }
+    return -ETIMEDOUT;
 }
 
 static void note_place(int fd, const struct hello *hello, struct place *ret_place)
@@ -389,8 +456,6 @@ static int receive_all(struct meeting *m, struct np_err *err)
     for (int missing = world - 1; missing > 0 && code == 0;) {
         const int fd = answer(m, 0, &hello);
 
-        if (fd == -EAGAIN)
-            continue;
         if (fd < 0) {
             code = name_absent(m, fds, err);
         } else if (hello.world != (uint32_t)world || hello.rank == 0 || hello.rank >= hello.world ||
@@ -591,6 +656,8 @@ int np_meet(const struct np_launch *launch, struct np_link *links, struct np_err
         for (uint32_t use = 0; use < NR_USES; use++)
             if (*slot_of(&links[k], use) >= 0)
                 close(*slot_of(&links[k], use));
+    while (m.nr_guests > 0)
+        dismiss(&m, 0);
     if (m.listener >= 0)
         close(m.listener);
     np_free(m.places);

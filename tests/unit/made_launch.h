@@ -4,5 +4,7 @@
 
 /* As if nothing had started this process. */
 void made_launch_clear(void);
+/* A port of this machine that was free. */
+int made_launch_port(void);
 
 #endif

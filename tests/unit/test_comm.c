@@ -2,7 +2,6 @@
  * them; a child ends with 0 if all it saw was right. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +14,6 @@
 
 #include "trainer/comm.h"
 #include "trainer/comm_hops.h"
-#include "trainer/comm_line.h"
-#include "trainer/comm_meet.h"
 
 #include "tests/test.h"
 #include "tests/unit/made_launch.h"
@@ -535,18 +532,6 @@ Test(comm, who_closes_is_not_taken_for_dead, .timeout = 120)
 
 /* --- the meeting ---------------------------------------------------------------------------- */
 
-static int free_port(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(at);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    bind(fd, (struct sockaddr *)&at, sizeof(at));
-    getsockname(fd, (struct sockaddr *)&at, &bytes);
-    close(fd);
-    return ntohs(at.sin_port);
-}
-
 /* Connects again and again, says the bytes, and leaves. */
 static pid_t stranger(int port, const char *bytes, size_t n)
 {
@@ -577,7 +562,7 @@ Test(comm, strangers_do_not_disturb_a_meeting_over_tcp, .timeout = 120)
     for (size_t i = 0; i < sizeof(noise); i++)
         noise[i] = (char)(i * 37);
     for (int round = 0; round < 3; round++) {
-        const int port = free_port();
+        const int port = made_launch_port();
         const pid_t pids[] = {stranger(port, words, sizeof(words) - 1),
             stranger(port, noise, sizeof(noise)), stranger(port, "nnpipe-2", 8)};
 
@@ -611,90 +596,8 @@ Test(comm, messages_without_a_body_are_sent_at_once_over_tcp, .timeout = 120)
     char address[60];
 
     made_launch_clear();
-    snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
+    snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", made_launch_port());
     cr_assert_eq(run_at(address, 3, hears_often), 0);
-}
-
-/* Milliseconds after which bytes that were not taken end a connection; 0: never. */
-static int unsent_ms(int fd)
-{
-    int ms = -1;
-    socklen_t bytes = sizeof(ms);
-
-    getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes);
-    return ms;
-}
-
-/* Sums may be more than the buffers take, and the other end may wait for its storage. */
-static bool only_lines_time_out(int rank, const char *address)
-{
-    struct np_launch launch = {rank, 3, rank, 3, "test", "", -1};
-    struct np_link links[NP_MAX_LINKS];
-    struct np_err err = {0};
-
-    snprintf(launch.address, sizeof(launch.address), "%s", address);
-    if (np_meet(&launch, links, &err) < 0)
-        return false;
-    for (int k = 0; k < NP_MAX_LINKS; k++)
-        if (links[k].fd >= 0 && (unsent_ms(links[k].fd) != 0 || unsent_ms(links[k].sums) != 0 ||
-                                    unsent_ms(links[k].line) != 10000))
-            return false;
-    return true;
-}
-
-Test(comm, who_does_not_read_for_long_is_not_taken_for_dead, .timeout = 120)
-{
-    char address[60];
-    pid_t pids[2];
-    int status;
-
-    made_launch_clear();
-    snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", free_port());
-    for (int i = 0; i < 2; i++)
-        if ((pids[i] = fork()) == 0)
-            _exit(!only_lines_time_out(i + 1, address));
-    cr_assert(only_lines_time_out(0, address));
-    for (int i = 0; i < 2; i++)
-        cr_assert(waitpid(pids[i], &status, 0) == pids[i] && status == 0);
-}
-
-/* A line that ends as that of a machine which is gone: with an error. Returns its other end. */
-static int connection_lost(void)
-{
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct linger none = {.l_onoff = 1};
-    socklen_t bytes = sizeof(at);
-    const int listener = socket(AF_INET, SOCK_STREAM, 0), lost = socket(AF_INET, SOCK_STREAM, 0);
-
-    cr_assert_eq(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
-    cr_assert_eq(listen(listener, 1), 0);
-    getsockname(listener, (struct sockaddr *)&at, &bytes);
-    cr_assert_eq(connect(lost, (struct sockaddr *)&at, sizeof(at)), 0);
-    const int here = accept(listener, NULL, NULL);
-    setsockopt(lost, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
-    close(lost);
-    close(listener);
-    return here;
-}
-
-Test(comm, a_machine_that_is_gone_ends_the_exchanges_with_it, .timeout = 120)
-{
-    struct np_link link = {.name = "rank 1 (process 7 on box)", .line = connection_lost()};
-    struct np_line *line;
-    struct np_err err = {0};
-    int fd[2], sums[2];
-    char byte;
-
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sums), 0);
-    link.fd = fd[0];
-    link.sums = sums[0];
-    cr_assert_eq(np_line_new(&link, 1, &line, &err), 0);
-    cr_assert_eq(recv(fd[0], &byte, 1, 0), 0); /* waits for the thread */
-    cr_assert_eq(recv(sums[0], &byte, 1, 0), 0);
-    cr_assert_eq(np_line_heard(line, &err), -ECONNRESET);
-    cr_assert_str_eq(err.text, "rank 1 (process 7 on box) has ended");
-    np_line_free(line);
 }
 
 static int open_alone(int rank, int world, const char *address, struct np_err *err)
@@ -721,15 +624,6 @@ Test(comm, ranks_that_do_not_come_are_named, .timeout = 120)
     cr_assert(strstr(other.text, "rank 1 has not reached rank 0 at unix:"), "%s", other.text);
 }
 
-Test(comm, a_machine_whose_name_is_not_known_is_named, .timeout = 120)
-{
-    struct np_err err = {0};
-
-    made_launch_clear();
-    cr_assert_eq(open_alone(1, 2, "tcp:none.invalid:29500", &err), -ETIMEDOUT);
-    cr_assert(strstr(err.text, "the name of that machine is not known here"), "%s", err.text);
-}
-
 Test(comm, what_cannot_work_is_refused)
 {
     struct np_err odd = {0}, nowhere = {0};
@@ -739,18 +633,6 @@ Test(comm, what_cannot_work_is_refused)
     cr_assert(strstr(odd.text, "1025 processes: a run has at most 1024"));
     cr_assert_eq(open_alone(0, 2, "box:1", &nowhere), -EINVAL);
     cr_assert(strstr(nowhere.text, "expected tcp:HOST:PORT or unix:NAME"));
-}
-
-Test(comm, a_timeout_that_is_no_number_is_refused)
-{
-    struct np_launch launch = {0, 2, 0, 2, "test", "unix:nnpipe-test-timeout", -1};
-    struct np_comm *comm;
-    struct np_err err = {0};
-
-    made_launch_clear();
-    setenv("NNPIPE_COMM_TIMEOUT", "5m", 1);
-    cr_assert_eq(np_comm_open(&launch, &comm, &err), -EINVAL);
-    cr_assert_str_eq(err.text, "NNPIPE_COMM_TIMEOUT=5m: expected seconds, 1 to 86400");
 }
 
 Test(comm, a_rank_that_two_processes_have_is_refused, .timeout = 120)
