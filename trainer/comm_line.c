@@ -6,6 +6,8 @@
 #include "trainer/comm_line.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +17,9 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+
+#define SILENT_MS 9000 /* keepalive asks after four seconds, and again after two (comm_meet.c) */
+#define LOOK_MS   500
 
 /* Later ones replace earlier ones. */
 enum news { NONE, STOP = 0x6e71, END, BYE };
@@ -109,16 +114,49 @@ static void take(struct np_line *line, int k)
     line->fds[k] = -1; /* poll() skips it */
 }
 
+/* Has nothing come for as long as a machine may be silent? Keepalive brings something every few seconds, but not
+ * while news is on its way to that machine. */
+static bool is_silent(int fd)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof(info);
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+           info.tcpi_last_ack_recv > SILENT_MS && info.tcpi_last_data_recv > SILENT_MS;
+}
+
+/* One process has ended: others of its machine do not say so, and the news delays what would find it. */
+static void cut_silent(struct np_line *line)
+{
+    for (int k = 0; k < line->nr; k++)
+        if (line->fds[k] >= 0 && is_silent(line->fds[k])) {
+            cut(&line->links[k]);
+            line->fds[k] = -1;
+        }
+}
+
+static bool is_over(struct np_line *line)
+{
+    pthread_mutex_lock(&line->lock);
+    const bool over = line->said >= END;
+    pthread_mutex_unlock(&line->lock);
+    return over;
+}
+
 static void *line_thread(void *argument)
 {
     struct np_line *line = argument;
     struct pollfd fds[NP_MAX_LINKS + 1];
 
     for (;;) {
+        const bool over = is_over(line);
+
+        if (over)
+            cut_silent(line);
         for (int k = 0; k < line->nr; k++)
             fds[k] = (struct pollfd){line->fds[k], POLLIN, 0};
         fds[line->nr] = (struct pollfd){line->wake, POLLIN, 0};
-        if (poll(fds, (nfds_t)line->nr + 1, -1) < 0)
+        if (poll(fds, (nfds_t)line->nr + 1, over ? LOOK_MS : -1) < 0)
             continue;
         if (fds[line->nr].revents)
             return NULL;

@@ -65,7 +65,7 @@ four() {
 }
 t "two ranks on each of two machines: the same weights" four
 exec 3>&1
-cut() {
+dies() {
     both cut -o train.epochs=100000 || return 1
     for _ in $(tries 100); do
         [ -z "$(ls "$TMP"/cut/net-*/checkpoints 2>/dev/null | grep -v '\.')" ] || break
@@ -79,7 +79,7 @@ cut() {
     grep -hq 'rank [23] (.*) has ended' "$TMP/cut.0.err" || { cat "$TMP/cut.0.err"; return 1; }
     [ $took -le 15 ]
 }
-t "a link that dies ends all of them, and rank 0 names the other machine's" cut
+t "a link that dies ends all of them, and rank 0 names the other machine's" dies
 back() {
     ip netns exec "$b" ip link set wire up
     rm -rf "$TMP/four" && both four && sleep 0.7 && ip netns exec "$a" ip link set wire down && ended 1 &&
