@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ struct np_comm {
     bool over;                          /* nothing is sent any more, for the reason in `why` */
     bool aborted;                       /* by another process */
     struct np_err why;
+    int ended; /* of comm_wire.h: `line` has heard that a process is gone */
     struct np_line *line;
     struct np_sums *sums;
     uint64_t waited_ns; /* in exchanges, and for sums */
@@ -83,7 +85,8 @@ static int open_sums(const struct np_launch *launch, struct np_comm *comm, struc
             data ? data : "not set");
     if (code == 0 && ways == 2)
         code = find_mpi(comm, err);
-    return code == 0 ? np_sums_new(launch, comm->links, ways == 2, &comm->sums, err) : code;
+    return code == 0 ? np_sums_new(launch, comm->links, comm->ended, ways == 2, &comm->sums, err)
+                     : code;
 }
 
 int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, struct np_err *err)
@@ -93,12 +96,17 @@ int np_comm_open(const struct np_launch *launch, struct np_comm **ret_comm, stru
     comm->rank = launch->rank;
     comm->world = launch->world;
     comm->nr_hops = np_hops_find(launch->rank, launch->world, comm->hops);
-    int code = np_meet(launch, comm->links, err);
+    comm->ended = eventfd(0, EFD_CLOEXEC);
+    int code = comm->ended < 0
+                   ? np_err_set(err, -errno, "the processes cannot meet: %s", strerror(errno))
+                   : np_meet(launch, comm->links, err);
     if (code < 0) {
+        if (comm->ended >= 0)
+            close(comm->ended);
         np_free(comm);
         return code;
     }
-    if ((code = np_line_new(comm->links, NP_MAX_LINKS, &comm->line, err)) < 0 ||
+    if ((code = np_line_new(comm->links, NP_MAX_LINKS, comm->ended, &comm->line, err)) < 0 ||
         (code = open_sums(launch, comm, err)) < 0) {
         np_comm_abort(comm, code, err ? err->text : "");
         np_comm_close(comm);
@@ -117,6 +125,7 @@ void np_comm_close(struct np_comm *comm)
         if (comm->links[k].fd >= 0)
             close(comm->links[k].fd);
     np_sums_free(comm->sums, !comm->over);
+    close(comm->ended);
     np_free(comm->other);
     np_free(comm);
 }
@@ -177,8 +186,13 @@ static int again(const struct np_comm *comm, struct np_err *err)
 static int ended(struct np_comm *comm, const struct np_link *link, struct np_err *err)
 {
     struct last_words words = {0};
+    struct np_err news = {0};
 
-    snprintf(words.text, sizeof(words.text), "%s has ended", link->name);
+    /* it may have waited for another that the line knows of */
+    if (np_comm_heard(comm, &news) == -ECONNRESET)
+        snprintf(words.text, sizeof(words.text), "%s", news.text);
+    else
+        snprintf(words.text, sizeof(words.text), "%s has ended", link->name);
     give_up(comm, -ECONNRESET, &words);
     comm->aborted = true;
     return again(comm, err);
@@ -232,7 +246,8 @@ static int exchange(struct np_comm *comm, int k, const void *send_, size_t nr_se
     if (comm->over)
         return again(comm, err);
     const uint64_t start = np_now_ns();
-    const int code = np_wire_exchange(comm->links[k].fd, &head, send_, recv_, nr_recv, &other);
+    const int code = np_wire_exchange(
+        (struct np_wire){comm->links[k].fd, comm->ended}, &head, send_, recv_, nr_recv, &other);
     comm->waited_ns += np_now_ns() - start;
     if (code < 0)
         return ended(comm, &comm->links[k], err);

@@ -1,13 +1,11 @@
 /* News goes from neighbour to neighbour, each process handing on what is new to it: so it reaches all
  * even where one of them waits for a disk, in as many hops as there are links. Three messages go over a
  * connection at most, which its buffer takes at once: no send waits. That a machine is gone, the
- * kernel finds on this connection (comm_meet.c), and the thread ends the two others to it: a heartbeat of
- * our own would also call a process dead that a debugger or a batch system has suspended. */
+ * kernel finds on this connection (comm_meet.c): a heartbeat of our own would also call a process dead
+ * that a debugger or a batch system has suspended. */
 #include "trainer/comm_line.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,9 +15,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
-
-#define SILENT_MS 9000 /* keepalive asks after four seconds, and again after two (comm_meet.c) */
-#define LOOK_MS   500
+#include "trainer/comm_wire.h"
 
 /* Later ones replace earlier ones. */
 enum news { NONE, STOP = 0x6e71, END, BYE };
@@ -31,7 +27,7 @@ struct message {
 
 struct np_line {
     const struct np_link *links; /* set once */
-    int nr, wake;
+    int nr, wake, ended;
     pthread_t thread;
     /* The thread alone: */
     struct message in[NP_MAX_LINKS];
@@ -67,6 +63,8 @@ static void hear(struct np_line *line, const struct message *message)
     if (is_new)
         say(line, message);
     pthread_mutex_unlock(&line->lock);
+    if (message->news == END && message->code == -ECONNRESET)
+        np_wire_end(line->ended);
     /* Without the lock: who is told may be about to say something itself, and hold a lock of its own. */
     if (news)
         news(line->context, message->news == END);
@@ -78,15 +76,6 @@ static void hear_end(struct np_line *line, int k)
 
     snprintf(message.text, sizeof(message.text), "%s has ended", line->links[k].name);
     hear(line, &message);
-}
-
-/* A neighbour is gone: ends the exchanges with it, which do not find for minutes that its machine is. */
-static void cut(const struct np_link *link)
-{
-    if (link->fd >= 0)
-        shutdown(link->fd, SHUT_RDWR);
-    if (link->sums >= 0)
-        shutdown(link->sums, SHUT_RDWR);
 }
 
 /* Takes what has come from a neighbour, one message at most. */
@@ -107,40 +96,9 @@ static void take(struct np_line *line, int k)
         hear(line, in);
         return;
     }
-    if (n <= 0 || in->news != BYE) {
+    if (n <= 0 || in->news != BYE)
         hear_end(line, k);
-        cut(&line->links[k]);
-    }
     line->fds[k] = -1; /* poll() skips it */
-}
-
-/* Has nothing come for as long as a machine may be silent? Keepalive brings something every few seconds, but not
- * while news is on its way to that machine. */
-static bool is_silent(int fd)
-{
-    struct tcp_info info;
-    socklen_t bytes = sizeof(info);
-
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
-           info.tcpi_last_ack_recv > SILENT_MS && info.tcpi_last_data_recv > SILENT_MS;
-}
-
-/* One process has ended: others of its machine do not say so, and the news delays what would find it. */
-static void cut_silent(struct np_line *line)
-{
-    for (int k = 0; k < line->nr; k++)
-        if (line->fds[k] >= 0 && is_silent(line->fds[k])) {
-            cut(&line->links[k]);
-            line->fds[k] = -1;
-        }
-}
-
-static bool is_over(struct np_line *line)
-{
-    pthread_mutex_lock(&line->lock);
-    const bool over = line->said >= END;
-    pthread_mutex_unlock(&line->lock);
-    return over;
 }
 
 static void *line_thread(void *argument)
@@ -149,14 +107,10 @@ static void *line_thread(void *argument)
     struct pollfd fds[NP_MAX_LINKS + 1];
 
     for (;;) {
-        const bool over = is_over(line);
-
-        if (over)
-            cut_silent(line);
         for (int k = 0; k < line->nr; k++)
             fds[k] = (struct pollfd){line->fds[k], POLLIN, 0};
         fds[line->nr] = (struct pollfd){line->wake, POLLIN, 0};
-        if (poll(fds, (nfds_t)line->nr + 1, over ? LOOK_MS : -1) < 0)
+        if (poll(fds, (nfds_t)line->nr + 1, -1) < 0)
             continue;
         if (fds[line->nr].revents)
             return NULL;
@@ -166,12 +120,14 @@ static void *line_thread(void *argument)
     }
 }
 
-int np_line_new(const struct np_link *links, int nr, struct np_line **ret_line, struct np_err *err)
+int np_line_new(
+    const struct np_link *links, int nr, int ended, struct np_line **ret_line, struct np_err *err)
 {
     struct np_line *line = np_alloc(sizeof(*line));
 
     line->links = links;
     line->nr = nr;
+    line->ended = ended;
     for (int k = 0; k < nr; k++)
         line->fds[k] = links[k].line;
     pthread_mutex_init(&line->lock, NULL);

@@ -8,8 +8,10 @@
 
 struct np_line;
 
-/* links: (nr), whose `line` it takes over; they live as long as the line. -EAGAIN, -EMFILE: no thread. */
-int np_line_new(const struct np_link *links, int nr, struct np_line **ret_line, struct np_err *err);
+/* links: (nr), whose `line` it takes over; they live as long as the line. ended: of comm_wire.h, when a
+ * process is gone. -EAGAIN, -EMFILE: no thread. */
+int np_line_new(
+    const struct np_link *links, int nr, int ended, struct np_line **ret_line, struct np_err *err);
 /* Says good-bye, and closes the connections. NULL works. */
 void np_line_free(struct np_line *line);
 /* As np_comm_listen(), np_comm_ask_stop() and np_comm_heard(). */

@@ -27,6 +27,7 @@ struct sum {
 struct np_sums {
     const struct np_launch *launch; /* until the thread has begun */
     const struct np_link *links;    /* set once */
+    int ended;                      /* as struct np_wire */
     int rank, nr_hops;
     struct np_hop hops[NP_MAX_HOPS];
     bool by_mpi;
@@ -63,8 +64,8 @@ static int exchange(struct np_sums *sums, int k, const struct parcel *parcel, st
     const struct np_link *link = &sums->links[k];
     const struct np_head head = {NP_MESSAGE_SUM, 0, sums->call, parcel->nr_out};
     struct np_head other;
-    const int code =
-        np_wire_exchange(link->sums, &head, parcel->out, parcel->in, parcel->nr_in, &other);
+    const int code = np_wire_exchange((struct np_wire){link->sums, sums->ended}, &head, parcel->out,
+        parcel->in, parcel->nr_in, &other);
 
     if (code < 0)
         return gone(link, err);
@@ -95,7 +96,7 @@ static int await_mpi(struct np_sums *sums, int k, struct np_err *err)
     while ((done = np_mpi_done(sums->mpi, err)) == 0) {
         const uint64_t now = np_now_ns();
 
-        if (!is_closed(&sums->links[k]))
+        if (!is_closed(&sums->links[k]) && !np_wire_ended(sums->ended))
             gone_ns = 0;
         else if (gone_ns == 0)
             gone_ns = now;
@@ -200,13 +201,14 @@ static void *sums_thread(void *argument)
     return NULL;
 }
 
-int np_sums_new(const struct np_launch *launch, const struct np_link *links, bool by_mpi,
+int np_sums_new(const struct np_launch *launch, const struct np_link *links, int ended, bool by_mpi,
     struct np_sums **ret_sums, struct np_err *err)
 {
     struct np_sums *sums = np_alloc(sizeof(*sums));
 
     sums->launch = launch;
     sums->links = links;
+    sums->ended = ended;
     sums->rank = launch->rank;
     sums->nr_hops = np_hops_find(launch->rank, launch->world, sums->hops);
     sums->by_mpi = by_mpi;

@@ -7,9 +7,10 @@
 
 struct np_sums;
 
-/* links: those of np_meet(), whose `sums` it takes over; they live as long as the sums. by_mpi: over Open
+/* links: those of np_meet(), whose `sums` it takes over; they live as long as the sums. ended: of
+ * comm_wire.h. by_mpi: over Open
  * MPI (comm_mpi.h); then the errors of np_mpi_open(), too. -ENOMEM. */
-int np_sums_new(const struct np_launch *launch, const struct np_link *links, bool by_mpi,
+int np_sums_new(const struct np_launch *launch, const struct np_link *links, int ended, bool by_mpi,
     struct np_sums **ret_sums, struct np_err *err);
 /* whole: all processes are there, and have no sum under way. NULL works. */
 void np_sums_free(struct np_sums *sums, bool whole);

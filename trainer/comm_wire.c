@@ -4,8 +4,8 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* What is left of a message: its head, then its body. */
 struct piece {
@@ -48,21 +48,36 @@ static bool is_other(const struct piece *in, const struct np_head *due)
                in->head.bytes != in->bytes - sizeof(in->head));
 }
 
-int np_wire_exchange(int fd, const struct np_head *head, const void *send_, void *recv_,
-    size_t nr_recv, struct np_head *ret_other)
+void np_wire_end(int ended)
+{
+    const uint64_t one = 1;
+    const ssize_t written = write(ended, &one, sizeof(one));
+
+    (void)written; /* cannot fail: it counts to 2^64 */
+}
+
+bool np_wire_ended(int ended)
+{
+    struct pollfd wait = {ended, POLLIN, 0};
+
+    return poll(&wait, 1, 0) > 0;
+}
+
+int np_wire_exchange(struct np_wire wire, const struct np_head *head, const void *send_,
+    void *recv_, size_t nr_recv, struct np_head *ret_other)
 {
     struct piece out = {*head, (char *)send_, 0, sizeof(*head) + head->bytes};
     struct piece in = {{0}, recv_, 0, sizeof(*head) + nr_recv};
 
     while (out.done < out.bytes || in.done < in.bytes) {
         const bool head_was_in = in.done >= sizeof(in.head);
-        int code = move(fd, &out, true);
+        int code = move(wire.fd, &out, true);
 
         if (code == -ECONNRESET || code == -EPIPE)
             out.done = out.bytes; /* the last words may still be there to read */
         else if (code < 0)
             return -ECONNRESET;
-        if (in.done < in.bytes && move(fd, &in, false) < 0)
+        if (in.done < in.bytes && move(wire.fd, &in, false) < 0)
             return -ECONNRESET;
         if (!head_was_in && is_other(&in, head)) {
             *ret_other = in.head;
@@ -70,10 +85,13 @@ int np_wire_exchange(int fd, const struct np_head *head, const void *send_, void
         }
         if (!head_was_in && in.done == sizeof(in.head))
             continue;
-        struct pollfd wait = {fd,
-            (short)((out.done < out.bytes ? POLLOUT : 0) | (in.done < in.bytes ? POLLIN : 0)), 0};
-        if (wait.events)
-            poll(&wait, 1, -1);
+        struct pollfd waits[] = {
+            {wire.fd,
+                (short)((out.done < out.bytes ? POLLOUT : 0) | (in.done < in.bytes ? POLLIN : 0)),
+                0},
+            {wire.ended, POLLIN, 0}};
+        if (waits[0].events && poll(waits, 2, -1) > 0 && !waits[0].revents)
+            return -ECONNRESET;
     }
     return 0;
 }

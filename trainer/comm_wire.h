@@ -2,6 +2,7 @@
 #ifndef NP_COMM_WIRE_H
 #define NP_COMM_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,10 +22,17 @@ struct np_head { /* before each message; bytes: of what follows */
     uint64_t bytes;
 };
 
+struct np_wire {
+    int fd;
+    int ended; /* an eventfd, which ends all waits at all wires of a process; -1: none */
+};
+void np_wire_end(int ended); /* any thread */
+bool np_wire_ended(int ended);
 /* Sends a message with this head, and receives one of the same kind and call with nr_recv bytes. Blocks
  * until both are done. 1: the other one has another head, which is in *ret_other; what follows it is not
- * read. -ECONNRESET: the other end is closed. */
-int np_wire_exchange(int fd, const struct np_head *head, const void *send, void *recv,
+ * read. -ECONNRESET: the other end is closed, or the wait was ended: another process is gone, for which
+ * the one at the other end may wait. */
+int np_wire_exchange(struct np_wire wire, const struct np_head *head, const void *send, void *recv,
     size_t nr_recv, struct np_head *ret_other);
 
 #endif

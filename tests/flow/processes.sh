@@ -155,12 +155,14 @@ wait_step() {
     return 1
 }
 ranks() { pgrep -f "^nnpipe train $TMP/net.yaml .*runs=$TMP/$1 " || pgrep -f "runs=$TMP/$1 "; }
-# tell NAME SIGNAL RANK
-tell() {
+# process NAME RANK
+process() {
     for pid in $(ranks "$1"); do
-        ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$3" || kill "-$2" "$pid"
+        ! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "NNPIPE_RANK=$2" || echo "$pid"
     done
 }
+# tell NAME SIGNAL RANK
+tell() { kill "-$2" "$(process "$1" "$3")"; }
 # go_on NAME PROCESSES FLAG...: resumes until the end
 go_on() { run "$@" --resume -o train.epochs=40; }
 # long NAME PROCESSES FLAG...: a run of 250 steps begins
@@ -193,9 +195,7 @@ told_late() {
         -o 'checkpoint.every=5000 steps' -o train.eval_every=never
     unset LD_PRELOAD SLOW_READ_US SLOW_SYNC_US
     for _ in $(tries 100); do ! grep -q '"step": 4,' "$TMP/late.json" || break; sleep 0.05; done
-    rank1=$(for pid in $(ranks late); do
-        ! tr '\0' '\n' <"/proc/$pid/environ" | grep -qx NNPIPE_RANK=1 || echo "$pid"
-    done)
+    rank1=$(process late 1)
     tell late TERM 0
     for _ in $(tries 100); do
         ! ls -A "$TMP"/late/net-*/checkpoints 2>/dev/null | grep -q tmp || break
@@ -222,6 +222,20 @@ killed() {
 for rank in 0 1 3; do
     t "kill -9 of rank $rank: all end; resumed with two processes, the same weights" killed "$rank"
 done
+
+# Rank 1 is suspended when rank 2 is killed: the others do not wait for it.
+suspended() {
+    long suspended 4 && wait_step suspended 20 || return 1
+    tell suspended STOP 1
+    tell suspended KILL 2
+    for _ in $(tries 200); do
+        [ -n "$(process suspended 0)$(process suspended 3)" ] || break
+        sleep 0.1
+    done
+    [ -z "$(process suspended 0)$(process suspended 3)" ] && tell suspended KILL 1 && exits 1 wait "$job" &&
+        grep -q "rank 2 (process .* has ended" "$TMP/suspended.err"
+}
+t "kill -9 of a rank while another is suspended: the others end" suspended
 
 # --- numbers that are no power of two ---
 

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "trainer/comm.h"
 #include "trainer/comm_line.h"
+#include "trainer/comm_wire.h"
 #include "trainer/comm_meet.h"
 
 #include "tests/test.h"
@@ -78,21 +80,21 @@ static int connection_lost(void)
     return here;
 }
 
-Test(meet, a_machine_that_is_gone_ends_the_exchanges_with_it, .timeout = 120)
+Test(meet, a_machine_that_is_gone_ends_all_exchanges, .timeout = 120)
 {
     struct np_link link = {.name = "rank 1 (process 7 on box)", .line = connection_lost()};
+    const struct np_head head = {NP_MESSAGE_ANY, 0, 1, 4};
+    struct np_head other;
     struct np_line *line;
     struct np_err err = {0};
-    int fd[2], sums[2];
-    char byte;
+    const int ended = eventfd(0, EFD_CLOEXEC);
+    uint32_t bits = 0;
+    int fd[2]; /* to a process that does not answer */
 
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sums), 0);
-    link.fd = fd[0];
-    link.sums = sums[0];
-    cr_assert_eq(np_line_new(&link, 1, &line, &err), 0);
-    cr_assert_eq(recv(fd[0], &byte, 1, 0), 0); /* waits for the thread */
-    cr_assert_eq(recv(sums[0], &byte, 1, 0), 0);
+    cr_assert_eq(np_line_new(&link, 1, ended, &line, &err), 0);
+    const struct np_wire wire = {fd[0], ended};
+    cr_assert_eq(np_wire_exchange(wire, &head, &bits, &bits, sizeof(bits), &other), -ECONNRESET);
     cr_assert_eq(np_line_heard(line, &err), -ECONNRESET);
     cr_assert_str_eq(err.text, "rank 1 (process 7 on box) has ended");
     np_line_free(line);
