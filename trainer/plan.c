@@ -13,7 +13,7 @@ struct life {
     int tensor;      /* root of an alias class */
     int first, last; /* times, inclusive */
     int last_node;   /* the last node that reads or writes it */
-    int last_sum;    /* time of the last late node (is_late) that reads it; -1: none */
+    int last_sum;    /* time of the last np_op_is_wgrad() that reads it; -1: none */
     int root;        /* the tensor whose place this tensor takes; itself for roots */
     bool used;
     uint64_t bytes;
@@ -63,12 +63,6 @@ static bool in_place(const struct np_op_node *node, int in)
     }
 }
 
-/* Such a node may run after the other nodes of its time, over all rows at once. */
-static bool is_late(enum np_op op)
-{
-    return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
-}
-
 /* Finds the lifetime of each tensor, in node order, before aliases are taken. */
 static void find_lives(const struct np_graph *graph, const int *when, struct life *lives)
 {
@@ -95,7 +89,7 @@ static void find_lives(const struct np_graph *graph, const int *when, struct lif
             lives[t].first = time < lives[t].first ? time : lives[t].first;
             lives[t].last = time;
             lives[t].last_node = n;
-            if (i < node->nr_ins && is_late(node->op))
+            if (i < node->nr_ins && np_op_is_wgrad(node->op)) /* it may run last of its time */
                 lives[t].last_sum = time;
         }
     }

@@ -82,6 +82,10 @@ t "the same with tokens, weighted classes and rows dropped" same 4 -o "model=$(e
     -o 'loss={cross_entropy: {class_weights: [1, 2, 3, 1, 2, 3, 1, 4]}}'
 t "the same with the losses of all samples, and the best checkpoint by F1" same 4 -o train.sample_losses=true \
     -o train.best=f1 -o train.batchnorm_over=process -o 'model=[flatten, {linear: {out: classes}}]'
+t "the same with gradients that go in several buckets, without batchnorm" same 4 -o train.epochs=2 \
+    -o 'model=[{conv: {out: 64, kernel: 3, stride: 2}}, relu, {conv: {out: 192, kernel: 3, stride: 2}}, relu,
+    {conv: {out: 192, kernel: 3, pad: 1}}, relu, {conv: {out: 192, kernel: 3, pad: 1}}, relu, global_avgpool,
+    {linear: {out: classes}}]'
 winograd() {
     export NNPIPE_CPU=avx2
     same 4 -o train.epochs=2 -o 'model=[{conv: {out: 8, kernel: 3, pad: 1}}, relu, {conv: {out: 16, kernel: 3, pad: 1}},

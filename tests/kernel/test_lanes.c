@@ -53,6 +53,10 @@ static const char *const nets[] = {
     "kernel: 1}}, {batchnorm: {name: n}}, {block: {name: gate, from: c, layers: [global_avgpool, "
     "{linear: {out: "
     "8}}, sigmoid]}}, {mul: [n, gate]}, global_avgpool, {linear: {out: classes}}]",
+    /* no batchnorm, large convolutions: three groups, each of which completes a bucket */
+    "model: [{conv: {out: 64, kernel: 3, stride: 2}}, relu, {conv: {out: 192, kernel: 3}}, relu, "
+    "{conv: {out: 192, kernel: 3, pad: 1}}, relu, {conv: {out: 192, kernel: 3, pad: 1}}, relu, "
+    "flatten, {linear: {out: classes}}]",
 };
 enum { NR_NETS = sizeof(nets) / sizeof(*nets) };
 

@@ -86,6 +86,31 @@ void np_buckets_make(
     *ret_buckets = (struct np_buckets){buckets, nr};
 }
 
+/* Does the group of this node go on to another layer's work? */
+static bool goes_on(const struct np_graph *graph, const int *groups, int node)
+{
+    for (int n = node + 1; n < graph->nr_nodes; n++)
+        if (groups[n] == groups[node] && np_op_is_wgrad(graph->nodes[n].op))
+            return true;
+    return false;
+}
+
+void np_buckets_ends(const struct np_graph *graph, const int *groups, bool *ret_ends)
+{
+    int *nodes = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*nodes));
+    struct np_buckets buckets;
+
+    for (int n = 0; n < graph->nr_nodes; n++) {
+        nodes[n] = n;
+        ret_ends[n] = false;
+    }
+    np_buckets_make(graph, nodes, graph->nr_nodes, &buckets);
+    for (int b = 0; b < buckets.nr; b++)
+        ret_ends[buckets.buckets[b].group] = goes_on(graph, groups, buckets.buckets[b].group);
+    np_buckets_fini(&buckets);
+    np_free(nodes);
+}
+
 void np_buckets_fini(struct np_buckets *buckets)
 {
     np_free(buckets->buckets);

@@ -18,6 +18,10 @@ struct np_buckets {
 /* groups: (nr_nodes), the group of each node, below nr_groups. */
 void np_buckets_make(
     const struct np_graph *graph, const int *groups, int nr_groups, struct np_buckets *ret_buckets);
+/* Where groups should end so that buckets are ready early. groups: (nr_nodes), those that there are without
+ * such ends. ret_ends: (nr_nodes), true at a node that completes a bucket and whose group goes on to the
+ * gradients of another layer's weights. */
+void np_buckets_ends(const struct np_graph *graph, const int *groups, bool *ret_ends);
 void np_buckets_fini(struct np_buckets *buckets);
 
 #endif

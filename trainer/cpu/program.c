@@ -1,7 +1,8 @@
 /* Groups, chunks and lanes: the executor of the CPU device. A group is the longest sequence of
- * calls in which no call reads a sum over rows of an earlier call of the group; its calls run
- * chunk by chunk, so that a chunk's tensors stay in the core's cache from call to call. In a run with
- * train.lanes a lane's sums for gradients go into a tree (tree.h) as soon as the lane is done. */
+ * calls in which no call reads a sum over rows of an earlier call of the group, and at most one
+ * bucket of gradients becomes complete; its calls run chunk by chunk, so that a chunk's tensors stay
+ * in the core's cache from call to call. In a run with train.lanes a lane's sums for gradients go
+ * into a tree (tree.h) as soon as the lane is done. */
 #include "trainer/cpu/program.h"
 
 #include <assert.h>
@@ -63,11 +64,6 @@ struct np_program {
 
 /* --- groups -------------------------------------------------------------------------------- */
 
-static bool is_wgrad(enum np_op op)
-{
-    return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
-}
-
 /* True: the node's outputs are complete only after finish(): sums over rows, or products for all
  * lanes. */
 static bool crosses_rows(const struct np_graph *graph, const struct np_op_node *node)
@@ -75,7 +71,7 @@ static bool crosses_rows(const struct np_graph *graph, const struct np_op_node *
     const enum np_op op = node->op;
 
     return np_linear_waits(graph, node) || op == NP_OP_BN_STATS || op == NP_OP_BN_REDUCE ||
-           is_wgrad(op) || op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD ||
+           np_op_is_wgrad(op) || op == NP_OP_NORM_WGRAD || op == NP_OP_SCALE_WGRAD ||
            op == NP_OP_BIAS_WGRAD || op == NP_OP_ROWS_SUM;
 }
 
@@ -159,25 +155,31 @@ static void plain_groups(const struct np_program *program, struct group *ret_gro
     }
 }
 
+/* Splits the plain groups where a bucket is complete, in one process, too: then the parts share the
+ * memory of tensors and sums. A part has the chunks of the whole group, and so its bits. */
 static void make_groups(struct np_program *program, int *when)
 {
     const struct np_graph *graph = program->graph;
     struct group *plain = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*plain)),
                  *group = NULL;
     int *of = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*of));
+    bool *ends = np_alloc_array((size_t)graph->nr_nodes + 1, sizeof(*ends));
 
     plain_groups(program, plain, of);
+    np_buckets_ends(graph, of, ends);
     for (int n = 0; n < graph->nr_nodes; n++) {
         const int again = graph->nodes[n].again;
 
         of[n] = again >= 0 ? of[again] : of[n];
-        if (!group || of[n] != of[n - 1] || (again >= 0) != (graph->nodes[n - 1].again >= 0)) {
+        if (!group || of[n] != of[n - 1] || ends[n - 1] ||
+            (again >= 0) != (graph->nodes[n - 1].again >= 0)) {
             group = &program->groups[program->nr_groups++];
             *group = (struct group){.first_call = n, .chunk_rows = plain[of[n]].chunk_rows};
         }
         group->nr_calls++;
         when[n] = program->nr_groups;
     }
+    np_free(ends);
     np_free(of);
     np_free(plain);
 }
@@ -593,14 +595,14 @@ static void run_lane(void *context, int lane, int thread)
     int first = program->group->first_call, end = first + program->group->nr_calls, from = first;
 
     for (int c = first; c < end; c++)
-        if (program->calls[c].whole_lane && !is_wgrad(program->calls[c].node->op)) {
+        if (program->calls[c].whole_lane && !np_op_is_wgrad(program->calls[c].node->op)) {
             run_chunks(program, lane, thread, from, c);
             run_whole(program, lane, thread, c);
             from = c + 1;
         }
     run_chunks(program, lane, thread, from, end);
     for (int c = first; c < end; c++)
-        if (program->calls[c].whole_lane && is_wgrad(program->calls[c].node->op))
+        if (program->calls[c].whole_lane && np_op_is_wgrad(program->calls[c].node->op))
             run_whole(program, lane, thread, c);
 }
 

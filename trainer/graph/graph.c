@@ -148,6 +148,11 @@ void np_graph_free(struct np_graph *graph)
     np_free(graph);
 }
 
+bool np_op_is_wgrad(enum np_op op)
+{
+    return op == NP_OP_CONV_WGRAD || op == NP_OP_LINEAR_WGRAD;
+}
+
 bool np_op_is_loss(enum np_op op)
 {
     return op == NP_OP_CROSS_ENTROPY || op == NP_OP_BCE || op == NP_OP_REGRESSION;

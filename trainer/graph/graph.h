@@ -274,6 +274,8 @@ uint64_t np_tensor_elements(const struct np_tensor *tensor);
 #define NP_DIMS_TEXT 56
 void np_dims_text(char text[NP_DIMS_TEXT], const struct np_tensor *tensor);
 uint64_t np_dtype_bytes(enum np_dtype dtype);
+/* True for the gradients of a convolution's or linear layer's weights: products over all rows. */
+bool np_op_is_wgrad(enum np_op op);
 /* True for an operation that computes the loss. */
 bool np_op_is_loss(enum np_op op);
 /* True if the loss takes each logit through a sigmoid, not all through a softmax. */
