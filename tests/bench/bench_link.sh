@@ -3,7 +3,7 @@
 # Mbit/s between them, so slow that the sums limit. As root, with ip and tc.
 #   RATES ("50 100 200"), STEPS (60)
 #   NNPIPE (./nnpipe): the program, to compare two of them
-#   NET: deep has a backward pass that sums can be hidden behind
+#   NET: deep has a backward pass that sums can be hidden behind; conv has one without large linear layers
 set -eu
 cd "$(dirname "$0")/../.."
 . tests/bench/field.sh
@@ -24,6 +24,12 @@ if [ "${NET-}" = deep ]; then
     model='[{conv: {out: 64, kernel: 3, stride: 2, pad: 1}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu,
   {conv: {out: 256, kernel: 3, stride: 2, pad: 1}}, relu, {conv: {out: 512, kernel: 3, pad: 1}}, relu,
   global_avgpool, {linear: {out: 2000}}, relu, {linear: {out: 1000}}, relu, {linear: {out: classes}}]'
+fi
+if [ "${NET-}" = conv ]; then
+    size=32 batch=64
+    model='[{conv: {out: 64, kernel: 3, stride: 2, pad: 1}}, relu, {conv: {out: 128, kernel: 3, pad: 1}}, relu,
+  {conv: {out: 256, kernel: 3, stride: 2, pad: 1}}, relu, {conv: {out: 512, kernel: 3, pad: 1}}, relu,
+  {conv: {out: 512, kernel: 3, stride: 2, pad: 1}}, relu, global_avgpool, {linear: {out: classes}}]'
 fi
 "$program" data synth --out "$out/data" --samples 256 --test 0 --size $size >"$out/log"
 cat >"$out/net.yaml" <<Y
