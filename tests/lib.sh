@@ -100,6 +100,18 @@ cut_behind() {
     rm -rf "$3" && cp -r "$2" "$3" && rm -f "$3"/*/result.json || return 1
     for c in "$3"/*/checkpoints/step-*; do [ "${c##*-}" -le "$1" ] || rm -r "$c"; done
 }
+# serve [ARGS...]: tests/flow/range_server.py with the folder `served`, at the same port each time; its requests are in
+# `log`, and what it does wrong is read from `faults`. It is in $server, and ended by `unserve`.
+serve() {
+    rm -f port
+    python3 "$ROOT/tests/flow/range_server.py" served port --log log --faults faults --strip /bucket ${PORT:+--port \
+        "$PORT"} \
+        "$@" >server.log 2>&1 &
+    server=$!
+    for _ in $(tries 100); do [ -s port ] && break; sleep 0.05; done
+    PORT=$(cat port)
+}
+unserve() { kill "$server" && wait "$server" 2>/dev/null; :; }
 EMU=${NNPIPE_BUILD:-$ROOT/build}/tests/emu
 # use_emulated_gpu SENTENCE: from now on $NNPIPE has an emulated GPU, cuda:0. Fails, and skips SENTENCE, if it is not
 # built

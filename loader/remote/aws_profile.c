@@ -7,6 +7,7 @@
 
 #include "loader/base/json.h"
 #include "loader/base/node.h"
+#include "loader/remote/reply.h"
 
 #define BLANKS " \t\r"
 
@@ -101,15 +102,20 @@ static int64_t time_of(const char *text)
     return seconds > 0 ? (int64_t)seconds : 0;
 }
 
-/* Copies a text that a header field or a key can have. */
+/* True for a text that a header field or a key can have. */
+static bool is_plain(const char *text)
+{
+    for (const char *at = text; *at; at++)
+        if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 0x7f)
+            return false;
+    return *text != '\0';
+}
+
 static bool copy(const struct np_node *map, const char *key, char *to, size_t room)
 {
     const char *text = np_node_text(map, key);
 
-    for (const char *at = text; *at; at++)
-        if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 0x7f)
-            return false;
-    return *text && snprintf(to, room, "%s", text) < (int)room;
+    return is_plain(text) && snprintf(to, room, "%s", text) < (int)room;
 }
 
 int np_keys_of_json(const char *text, size_t bytes, struct np_keys *ret_keys, struct np_err *err)
@@ -131,4 +137,27 @@ int np_keys_of_json(const char *text, size_t bytes, struct np_keys *ret_keys, st
     if (!code)
         *ret_keys = keys;
     return code;
+}
+
+/* Such a text, which XML has as it is. */
+static bool take(const char *text, const char *name, char *to, size_t room)
+{
+    np_xml_element(text, name, to, room);
+    return is_plain(to) && !strpbrk(to, "&<>");
+}
+
+int np_keys_of_xml(const char *text, struct np_keys *ret_keys, struct np_err *err)
+{
+    struct np_keys keys;
+    char expires[64];
+
+    if (!take(text, "AccessKeyId", keys.id, sizeof(keys.id)) ||
+        !take(text, "SecretAccessKey", keys.secret, sizeof(keys.secret)) ||
+        !take(text, "SessionToken", keys.token, sizeof(keys.token)))
+        return np_err_set(
+            err, -EBADMSG, "the answer has no AccessKeyId, SecretAccessKey and SessionToken");
+    np_xml_element(text, "Expiration", expires, sizeof(expires));
+    keys.expires = time_of(expires);
+    *ret_keys = keys;
+    return 0;
 }

@@ -1,5 +1,5 @@
-/* The files of the AWS tools, ~/.aws/credentials and ~/.aws/config, and the JSON of instance roles. Pure
- * functions over hostile bytes. Any thread. */
+/* The files of the AWS tools, ~/.aws/credentials and ~/.aws/config, and the answers with a role's keys.
+ * Pure functions over hostile bytes. Any thread. */
 #ifndef NP_AWS_PROFILE_H
 #define NP_AWS_PROFILE_H
 
@@ -23,5 +23,7 @@ bool np_profile_get(const char *text, const char *name, bool in_config, const ch
 bool np_profile_has(const char *text, const char *name, bool in_config); /* is there the section? */
 /* {"AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": ...}. -EBADMSG. */
 int np_keys_of_json(const char *text, size_t bytes, struct np_keys *ret_keys, struct np_err *err);
+/* <AccessKeyId>, <SecretAccessKey>, <SessionToken> and <Expiration>, as STS answers. -EBADMSG. */
+int np_keys_of_xml(const char *text, struct np_keys *ret_keys, struct np_err *err);
 
 #endif

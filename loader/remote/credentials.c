@@ -10,17 +10,13 @@
 #include "loader/base/clock.h"
 #include "loader/base/io.h"
 #include "loader/base/mem.h"
-#include "loader/remote/web.h"
+#include "loader/remote/role.h"
 
-#define MAX_FILE     (1u << 20)
-#define EARLY_S      300  /* new keys are asked for so long before the old ones expire */
-#define AGAIN_S      60   /* after this time keys of files are read again ... */
-#define ABSENT_S     3600 /* ... and keys looked for that were nowhere */
-#define REFUSED_NS   2000000000u
-#define ROLE_MS      2000 /* limit of one request for a role */
-#define ROLE_CONNECT 1000
-#define INSTANCE     "http://169.254.169.254"
-#define CONTAINER    "http://169.254.170.2"
+#define MAX_FILE   (1u << 20)
+#define EARLY_S    300  /* new keys are asked for so long before the old ones expire */
+#define AGAIN_S    60   /* after this time keys of files are read again ... */
+#define ABSENT_S   3600 /* ... and keys looked for that were nowhere */
+#define REFUSED_NS 2000000000u
 
 static struct {
     pthread_mutex_t lock;
@@ -106,37 +102,101 @@ static int refuse_way(const struct profile *profile, const char *key, struct np_
         profile->name, key);
 }
 
-/* 1: keys; 0: none here. What AWS's own tools take before keys in the file comes before them here. */
-static int keys_of_profile(struct np_keys *keys, struct np_err *err)
+/* The URL of a service, for which a variable of its own may be set; false: AWS itself. */
+static bool get_endpoint(
+    const struct profile *profile, const char *variable, char *url, size_t url_bytes)
 {
-    static const char *const before[] = {
-        "role_arn", "web_identity_token_file", "sso_session", "sso_start_url"};
-    struct profile profile;
-    char value[1024];
-    int code = 0;
+    const char *named = from_environment(variable);
 
-    profile_open(&profile);
-    for (size_t i = 0; code == 0 && i < sizeof(before) / sizeof(*before); i++)
-        if (get(&profile, before[i], value, sizeof(value)))
-            code = refuse_way(&profile, before[i], err);
-    if (code == 0 && get(&profile, "aws_access_key_id", keys->id, sizeof(keys->id))) {
-        code = get(&profile, "aws_secret_access_key", keys->secret, sizeof(keys->secret));
-        if (!code)
-            code = np_err_set(err, -EINVAL,
+    named = named ? named : from_environment("AWS_ENDPOINT_URL");
+    return named ? copy(named, url, url_bytes) : get(profile, "endpoint_url", url, url_bytes);
+}
+
+static void get_region(const struct profile *profile, char *region, size_t region_bytes)
+{
+    const char *named = from_environment("AWS_REGION");
+
+    named = named ? named : from_environment("AWS_DEFAULT_REGION");
+    if ((!named || !copy(named, region, region_bytes)) &&
+        !get(profile, "region", region, region_bytes))
+        snprintf(region, region_bytes, "us-east-1");
+}
+
+/* The variable's value, or the profile's. */
+static bool get_either(
+    const struct profile *profile, const char *variable, const char *key, char *value, size_t bytes)
+{
+    const char *named = from_environment(variable);
+
+    return named ? copy(named, value, bytes) : get(profile, key, value, bytes);
+}
+
+/* 1: keys; 0: there is no web identity. */
+static int keys_of_identity(const struct profile *profile, struct np_keys *keys, struct np_err *err)
+{
+    char file[4096], role[2048], session[256], sts[512], region[64];
+    struct np_web_identity identity = {.token_file = file, .role = role, .sts = sts};
+
+    if (!get_either(
+            profile, "AWS_WEB_IDENTITY_TOKEN_FILE", "web_identity_token_file", file, sizeof(file)))
+        return 0;
+    if (!get_either(profile, "AWS_ROLE_ARN", "role_arn", role, sizeof(role)))
+        return np_err_set(err, -EINVAL,
+            "there is a web identity (%s), but neither AWS_ROLE_ARN nor the profile's role_arn "
+            "names the role to take with it",
+            file);
+    if (get_either(profile, "AWS_ROLE_SESSION_NAME", "role_session_name", session, sizeof(session)))
+        identity.session = session;
+    if (!get_endpoint(profile, "AWS_ENDPOINT_URL_STS", sts, sizeof(sts))) {
+        get_region(profile, region, sizeof(region));
+        snprintf(sts, sizeof(sts), "https://sts.%s.amazonaws.com%s", region,
+            strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
+    }
+    return np_role_of_identity(&identity, keys, err);
+}
+
+/* 1: keys; 0: none here. What AWS's own tools take before keys in the file comes before them here. */
+static int keys_of_files(const struct profile *profile, struct np_keys *keys, struct np_err *err)
+{
+    static const char *const before[] = {"role_arn", "sso_session", "sso_start_url"};
+    char value[1024];
+
+    for (size_t i = 0; i < sizeof(before) / sizeof(*before); i++)
+        if (get(profile, before[i], value, sizeof(value)))
+            return refuse_way(profile, before[i], err);
+    if (get(profile, "aws_access_key_id", keys->id, sizeof(keys->id))) {
+        if (!get(profile, "aws_secret_access_key", keys->secret, sizeof(keys->secret)))
+            return np_err_set(err, -EINVAL,
                 "the profile '%s' of the AWS files has aws_access_key_id without "
                 "aws_secret_access_key",
-                profile.name);
-        get(&profile, "aws_session_token", keys->token, sizeof(keys->token));
+                profile->name);
+        get(profile, "aws_session_token", keys->token, sizeof(keys->token));
+        return 1;
     }
-    if (code == 0 && get(&profile, "credential_process", value, sizeof(value)))
-        code = refuse_way(&profile, "credential_process", err);
-    if (code == 0 && from_environment("AWS_PROFILE") && !has(&profile))
-        code = np_err_set(err, -EINVAL,
+    if (get(profile, "credential_process", value, sizeof(value)))
+        return refuse_way(profile, "credential_process", err);
+    if (from_environment("AWS_PROFILE") && !has(profile))
+        return np_err_set(err, -EINVAL,
             "AWS_PROFILE is '%s', but ~/.aws/credentials and ~/.aws/config have no such profile",
-            profile.name);
+            profile->name);
+    return 0;
+}
+
+/* The same order: a web identity, also of the environment, comes before the files' keys. */
+static int keys_of_profile(struct np_keys *keys, struct np_err *err)
+{
+    struct profile profile;
+    int code;
+
+    profile_open(&profile);
+    code = keys_of_identity(&profile, keys, err);
+    if (code == 0)
+        code = keys_of_files(&profile, keys, err);
     profile_close(&profile);
     return code;
 }
+
+/* --- the environment ------------------------------------------------------------------------- */
 
 /* 1: keys; 0: none here. */
 static int keys_of_environment(struct np_keys *keys, struct np_err *err)
@@ -161,164 +221,17 @@ static int keys_of_environment(struct np_keys *keys, struct np_err *err)
     return 1;
 }
 
-/* --- roles ----------------------------------------------------------------------------------- */
-
-struct reply {
-    char text[16384];
-    size_t bytes;
-};
-
-static int take_reply(struct np_web_call *call, const void *bytes, size_t nr)
-{
-    struct reply *reply = call->owner;
-
-    if (reply->bytes + nr >= sizeof(reply->text))
-        return -EFBIG;
-    memcpy(reply->text + reply->bytes, bytes, nr);
-    reply->bytes += nr;
-    reply->text[reply->bytes] = '\0';
-    return 0;
-}
-
-/* One request, at most ROLE_MS. -ECONNREFUSED and -ETIMEDOUT: nobody answers there. */
-static int ask(const char *method, const char *url, const char *fields, struct reply *reply,
-    struct np_err *err)
-{
-    struct np_web_call call = {.method = method,
-        .url = url,
-        .fields = fields,
-        .connect_ms = ROLE_CONNECT,
-        .max_ms = ROLE_MS,
-        .direct = strncmp(url, "http:", 5) == 0,
-        .data = take_reply,
-        .owner = reply};
-    struct np_web *web = np_web_new(1, err);
-    int code = web ? np_web_begin(web, &call) : -ENOMEM;
-
-    reply->bytes = 0;
-    reply->text[0] = '\0';
-    while (!code && !np_web_turn(web))
-        np_web_wait(web, 100);
-    np_web_free(web);
-    if (code)
-        return np_err_set(err, code, "out of memory for a request");
-    if (call.code)
-        return np_err_set(err, call.code, "%s: %s", url, call.error);
-    if (call.answer.status / 100 != 2)
-        return np_err_set(err, -EACCES, "%s answers HTTP %d", url, call.answer.status);
-    return 0;
-}
-
-/* Plain HTTP only to this machine and to the addresses that containers have for it. */
-static bool may_send_to(const char *url)
-{
-    if (strchr(url, '@')) /* what is before it is no host */
-        return false;
-
-    static const char *const hosts[] = {"http://127.0.0.1", "http://localhost", "http://[::1]",
-        "http://169.254.170.2", "http://169.254.170.23", "http://[fd00:ec2::23]"};
-
-    for (size_t i = 0; i < sizeof(hosts) / sizeof(*hosts); i++) {
-        const size_t bytes = strlen(hosts[i]);
-
-        if (strncmp(url, hosts[i], bytes) == 0 && strchr(":/", url[bytes]))
-            return true;
-    }
-    return strncmp(url, "https://", 8) == 0;
-}
-
-static int token_of_container(char *fields, size_t room, struct np_err *err)
-{
-    const char *named = from_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-    const char *token = from_environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-    char *text = NULL;
-    uint64_t bytes;
-    int code = named ? np_read_file(named, 16384, &text, &bytes, err) : 0;
-
-    if (!code && (named || token)) {
-        const char *value = named ? text : token;
-
-        if (snprintf(fields, room, "Authorization: %.*s\n", (int)strcspn(value, "\r\n"), value) >=
-            (int)room)
-            code = np_err_set(err, -EINVAL, "the token of the container's credentials is too long");
-    }
-    np_free(text);
-    return code;
-}
-
-/* 1: keys; 0: not in such a container. */
-static int keys_of_container(struct np_keys *keys, struct reply *reply, struct np_err *err)
-{
-    const char *relative = from_environment("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-    const char *full = from_environment("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    char url[2048], fields[8192] = "";
-    int code;
-
-    if (!relative && !full)
-        return 0;
-    snprintf(url, sizeof(url), "%s%s", relative ? CONTAINER : "", relative ? relative : full);
-    if (!may_send_to(url))
-        return np_err_set(err, -EINVAL,
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI: keys are asked for by https, or on this machine");
-    code = token_of_container(fields, sizeof(fields), err);
-    if (!code)
-        code = ask(NULL, url, fields, reply, err);
-    if (!code)
-        code = np_keys_of_json(reply->text, reply->bytes, keys, err);
-    return code ? np_err_context(err, "the container's credentials") : 1;
-}
-
-/* IMDSv2: a token, the role's name, its keys. 1: keys; 0: no instance, or one without a role. */
-static int keys_of_instance(struct np_keys *keys, struct reply *reply, struct np_err *err)
-{
-    const char *off = from_environment("AWS_EC2_METADATA_DISABLED");
-    const char *named = from_environment("AWS_EC2_METADATA_SERVICE_ENDPOINT");
-    const char *base = named ? named : INSTANCE;
-    const int base_bytes = (int)strlen(base) - (base[strlen(base) - 1] == '/');
-    char url[2048], fields[1024];
-    int code, used;
-
-    if (off && strcmp(off, "true") == 0)
-        return 0;
-    snprintf(url, sizeof(url), "%.*s/latest/api/token", base_bytes, base);
-    code = ask("PUT", url, "X-aws-ec2-metadata-token-ttl-seconds: 21600\n", reply, NULL);
-    if (code)
-        return 0; /* this is not such an instance */
-    snprintf(fields, sizeof(fields), "X-aws-ec2-metadata-token: %.900s\n", reply->text);
-    used = snprintf(
-        url, sizeof(url), "%.*s/latest/meta-data/iam/security-credentials/", base_bytes, base);
-    code = ask(NULL, url, fields, reply, NULL);
-    if (code)
-        return 0; /* it has no role */
-    snprintf(url + used, sizeof(url) - (size_t)used, "%.*s", (int)strcspn(reply->text, "\r\n/?# "),
-        reply->text);
-    code = ask(NULL, url, fields, reply, err);
-    if (!code)
-        code = np_keys_of_json(reply->text, reply->bytes, keys, err);
-    return code ? np_err_context(err, "the keys of the instance's role") : 1;
-}
-
 /* --- the current keys ------------------------------------------------------------------------ */
 
 static int look_up(struct np_keys *ret_keys, struct np_err *err)
 {
-    struct reply *reply = NULL;
     struct np_keys keys = {.id = ""};
     int code = keys_of_environment(&keys, err);
 
     if (code == 0)
         code = keys_of_profile(&keys, err);
-    if (code == 0 && from_environment("AWS_WEB_IDENTITY_TOKEN_FILE"))
-        code = np_err_set(err, -EINVAL,
-            "AWS_WEB_IDENTITY_TOKEN_FILE: nnpipe does not exchange a web identity for keys: use "
-            "EKS Pod Identity, or eval \"$(aws configure export-credentials --format env)\"");
-    if (code == 0 && !(reply = np_try_alloc(sizeof(*reply), err)))
-        code = -ENOMEM;
     if (code == 0)
-        code = keys_of_container(&keys, reply, err);
-    if (code == 0)
-        code = keys_of_instance(&keys, reply, err);
-    np_free(reply);
+        code = np_role_of_machine(&keys, err);
     if (code < 0)
         return code;
     *ret_keys = keys;
@@ -374,29 +287,20 @@ int np_credentials_get(bool renew, struct np_keys *ret_keys, struct np_err *err)
 
 void np_credentials_region(char *region, size_t region_bytes)
 {
-    const char *named = from_environment("AWS_REGION");
     struct profile profile;
 
-    named = named ? named : from_environment("AWS_DEFAULT_REGION");
-    if (named && copy(named, region, region_bytes))
-        return;
     profile_open(&profile);
-    if (!get(&profile, "region", region, region_bytes))
-        snprintf(region, region_bytes, "us-east-1");
+    get_region(&profile, region, region_bytes);
     profile_close(&profile);
 }
 
 bool np_credentials_endpoint(char *url, size_t url_bytes)
 {
-    const char *named = from_environment("AWS_ENDPOINT_URL_S3");
     struct profile profile;
     bool found;
 
-    named = named ? named : from_environment("AWS_ENDPOINT_URL");
-    if (named)
-        return copy(named, url, url_bytes);
     profile_open(&profile);
-    found = get(&profile, "endpoint_url", url, url_bytes);
+    found = get_endpoint(&profile, "AWS_ENDPOINT_URL_S3", url, url_bytes);
     profile_close(&profile);
     return found;
 }

@@ -1,8 +1,9 @@
 /* The keys that sign requests, the region and the endpoint, from where the AWS tools have them:
- * the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), the files
- * ~/.aws/credentials and ~/.aws/config (AWS_PROFILE, AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE), and
- * the role of a container or an instance (IMDSv2). Keys of a role are asked for again before they
- * expire, and files are read again after a refusal. Any thread; one at a time asks. */
+ * the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), a web identity
+ * (AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN), the files ~/.aws/credentials and ~/.aws/config
+ * (AWS_PROFILE, AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE), and the role of a container or an
+ * instance (role.h). Keys of a role are asked for again before they expire, and files are read again
+ * after a refusal. Any thread; one at a time asks. */
 #ifndef NP_CREDENTIALS_H
 #define NP_CREDENTIALS_H
 

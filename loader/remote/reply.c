@@ -152,8 +152,7 @@ bool np_etag_is_strong(const char *etag)
            !memchr(etag + 1, '"', bytes - 2);
 }
 
-/* The text between <name> and </name>; empty if there is none or it does not fit. */
-static void take_element(const char *body, const char *name, char *text, size_t room)
+void np_xml_element(const char *body, const char *name, char *text, size_t room)
 {
     char open[32], close[32];
     const char *from, *end;
@@ -170,6 +169,6 @@ static void take_element(const char *body, const char *name, char *text, size_t 
 
 void np_refusal_read(const char *body, struct np_refusal *ret_refusal)
 {
-    take_element(body, "Code", ret_refusal->code, sizeof(ret_refusal->code));
-    take_element(body, "Message", ret_refusal->message, sizeof(ret_refusal->message));
+    np_xml_element(body, "Code", ret_refusal->code, sizeof(ret_refusal->code));
+    np_xml_element(body, "Message", ret_refusal->message, sizeof(ret_refusal->message));
 }

@@ -33,6 +33,8 @@ struct np_refusal {
     char code[64];     /* "NoSuchKey"; empty: the text has none */
     char message[200]; /* empty: none */
 };
+/* The text between <name> and </name>, as it stands; empty if there is none or it does not fit. */
+void np_xml_element(const char *body, const char *name, char *text, size_t room);
 /* Reads <Code> and <Message> of S3's refusals. */
 void np_refusal_read(const char *body, struct np_refusal *ret_refusal);
 

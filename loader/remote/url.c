@@ -242,8 +242,7 @@ int np_braces_expand(const char *pattern, char ***ret_texts, int *ret_nr, struct
 
 /* --- the wire -------------------------------------------------------------------------------- */
 
-/* Percent-encodes all but letters, digits, and - . _ ~ / (RFC 3986). False: no room. */
-static bool encode(const char *text, char *out, size_t out_bytes)
+bool np_url_encode(const char *text, char *out, size_t out_bytes)
 {
     size_t used = 0;
 
@@ -320,6 +319,6 @@ int np_url_wire(const char *url, const struct np_url_place *place, struct np_url
     ret_wire->path[0] = '/';
     if (at)
         snprintf(ret_wire->path + 1, sizeof(ret_wire->path) - 1, "%.*s/", bucket_bytes, bucket);
-    encode(key, ret_wire->path + 1 + at, sizeof(ret_wire->path) - 1 - (size_t)at);
+    np_url_encode(key, ret_wire->path + 1 + at, sizeof(ret_wire->path) - 1 - (size_t)at);
     return 0;
 }

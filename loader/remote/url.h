@@ -26,6 +26,9 @@ int np_braces_expand(const char *pattern, char ***ret_texts, int *ret_nr, struct
 /* The text without what may be secret: the query of a URL becomes "?...". For messages. */
 void np_url_shown(const char *url, char *text, size_t text_bytes);
 
+/* Percent-encodes all but letters, digits, and - . _ ~ / (RFC 3986). False: no room. */
+bool np_url_encode(const char *text, char *out, size_t out_bytes);
+
 /* What is sent to a server. */
 struct np_url_wire {
     char origin[300];          /* "https://host:port" */

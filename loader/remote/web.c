@@ -236,6 +236,10 @@ static void ask(CURL *curl, struct np_web_call *call)
     call->is_secure = strncmp(call->url, "https:", 6) == 0;
     curl_easy_setopt(curl, CURLOPT_URL, call->url);
     curl_easy_setopt(curl, CURLOPT_CONNECT_ONLY, call->connects ? 1L : 0L);
+    if (call->form)
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->form);
+    else
+        curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L);
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, call->list);
     curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, call->is_secure ? "https" : "http,https");

@@ -23,6 +23,7 @@ struct np_web_call {
     const char *method; /* NULL: GET */
     const char *url;    /* of the wire */
     const char *fields; /* header fields, "Name: value\n" each; NULL: none */
+    const char *form;   /* the body of a POST, name=value&...; NULL: not a POST */
     bool follows;       /* redirects; those of an https URL never to http */
     bool direct;        /* past the proxies of the environment */
     bool connects;      /* asks for nothing: ends when it has a connection, for np_web_send() */

@@ -5,17 +5,21 @@ range_server.py FOLDER PORTFILE [--port N] [--log FILE] [--faults FILE] [--delay
     [--strip PREFIX] [--tls PEM]
 
 Serves the files of FOLDER with Range, If-Match, ETag (of size and mtime) and Last-Modified; writes its port
-to PORTFILE. FAULTS is read again for each request: a line NAME=VALUE each, all of them off by default:
+to PORTFILE. A web identity gets keys by POST, as from STS; a container, with the token `pod`, at /keys. FAULTS is
+read again for each request: a line NAME=VALUE each, all of them off by default:
   error=SHARE      503 with S3's XML              reset=SHARE     the connection is reset in the body
   short=SHARE      a body that ends early         slow=SHARE      slow_s=SECONDS before the answer
   whole=1          200 and the whole file         status=CODE     this answer for all
   code=NAME        S3's <Code> of that answer     other_range=1   another Content-Range
   hang=1           no answer at all               etag=TEXT       another ETag, and no check of If-Match
+  keys=NUMBER      only requests with keys of a role, each of them for so many requests
+  sts=CODE         no keys for a web identity
   only=TEXT        faults only for paths that have this in them, and not for the first byte alone, by which
                    sizes and versions are asked for
 """
 import argparse
 import email.utils
+import json
 import os
 import random
 import socket
@@ -24,6 +28,7 @@ import ssl
 import sys
 import threading
 import time
+import urllib.parse
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder")
@@ -40,6 +45,7 @@ options = parser.parse_args()
 
 draws = random.Random(options.seed)
 lock = threading.Lock()
+role = {"nr": 0, "uses": 0}  # the keys given out, and the requests with the last ones
 log = open(options.log, "a", buffering=1) if options.log else None
 
 
@@ -61,6 +67,20 @@ def drawn(share):
 REFUSAL = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>%s</Message></Error>'
 
 
+STS = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+ <AssumeRoleWithWebIdentityResult><Credentials><SessionToken>token/%d+==</SessionToken>
+  <SecretAccessKey>secret</SecretAccessKey><Expiration>2100-01-01T00:00:00Z</Expiration>
+  <AccessKeyId>ROLE%d</AccessKeyId></Credentials></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
+
+
+def new_keys():
+    with lock:
+        role["nr"] += 1
+        role["uses"] = 0
+        return role["nr"]
+
+
 class Handler(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
 
@@ -79,6 +99,36 @@ class Handler(socketserver.StreamRequestHandler):
                 pass
         except (ConnectionError, BrokenPipeError, TimeoutError, ssl.SSLError):
             pass
+
+    def give_keys(self, form, wrong):
+        """As STS."""
+        form = urllib.parse.parse_qs(form)
+        asked = [form.get(name, ["-"])[0] for name in ("Action", "RoleArn", "RoleSessionName", "WebIdentityToken")]
+        if log:
+            log.write("STS %s\n" % " ".join(asked))
+        if "sts" in wrong:
+            self.refuse(400, wrong["sts"])
+        else:
+            nr = new_keys()
+            self.answer(200, {"Content-Type": "text/xml"}, (STS % (nr, nr)).encode())
+        return True
+
+    def give_container_keys(self, fields):
+        if fields.get("authorization") != "pod":
+            self.refuse(401, "NoToken")
+            return True
+        nr = new_keys()
+        keys = {"AccessKeyId": "ROLE%d" % nr, "SecretAccessKey": "secret", "Token": "token/%d+==" % nr,
+                "Expiration": "2100-01-01T00:00:00Z"}
+        self.answer(200, {"Content-Type": "application/json"}, json.dumps(keys).encode())
+        return True
+
+    def has_keys(self, fields, uses):
+        """Whether the request has the last keys that were given out, and these are still good."""
+        with lock:
+            role["uses"] += 1
+            return "Credential=ROLE%d/" % role["nr"] in fields.get("authorization", "") and \
+                fields.get("x-amz-security-token") == "token/%d+==" % role["nr"] and role["uses"] <= uses
 
     def serve_one(self):
         line = self.rfile.readline(65537).decode("latin1").split()
@@ -101,6 +151,13 @@ class Handler(socketserver.StreamRequestHandler):
             proxied = " proxied" if "proxied" in fields else ""
             log.write("%s %s %s%s\n" % (line[0], path, fields.get("range", "-"), proxied))
         wrong = faults()
+        if line[0] == "POST":
+            return self.give_keys(self.rfile.read(int(fields.get("content-length", 0))).decode(), wrong)
+        if path == "/keys":
+            return self.give_container_keys(fields)
+        if "keys" in wrong and not self.has_keys(fields, int(wrong["keys"])):
+            self.refuse(403, "ExpiredToken", "The provided token has expired.")
+            return True
         if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
             wrong = {}
         if options.delay:

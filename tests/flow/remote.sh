@@ -18,17 +18,6 @@ last=$(ls served/train-*.tar | tail -n 1 | sed 's/.*-0*\([0-9][0-9]*\).tar/\1/')
 last_z=$(ls served/z/train-*.tar.zst | tail -n 1 | sed 's/.*-0*\([0-9][0-9]*\).tar.zst/\1/')
 shards="train-{00000..$(printf %05d "$last")}.tar"
 
-# serve [ARGS...]: the server, at the same port each time
-serve() {
-    rm -f port
-    python3 "$ROOT/tests/flow/range_server.py" served port --log log --faults faults --strip /bucket ${PORT:+--port \
-        "$PORT"} \
-        "$@" >server.log 2>&1 &
-    server=$!
-    for _ in $(tries 100); do [ -s port ] && break; sleep 0.05; done
-    PORT=$(cat port)
-}
-unserve() { kill "$server" && wait "$server" 2>/dev/null; :; }
 trap 'kill $server 2>/dev/null; unmount_faulty; rm -rf "$TMP"' EXIT
 serve
 BASE=http://127.0.0.1:$PORT

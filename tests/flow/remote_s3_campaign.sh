@@ -1,7 +1,7 @@
 #!/bin/sh
 # Sets in buckets of servers that check signatures: moto's server with its authentication on, and Swift's s3api if
 # it is there. Keys of the environment, of files, of a container and of an instance; session tokens; names with
-# spaces, +, % and UTF-8; wrong keys.
+# spaces, +, % and UTF-8; wrong keys; a web identity.
 #   NNPIPE_S3_PYTHON  a Python with moto[server] and botocore (default: python3)
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
@@ -9,7 +9,7 @@ PYTHON=${NNPIPE_S3_PYTHON:-python3}
 "$PYTHON" -c 'import moto.server, botocore' 2>/dev/null || { skip "sets in buckets" \
     "this Python has no moto and botocore"; exit 0; }
 unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY AWS_PROFILE AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY \
-    AWS_SESSION_TOKEN
+    AWS_SESSION_TOKEN AWS_WEB_IDENTITY_TOKEN_FILE AWS_ROLE_ARN AWS_ROLE_SESSION_NAME AWS_ENDPOINT_URL
 export no_proxy=127.0.0.1 HOME=$TMP/home AWS_EC2_METADATA_DISABLED=true AWS_DEFAULT_REGION=eu-west-1
 mkdir -p "$HOME/.aws"
 "$NNPIPE" data synth --out made --samples 120 --test 24 --size 12 >/dev/null || exit 1
@@ -24,7 +24,12 @@ os.environ["AWS_ACCESS_KEY_ID"] = "first"
 os.environ["AWS_SECRET_ACCESS_KEY"] = "first"
 os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "1000000"
 from moto.server import ThreadedMotoServer
+from moto.sts.responses import TokenResponse
 import boto3
+# AWS takes this request unsigned, as the token is the proof; moto would refuse it (and looks at no token)
+check = TokenResponse._authenticate_and_authorize_normal_action
+TokenResponse._authenticate_and_authorize_normal_action = lambda self, resource: \
+    None if self._get_action() == "AssumeRoleWithWebIdentity" else check(self, resource)
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
 server.start()
 port = server.get_host_and_port()[1]
@@ -49,7 +54,8 @@ for name in sorted(glob.glob("served/*.tar")):
 import http.client
 http.client.HTTPConnection("127.0.0.1", int(port)).request("POST", "/moto-api/reset-auth", body=b"0")  # without a type
 json.dump({"port": port, "id": key["AccessKeyId"], "secret": key["SecretAccessKey"], "sid": session["AccessKeyId"],
-           "ssecret": session["SecretAccessKey"], "token": session["SessionToken"]}, open("moto.new", "w"))
+           "ssecret": session["SecretAccessKey"], "token": session["SessionToken"], "role": role},
+          open("moto.new", "w"))
 os.rename("moto.new", "moto.json")
 time.sleep(3600)
 P
@@ -107,6 +113,13 @@ export AWS_PROFILE=none
 t "a profile that is not there is named" refuses "AWS_PROFILE is 'none'"
 unset AWS_PROFILE
 rm -r "$HOME/.aws"
+
+printf 'a.web.token\n' >token
+export AWS_WEB_IDENTITY_TOKEN_FILE=$TMP/token AWS_ENDPOINT_URL_STS=$AWS_ENDPOINT_URL_S3
+AWS_ROLE_ARN=$(get role)
+export AWS_ROLE_ARN
+t "a web identity is exchanged for keys" lists ""
+unset AWS_WEB_IDENTITY_TOKEN_FILE AWS_ENDPOINT_URL_STS AWS_ROLE_ARN
 
 # an instance and a container that have a role
 cat >role.py <<'P'

@@ -160,6 +160,34 @@ Test(aws_profile, keys_of_a_role)
         -EBADMSG);
 }
 
+#define STS                                                                                        \
+    "<R xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Credentials>\n"                       \
+    "<SessionToken>a/b+c==</SessionToken><SecretAccessKey>S</SecretAccessKey>"                     \
+    "<Expiration>2030-01-02T03:04:05.123Z</Expiration><AccessKeyId>A</AccessKeyId>"
+
+Test(aws_profile, keys_of_sts)
+{
+    static const char *const bad[] = {"", "<AccessKeyId>A</AccessKeyId>",
+        "<AccessKeyId>A</AccessKeyId><SecretAccessKey>S</SecretAccessKey>",
+        "<AccessKeyId>A</AccessKeyId><SecretAccessKey>S</SecretAccessKey><SessionToken>a\nX: y"
+        "</SessionToken>",
+        "<AccessKeyId>A</AccessKeyId><SecretAccessKey>S&amp;</SecretAccessKey><SessionToken>T"
+        "</SessionToken>",
+        "<AccessKeyId>A<SecretAccessKey>S</SecretAccessKey><SessionToken>T</SessionToken>",
+        "<AccessKeyId></AccessKeyId><SecretAccessKey>S</SecretAccessKey><SessionToken>T"
+        "</SessionToken>",
+        NULL};
+    struct np_keys keys;
+
+    cr_assert_eq(np_keys_of_xml(STS "</Credentials></R>", &keys, NULL), 0);
+    cr_expect_str_eq(keys.id, "A");
+    cr_expect_str_eq(keys.secret, "S");
+    cr_expect_str_eq(keys.token, "a/b+c==");
+    cr_expect_eq(keys.expires, 1893553445);
+    for (int i = 0; bad[i]; i++)
+        cr_expect_eq(np_keys_of_xml(bad[i], &keys, NULL), -EBADMSG, "%s", bad[i]);
+}
+
 /* --- versions -------------------------------------------------------------------------------- */
 
 static const struct np_object_places places = {
