@@ -35,7 +35,8 @@ struct np_remote_table {
     int (*look)(char *const *urls, int nr, struct np_err *err);
     /* The object's handle; asks the server if look() did not. Valid until the process ends. */
     int (*open)(const char *url, int *ret_file, struct np_err *err);
-    /* Size; a number that differs for another version; and the version, valid as the handle. */
+    /* Size; a number that differs for another version; and the version, valid as the handle. "": the
+     * server names none, so that the number is good for this process only. */
     void (*facts)(int file, uint64_t *ret_bytes, uint64_t *ret_number, const char **ret_version);
     /* As np_read_at(). Reads ahead where calls go forward. */
     int64_t (*read)(int file, uint64_t offset, void *buffer, size_t bytes, struct np_err *err);

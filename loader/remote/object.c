@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <xxhash.h>
 
+#include "loader/base/clock.h"
 #include "loader/base/mem.h"
 #include "loader/base/remote.h"
 #include "loader/remote/reply.h"
@@ -125,6 +127,18 @@ int np_object_fields(const struct np_object *object, uint64_t offset, uint64_t b
 
 /* --- versions -------------------------------------------------------------------------------- */
 
+/* Stands for the version of objects that have none: another one in each process, so that no index of
+ * an earlier process counts as one of theirs. */
+static uint64_t number_of_process(void)
+{
+    static uint64_t number;
+    uint64_t none = 0;
+
+    __atomic_compare_exchange_n(&number, &none, np_now_ns() ^ (uint64_t)getpid() << 40, false,
+        __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return __atomic_load_n(&number, __ATOMIC_RELAXED);
+}
+
 int np_object_learn(
     struct np_object *object, const struct np_web_answer *answer, struct np_err *err)
 {
@@ -151,10 +165,13 @@ int np_object_learn(
     object->is_strong = np_etag_is_strong(object->etag);
     if (object->is_strong)
         snprintf(version, sizeof(version), "%s", object->etag);
+    else if (!*object->etag && !*object->last_modified)
+        version[0] = '\0';
     else
         snprintf(version, sizeof(version), "%s %s %lld", object->etag, object->last_modified,
             (long long)bytes);
-    object->number = XXH3_64bits_withSeed(version, strlen(version), object->bytes);
+    object->number = XXH3_64bits_withSeed(version, strlen(version), object->bytes) ^
+                     (*version ? 0 : number_of_process());
     object->version = np_try_strdup(version, err);
     return object->version ? 0 : -ENOMEM;
 }
@@ -182,6 +199,8 @@ int np_object_check(const struct np_object *object, uint64_t offset, uint64_t by
         return np_object_stale(object, "it has another ETag", err);
     if (!object->is_strong && strcmp(answer->last_modified, object->last_modified) != 0)
         return np_object_stale(object, "it has another Last-Modified", err);
+    if (!object->is_strong && !*object->last_modified && strcmp(answer->etag, object->etag) != 0)
+        return np_object_stale(object, "it has another ETag", err);
     return 0;
 }
 

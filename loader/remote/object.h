@@ -21,7 +21,7 @@ struct np_object {
     bool is_signed;
     /* from the first answer */
     uint64_t bytes, number; /* number: differs for another version */
-    char *version;          /* the ETag, or what stands for it */
+    char *version;          /* the ETag, or what stands for it; "": the server names none */
     char etag[NP_WEB_FIELD], last_modified[NP_WEB_FIELD];
     bool is_strong; /* etag can be compared */
     int file;       /* the handle */

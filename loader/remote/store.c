@@ -76,6 +76,8 @@ static int open_object(struct np_remote_store *store, struct np_range_cache *cac
     if (*place)
         return 0;
     np_remote()->facts(file, &name.bytes, &number, &name.version);
+    if (!*name.version) /* what is stored could be older */
+        return 0;
     if (np_range_object_open(cache, &name, place, &own))
         *place = NULL;
     return own.code == -ENOMEM ? np_err_set(err, -ENOMEM, "%s", own.text) : 0;

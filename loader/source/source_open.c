@@ -234,6 +234,27 @@ static int look_at_urls(const struct np_paths *paths, struct np_err *err)
     return nr > 0 ? np_remote()->look(paths->paths, nr, err) : 0;
 }
 
+/* Names the objects whose changes cannot be seen. */
+static void note_versions(const struct np_paths *paths, const struct np_source_progress *progress)
+{
+    const char *first = NULL, *version;
+    uint64_t bytes, number;
+    int nr = 0, file;
+
+    for (int i = 0; i < paths->nr_paths && np_is_url(paths->paths[i]); i++) {
+        if (np_remote()->open(paths->paths[i], &file, NULL))
+            continue;
+        np_remote()->facts(file, &bytes, &number, &version);
+        first = first || *version ? first : paths->paths[i];
+        nr += !*version;
+    }
+    if (nr > 0)
+        np_source_note(progress,
+            "%s%s: the server names no version (ETag or Last-Modified), so a change is seen only by "
+            "another size. It is listed at each start, and not kept in the cache on disk",
+            first, nr > 1 ? " and others" : "");
+}
+
 /* All files of a set, those of the labels included. */
 static int find_files(const struct np_source_options *options, bool looks,
     struct np_paths *ret_paths, struct np_err *err)
@@ -257,7 +278,7 @@ static int find_files(const struct np_source_options *options, bool looks,
 /* looks: asks servers for the current versions of objects; else those are taken that are known, so that
  * the end of a run waits for no server. */
 static int find_places(const struct np_source_options *options, bool looks,
-    struct places *ret_places, struct np_err *err)
+    const struct np_source_progress *progress, struct places *ret_places, struct np_err *err)
 {
     struct places places = {0};
     struct np_paths paths;
@@ -268,6 +289,8 @@ static int find_places(const struct np_source_options *options, bool looks,
 
     if (code)
         return code;
+    if (looks)
+        note_versions(&paths, progress);
     asked = describe(options, err);
     folder = folder_beside(&paths, err);
     has_cache = np_cache_dir(options, &cache, &places.no_cache) == 0;
@@ -410,7 +433,7 @@ static int save_somewhere(const struct np_source_options *options, const struct 
     bool beside, char **ret_path, struct np_err *err)
 {
     struct places places;
-    int code = find_places(options, false, &places, err);
+    int code = find_places(options, false, NULL, &places, err);
 
     if (code)
         return code;
@@ -451,7 +474,7 @@ void np_source_forget(const struct np_source_options *options)
     struct places places;
     struct stat st;
 
-    if (find_places(options, false, &places, NULL))
+    if (find_places(options, false, NULL, &places, NULL))
         return;
     if (!np_is_url(places.beside) && stat(places.beside, &st) == 0 && st.st_uid == geteuid())
         unlink(places.beside);
@@ -510,7 +533,7 @@ static int open_stored(const struct np_source_options *options,
     struct np_err unsaved = {0};
     struct places places;
     /* Before the scan: a change during it leaves a stale key, never a wrong index. */
-    int code = find_places(options, true, &places, err);
+    int code = find_places(options, true, progress, &places, err);
 
     if (code)
         return code;

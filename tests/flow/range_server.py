@@ -2,7 +2,7 @@
 """A small HTTP server of byte ranges that can fail on purpose, for the tests of remote data.
 
 range_server.py FOLDER PORTFILE [--port N] [--log FILE] [--faults FILE] [--delay MS] [--seed N] [--no-etag]
-    [--strip PREFIX] [--tls PEM]
+    [--no-modified] [--strip PREFIX] [--tls PEM]
 
 Serves the files of FOLDER with Range, If-Match, ETag (of size and mtime) and Last-Modified; writes its port
 to PORTFILE. A web identity gets keys by POST, as from STS; a container, with the token `pod`, at /keys. FAULTS is
@@ -39,6 +39,7 @@ parser.add_argument("--faults")
 parser.add_argument("--delay", type=float, default=0)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--no-etag", action="store_true")
+parser.add_argument("--no-modified", action="store_true")
 parser.add_argument("--strip", default="", help="this prefix of paths is left out (a bucket)")
 parser.add_argument("--tls", help="certificate and key")
 options = parser.parse_args()
@@ -183,7 +184,9 @@ class Handler(socketserver.StreamRequestHandler):
             stat = os.fstat(file.fileno())
             size = stat.st_size
             etag = wrong.get("etag") or '"%x-%x"' % (size, stat.st_mtime_ns)
-            own = {"Last-Modified": email.utils.formatdate(stat.st_mtime, usegmt=True), "Accept-Ranges": "bytes"}
+            own = {"Accept-Ranges": "bytes"}
+            if not options.no_modified:
+                own["Last-Modified"] = email.utils.formatdate(stat.st_mtime, usegmt=True)
             if not options.no_etag:
                 own["ETag"] = etag
             if "if-match" in fields and not options.no_etag and not wrong.get("etag") and fields["if-match"] != etag:

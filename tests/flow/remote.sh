@@ -225,6 +225,17 @@ t "without an ETag size and Last-Modified are compared" eval 'same_digest $BASE 
     grep -q "another Last-Modified" modified.err'
 cp -p kept.tar served/train-00001.tar
 unserve
+serve --no-etag --no-modified
+# twice: an index or bytes that were kept would count the second time
+no_version() {
+    for _ in 1 2; do
+        : >log
+        same_digest "$BASE" -o loader.disk_cache=64M && says "the server names no version" cat bench.err || return 1
+        [ "$(asked '00001.tar bytes=0-[1-9]')" -ge 1 ] && [ "$(field disk_hits bench.json)" -eq 0 ] || return 1
+    done
+}
+t "with neither a note says so; the set is listed at each start, and not kept on disk" no_version
+unserve
 serve
 
 # TLS and proxies

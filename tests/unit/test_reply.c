@@ -236,6 +236,19 @@ Test(object, an_answer_of_another_version_is_stale)
     np_object_free(weak);
 }
 
+Test(object, without_a_date_the_weak_etag_counts_and_without_either_the_size)
+{
+    struct np_object *weak = learnt("W/\"a\"", ""), *none = learnt("", "");
+
+    cr_expect_eq(answered(weak, 206, "bytes 100-199/1000", "W/\"a\"", ""), 0);
+    cr_expect_eq(answered(weak, 206, "bytes 100-199/1000", "W/\"b\"", ""), -ESTALE);
+    cr_expect_str_eq(none->version, "");
+    cr_expect_eq(answered(none, 206, "bytes 100-199/1000", "", ""), 0);
+    cr_expect_eq(answered(none, 206, "bytes 100-199/1001", "", ""), -ESTALE);
+    np_object_free(weak);
+    np_object_free(none);
+}
+
 Test(object, a_request_has_the_range_and_the_version)
 {
     const struct np_keys none = {.id = ""}, keys = {.id = "ID", .secret = "SECRET"};
