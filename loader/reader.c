@@ -113,8 +113,12 @@ static int report_bad(struct np_reader *reader, const struct np_job *job)
 
     if (index->root)
         n = snprintf(bad.path, sizeof(bad.path), "%s/", index->root);
-    else if (index->nr_files > (int)job->record.file)
-        n = snprintf(bad.path, sizeof(bad.path), "%s:", index->paths[job->record.file]);
+    else if (index->nr_files > (int)job->record.file) {
+        snprintf(bad.path, sizeof(bad.path), "%s", index->paths[job->record.file]);
+        np_text_hide(bad.path);
+        n = (int)strlen(bad.path);
+        n += snprintf(bad.path + n, sizeof(bad.path) - (size_t)n, ":");
+    }
     if (n < (int)sizeof(bad.path))
         np_index_name(index, job->making.sample, bad.path + n, (int)sizeof(bad.path) - n);
     snprintf(bad.reason, sizeof(bad.reason), "%.255s", reader->why.text);

@@ -14,7 +14,7 @@ void np_complain_report(struct np_report *report, const struct np_overrides *ove
 
         np_config_place(&report->errs[i], overrides ? overrides->texts : NULL,
             overrides ? overrides->nr_texts : 0, place, sizeof(place));
-        fprintf(stderr, "%s: %s\n", place, report->errs[i].text);
+        fprintf(stderr, "%s: %s\n", *place ? place : "nnpipe", report->errs[i].text);
     }
     if (report->nr_dropped)
         fprintf(stderr, "and %d more\n", report->nr_dropped);

@@ -517,8 +517,12 @@ static void report_to_follower(
 
 static void add_text(struct np_node *list, const char *text)
 {
-    struct np_node *node = np_node_scalar(text, 0, 0);
+    char *shown = np_strdup(text);
+    struct np_node *node;
 
+    np_text_hide(shown);
+    node = np_node_scalar(shown, 0, 0);
+    np_free(shown);
     node->quoted = true;
     np_node_add(list, NULL, node);
 }

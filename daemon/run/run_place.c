@@ -32,7 +32,10 @@ static int check_text(struct np_run *run, const char *text, struct np_err *err)
 static int write_config(struct np_run *run, const char *text, struct np_err *err)
 {
     char *path = np_format("%s/config.yaml", run->dir);
-    int code = np_io_replace(&run->io, path, text, strlen(text), err);
+    int code = np_text_has_secret(text) ? np_io_make_private(path, err) : 0;
+
+    if (!code)
+        code = np_io_replace(&run->io, path, text, strlen(text), err);
 
     np_free(path);
     return code;

@@ -191,6 +191,7 @@ static void put_facts(struct np_run *run)
 {
     const uint64_t best = run->position.best_step;
     struct np_json *line = &run->line;
+    char *data = run->config->data.train.path ? np_strdup(run->config->data.train.path) : NULL;
 
     if (best > 0) {
         np_json_text(line, "best_set", np_run_has_val(run) ? "val" : "test");
@@ -199,7 +200,10 @@ static void put_facts(struct np_run *run)
         np_json_real(line, "best_accuracy", run->position.best_accuracy);
     }
     np_json_text(line, "name", run->config->name);
-    np_json_text(line, "data", run->config->data.train.path);
+    if (data)
+        np_text_hide(data);
+    np_json_text(line, "data", data);
+    np_free(data);
     np_json_real(line, "lr", run->config->optim.lr);
     np_json_real(line, "last_lr", run->lr);
     np_json_node(line, "overrides", run->overrides);

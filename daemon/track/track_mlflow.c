@@ -157,6 +157,7 @@ static void put_param(void *context, const char *path, const char *text)
     if (params->code < 0 || !np_tracked_param(path))
         return;
     snprintf(value, sizeof(value), "%s", text);
+    np_text_hide(value);
     params->code = write_text(params->folder, path, value, params->err);
 }
 

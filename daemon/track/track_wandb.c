@@ -97,7 +97,7 @@ struct params {
 static void put_param(void *context, const char *path, const char *text)
 {
     struct params *params = context;
-    char number[NP_REAL_TEXT];
+    char number[NP_REAL_TEXT], *shown;
     struct np_json json = {0};
     double value;
 
@@ -108,8 +108,11 @@ static void put_param(void *context, const char *path, const char *text)
         put_item(params->wand, &params->config, UPDATE, path, number);
         return;
     }
+    shown = np_strdup(text);
+    np_text_hide(shown);
     np_json_begin(&json, NULL); /* {"": "text"} */
-    np_json_text(&json, "", text);
+    np_json_text(&json, "", shown);
+    np_free(shown);
     char *line = np_json_take(&json, NULL), *begin = line ? strchr(line, ':') : NULL;
     if (begin) {
         *strrchr(line, '}') = '\0';

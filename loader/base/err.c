@@ -97,10 +97,61 @@ size_t np_text_clean_log(char *bytes, size_t nr, bool is_end)
     return whole;
 }
 
+/* True for a text that is longer than none and not hidden yet. */
+static bool is_secret(const char *from, const char *end)
+{
+    return from && end > from && strspn(from, ".") < (size_t)(end - from);
+}
+
+/* The next secret in the http URLs of a text; NULL: none is left. */
+static const char *find_secret(const char *text, size_t *ret_bytes)
+{
+    for (const char *at = text; (at = strstr(at, "://")); at += 3) {
+        const bool is_http = (at - text >= 4 && strncmp(at - 4, "http", 4) == 0) ||
+                             (at - text >= 5 && strncmp(at - 5, "https", 5) == 0);
+        const char *host = at + 3, *end = host + strcspn(host, " \t\n\"'<>`\\|^");
+
+        while (end > host && strchr(".,:;)", end[-1])) /* of the sentence */
+            end--;
+        const size_t bytes = (size_t)(end - host), host_bytes = strcspn(host, "/?#");
+        const char *user = memrchr(host, '@', host_bytes < bytes ? host_bytes : bytes);
+        const char *query = memchr(host, '?', bytes);
+        const bool has_user = user && is_secret(host, user);
+
+        if (is_http && (has_user || (query && is_secret(query + 1, end)))) {
+            *ret_bytes = (size_t)(has_user ? user - host : end - query - 1);
+            return has_user ? host : query + 1;
+        }
+    }
+    return NULL;
+}
+
+bool np_text_has_secret(const char *text)
+{
+    size_t bytes;
+
+    return find_secret(text, &bytes) != NULL;
+}
+
+void np_text_hide(char *text)
+{
+    const char *at;
+    size_t bytes;
+
+    while ((at = find_secret(text, &bytes))) {
+        char *from = text + (at - text);
+        const size_t dots = bytes < 3 ? bytes : 3;
+
+        memset(from, '.', dots);
+        memmove(from + dots, from + bytes, strlen(from + bytes) + 1);
+    }
+}
+
 static void print(char *text, size_t bytes, const char *format, va_list args)
 {
     vsnprintf(text, bytes, format, args);
     np_text_clean(text);
+    np_text_hide(text);
 }
 
 int np_err_set(struct np_err *err, int code, const char *format, ...)

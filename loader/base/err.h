@@ -28,7 +28,12 @@ void np_err_format(const struct np_err *err, char *text, size_t text_bytes);
  * direction of writing (control characters of ASCII and Unicode). For names from files and
  * archives; the text of an np_err is clean already. */
 void np_text_clean(char *text);
-/* The same for nr bytes of a log, NUL included; keeps lines and tabs. Returns the number of clean
+/* Replaces by dots what may be secret in the http URLs of a text: what is behind '?' (signatures and
+ * tokens), and a user with password. The text of an np_err has none already. */
+void np_text_hide(char *text);
+bool np_text_has_secret(const char *text); /* would np_text_hide() change it? */
+bool np_text_has_secret(const char *text); /* would np_text_hide() change it? */
+/* As np_text_clean(), for nr bytes of a log, NUL included; keeps lines and tabs. Returns the number of clean
  * bytes: unless is_end, it leaves the bytes of a truncated letter at the end for the next call. */
 size_t np_text_clean_log(char *bytes, size_t nr, bool is_end);
 /* The first such character of a text, with its number of bytes; NULL: none. */

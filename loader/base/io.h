@@ -111,6 +111,8 @@ int np_io_sync_dir(struct np_io *io, const char *folder, struct np_err *err);
  * At any time either the old or the new file is there. */
 int np_io_replace(
     struct np_io *io, const char *path, const void *data, uint64_t bytes, struct np_err *err);
+/* Makes the next np_io_replace() of path leave a file of mode 0600. */
+int np_io_make_private(const char *path, struct np_err *err);
 
 #define NP_WRITE_PRIVATE 1 /* mode 0600 */
 #define NP_WRITE_DURABLE 2 /* syncs file and folder */

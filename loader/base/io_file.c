@@ -227,6 +227,21 @@ out:
     return status ? status : np_io_sync_dir(io, folder, err);
 }
 
+int np_io_make_private(const char *path, struct np_err *err)
+{
+    char beside[PATH_MAX]; /* whose mode the file keeps */
+    int fd, status = 0;
+
+    if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
+        return failed(err, -ENAMETOOLONG, "cannot create", path, 0);
+    fd = open(beside, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || fchmod(fd, 0600) < 0) /* it may be left of a killed process */
+        status = -errno;
+    if (fd >= 0)
+        close(fd);
+    return status ? failed(err, status, "cannot create", beside, 0) : 0;
+}
+
 int np_write_file(const char *path, const void *data, uint64_t bytes, int flags, struct np_err *err)
 {
     char beside[PATH_MAX], folder[PATH_MAX];

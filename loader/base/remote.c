@@ -27,6 +27,13 @@ bool np_is_url(const char *path)
     return scheme > 1 && strncmp(path + scheme, "://", 3) == 0;
 }
 
+size_t np_path_bytes(const char *path)
+{
+    const bool has_query = strncmp(path, "http://", 7) == 0 || strncmp(path, "https://", 8) == 0;
+
+    return has_query ? strcspn(path, "?") : strlen(path);
+}
+
 int np_remote_check(const char *url, struct np_err *err)
 {
     if (installed)

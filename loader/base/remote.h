@@ -57,6 +57,8 @@ const struct np_remote_table *np_remote(void);
 
 /* True for "scheme://...". */
 bool np_is_url(const char *path);
+/* Bytes of a path up to the query of an http URL, which may be a secret and no part of a name. */
+size_t np_path_bytes(const char *path);
 /* True if a handle is an object's. */
 static inline bool np_is_remote(int file)
 {

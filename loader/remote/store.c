@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "loader/base/mem.h"
 
 #define MAX_SETS 2
@@ -35,7 +37,20 @@ static char *folder_of(const char *cached, struct np_err *err)
 /* Objects below one folder are one set, whichever of them a run reads. */
 static char *name_of(const char *url, struct np_err *err)
 {
-    return np_try_format(err, "%.*s", (int)(strrchr(url, '/') - url), url);
+    const char *end = memrchr(url, '/', np_path_bytes(url));
+
+    return np_try_format(err, "%.*s", (int)(end - url), url);
+}
+
+/* What stands for the URL on disk, where others may read it: its query may be a secret. */
+static char *stored_url(const char *url, struct np_err *err)
+{
+    const size_t bytes = np_path_bytes(url);
+
+    if (!url[bytes])
+        return np_try_strdup(url, err);
+    return np_try_format(err, "%.*s?%016llx", (int)bytes, url,
+        (unsigned long long)XXH3_64bits(url + bytes, strlen(url + bytes)));
 }
 
 static int open_cache(struct np_remote_store *store, const struct np_store_set *set,
@@ -69,17 +84,22 @@ static int open_object(struct np_remote_store *store, struct np_range_cache *cac
     int file, struct np_err *err)
 {
     struct np_range_object **place = &store->objects[store->first - file];
-    struct np_range_name name = {.url = url};
+    struct np_range_name name;
     struct np_err own = {0};
     uint64_t number;
+    char *stored;
 
     if (*place)
         return 0;
     np_remote()->facts(file, &name.bytes, &number, &name.version);
     if (!*name.version) /* what is stored could be older */
         return 0;
+    name.url = stored = stored_url(url, err);
+    if (!stored)
+        return -ENOMEM;
     if (np_range_object_open(cache, &name, place, &own))
         *place = NULL;
+    np_free(stored);
     return own.code == -ENOMEM ? np_err_set(err, -ENOMEM, "%s", own.text) : 0;
 }
 

@@ -26,12 +26,8 @@ static int wrong(const char *url, struct np_err *err, const char *what)
 
 void np_url_shown(const char *url, char *text, size_t text_bytes)
 {
-    const char *query = strncmp(url, "http", 4) == 0 ? strchr(url, '?') : NULL;
-
-    if (query)
-        snprintf(text, text_bytes, "%.*s?...", (int)(query - url), url);
-    else
-        snprintf(text, text_bytes, "%s", url);
+    snprintf(text, text_bytes, "%s", url);
+    np_text_hide(text);
 }
 
 static int check_bucket(const char *url, const char *name, struct np_err *err)

@@ -23,7 +23,7 @@ int np_url_check(const char *url, enum np_url_kind *ret_kind, struct np_err *err
  * frees each and the list. -EINVAL, -ENOMEM. */
 int np_braces_expand(const char *pattern, char ***ret_texts, int *ret_nr, struct np_err *err);
 
-/* The text without what may be secret: the query of a URL becomes "?...". For messages. */
+/* The URL without what may be secret, as np_text_hide() has it. */
 void np_url_shown(const char *url, char *text, size_t text_bytes);
 
 /* Percent-encodes all but letters, digits, and - . _ ~ / (RFC 3986). False: no room. */

@@ -148,9 +148,13 @@ static char *describe_files(
     return key;
 }
 
+/* Of a URL without its query, which may be a secret: all who see the folder see the name. */
 static char *clean_base(const char *path, struct np_err *err)
 {
-    char *base = np_try_strdup(base_of(path), err);
+    char *whole = np_try_format(err, "%.*s", (int)np_path_bytes(path), path);
+    char *base = whole ? np_try_strdup(base_of(whole), err) : NULL;
+
+    np_free(whole);
 
     for (char *at = base; at && *at; at++)
         if (strchr("*?[]{},: ", *at))
@@ -250,7 +254,8 @@ static void note_versions(const struct np_paths *paths, const struct np_source_p
     }
     if (nr > 0)
         np_source_note(progress,
-            "%s%s: the server names no version (ETag or Last-Modified), so a change is seen only by "
+            "%s%s: the server names no version (ETag or Last-Modified), so a change is seen only "
+            "by "
             "another size. It is listed at each start, and not kept in the cache on disk",
             first, nr > 1 ? " and others" : "");
 }
@@ -407,6 +412,8 @@ static int save_in_cache(
         return -ENOMEM;
     *strrchr(folder, '/') = '\0';
     code = np_make_dirs(folder, err);
+    if (code == 0 && index->nr_files > 0 && np_text_has_secret(index->paths[0]))
+        code = np_io_make_private(places->cached, err);
     if (code == 0)
         code = np_index_save(index, io, places->cached, places->key, err);
     if (code == 0)
@@ -502,9 +509,12 @@ static int scan(const struct np_source_options *options, const struct np_source_
     const struct np_source *source = np_source_find(options->source);
     struct np_source_progress own = progress ? *progress : (struct np_source_progress){0};
     struct np_index *index = np_index_new(err);
+    char shown[PATH_MAX];
     int code;
 
-    own.path = options->path ? options->path : "";
+    snprintf(shown, sizeof(shown), "%s", options->path ? options->path : "");
+    np_text_hide(shown);
+    own.path = shown;
 
     if (!source)
         code = np_err_set(err, -EINVAL, "there is no source '%s'", options->source);

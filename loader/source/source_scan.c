@@ -22,6 +22,7 @@ void np_source_note(const struct np_source_progress *progress, const char *forma
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     np_text_clean(text);
+    np_text_hide(text);
     progress->note(progress->context, text);
 }
 

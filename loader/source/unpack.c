@@ -271,16 +271,22 @@ static char *copy_name(
 {
     const uint64_t stamp[3] = {
         (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, (uint64_t)st->st_mtim.tv_nsec};
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char *shown = np_try_format(err, "%.*s", (int)np_path_bytes(path), path), *name;
+
+    if (!shown)
+        return NULL;
+    const char *slash = strrchr(shown, '/'), *base = slash ? slash + 1 : shown;
     const char *dot = strrchr(base, '.'), *end = dot ? dot : base + strlen(base);
     const char *ending = dot && strcmp(dot, ".tgz") == 0 ? ".tar" : "";
 
     if (dot && !*ending && strcmp(dot, ".gz") != 0 && strcmp(dot, ".zst") != 0)
         end = base + strlen(base);
     *ret_same = 17;
-    return np_try_format(err, "%016llx-%016llx-%.*s%s",
+    name = np_try_format(err, "%016llx-%016llx-%.*s%s",
         (unsigned long long)XXH64(path, strlen(path), 0),
         (unsigned long long)XXH64(stamp, sizeof(stamp), 0), (int)(end - base), base, ending);
+    np_free(shown);
+    return name;
 }
 
 /* Opens a file without a name, so that a killed process leaves nothing, or `part` if the file

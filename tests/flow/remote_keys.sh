@@ -4,7 +4,8 @@
 . "$(dirname "$0")/../lib.sh"
 cd "$TMP" || exit 1
 unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY all_proxy AWS_PROFILE AWS_SESSION_TOKEN \
-    AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_ROLE_SESSION_NAME AWS_ENDPOINT_URL
+    AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ROLE_ARN AWS_WEB_IDENTITY_TOKEN_FILE AWS_ROLE_SESSION_NAME \
+    AWS_ENDPOINT_URL
 export no_proxy=127.0.0.1 HOME=$TMP/home AWS_EC2_METADATA_DISABLED=true
 mkdir -p "$HOME/.aws" served
 "$NNPIPE" data synth --out made --samples 120 --test 24 --size 12 >/dev/null || exit 1

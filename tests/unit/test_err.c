@@ -149,3 +149,31 @@ Test(err, no_text_moves_the_cursor_or_changes_the_writing_direction)
     cr_assert_not_null(np_text_control("\xc2\x85", &bytes));
     cr_assert_eq(bytes, 2);
 }
+
+static bool hidden(const char *text, const char *want)
+{
+    char got[200];
+
+    snprintf(got, sizeof(got), "%s", text);
+    np_text_hide(got);
+    return strcmp(got, want) == 0 && np_text_has_secret(text) == (strcmp(text, want) != 0);
+}
+
+Test(err, secrets_of_urls_are_dots)
+{
+    struct np_err err = {0};
+
+    cr_expect(hidden("http://h/a.tar?X-Amz-Signature=abc: gone", "http://h/a.tar?...: gone"));
+    cr_expect(hidden("a 'https://h/a?b/c=d&e=f' and https://h/{a,b}?g={0..9}.",
+        "a 'https://h/a?...' and https://h/{a,b}?...."));
+    cr_expect(hidden("http://me:word@h:80/a?b=c d", "http://...@h:80/a?... d"));
+    cr_expect(hidden("http://h/a?b", "http://h/a?."));
+    cr_expect(hidden("http://a@b@h", "http://...@h"));
+    cr_expect(hidden("[\"http://h/a?x\\ty\"]", "[\"http://h/a?.\\ty\"]"));
+    cr_expect(hidden("s3://b/what?, gs://b/a@b?c", "s3://b/what?, gs://b/a@b?c"));
+    cr_expect(hidden("http://h/a@b:c, why? http:// ? http://h? http://h/?...",
+        "http://h/a@b:c, why? http:// ? http://h? http://h/?..."));
+    np_err_set(&err, -EIO, "%s: no", "http://h/a?secret");
+    np_err_context(&err, "%s", "http://me@h");
+    cr_expect_str_eq(err.text, "http://..@h: http://h/a?...: no");
+}

@@ -99,7 +99,9 @@ static void take_overrides(const struct np_node *list, struct np_entry *entry)
 
         if (used + strlen(text) + 2 > MAX_OVERRIDES)
             continue;
-        used += (size_t)sprintf(at, "%s%s", used ? "\n" : "", text);
+        sprintf(at, "%s%s", used ? "\n" : "", text);
+        np_text_hide(at + (used > 0));
+        used += strlen(at);
         for (at += *at == '\n'; *at; at++)
             *at = *at == '\n' ? ' ' : *at;
     }
