@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/missing.h"
 #include "loader/remote/part.h"
 
 #define LOOKS         32 /* objects asked for at once */
@@ -46,6 +47,7 @@ static int expand(const char *pattern, char ***ret_urls, int *ret_nr, struct np_
 struct look {
     struct np_part part;
     struct np_object *object;
+    int number; /* of its URL */
     bool moved; /* to the region that the server named */
 };
 
@@ -54,6 +56,7 @@ struct looks {
     struct np_parts *parts;
     struct look looks[LOOKS], *spare[LOOKS];
     int nr_spare;
+    struct np_missing missing;
 };
 
 static void begin(struct looks *looks, struct look *look)
@@ -63,11 +66,12 @@ static void begin(struct looks *looks, struct look *look)
     np_parts_add(looks->parts, &look->part);
 }
 
-static int add(struct looks *looks, const char *url, struct np_err *err)
+static int add(struct looks *looks, char *const *urls, int number, struct np_err *err)
 {
     struct look *look = looks->spare[--looks->nr_spare];
-    int code = np_object_new(url, &looks->places, &look->object, err);
+    int code = np_object_new(urls[number], &looks->places, &look->object, err);
 
+    look->number = number;
     look->moved = false;
     if (code)
         looks->spare[looks->nr_spare++] = look;
@@ -97,16 +101,19 @@ static bool move(struct looks *looks, struct look *look)
     return true;
 }
 
-/* Takes the answer of one. */
+/* Takes the answer of one. Those that are missing are named together. */
 static int take(struct looks *looks, struct look *look, struct np_err *err)
 {
     const struct np_object *known;
     int code = look->part.code;
+    bool goes_on = false;
 
     if (code && move(looks, look))
         return 0;
-    if (code)
-        code = np_err_set(err, code, "%s", look->part.err.text);
+    if (code == -ENOENT) {
+        goes_on = np_missing_add(&looks->missing, look->number, &look->part.err);
+    } else if (code)
+        np_err_set(err, code, "%s", look->part.err.text);
     else
         code = np_object_learn(look->object, &look->part.answer, err);
     if (!code)
@@ -115,7 +122,7 @@ static int take(struct looks *looks, struct look *look, struct np_err *err)
         np_object_free(look->object);
     look->object = NULL;
     looks->spare[looks->nr_spare++] = look;
-    return code;
+    return goes_on ? 0 : code;
 }
 
 static int look_at(char *const *urls, int nr, struct np_err *err)
@@ -132,12 +139,14 @@ static int look_at(char *const *urls, int nr, struct np_err *err)
         looks->spare[looks->nr_spare++] = &looks->looks[i];
     while (!code && (at < nr || np_parts_in_flight(looks->parts) > 0)) {
         while (!code && at < nr && looks->nr_spare > 0)
-            code = add(looks, urls[at++], err);
+            code = add(looks, urls, at++, err);
         while (!code && (part = np_parts_turn(looks->parts)) != NULL)
             code = take(looks, part->owner, err);
         if (!code && np_parts_in_flight(looks->parts) > 0)
             np_parts_wait(looks->parts, -1);
     }
+    if (!code || code == -ENOENT)
+        code = np_missing_err(&looks->missing, urls, nr, err);
     if (looks) {
         np_parts_free(looks->parts);
         for (int i = 0; i < LOOKS; i++)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/missing.h"
 #include "loader/base/remote.h"
 #include "loader/remote/url.h"
 #include "loader/source/source_scan.h"
@@ -99,13 +100,25 @@ static int find_urls(const char *pattern, struct np_paths *ret_paths, struct np_
 static int find_range(const char *pattern, struct np_paths *ret_paths, struct np_err *err)
 {
     struct np_paths paths = {NULL, 0};
+    struct np_missing missing = {0};
     char **patterns;
     int nr, code = np_braces_expand(pattern, &patterns, &nr, err);
+    bool more = true;
 
     if (code)
         return code;
-    for (int i = 0; !code && i < nr; i++)
-        code = np_paths_add(patterns[i], &paths, err);
+    for (int i = 0; !code && more && i < nr; i++) {
+        struct np_err why = {0};
+
+        code = np_paths_add(patterns[i], &paths, &why);
+        if (code == -ENOENT) {
+            more = np_missing_add(&missing, i, &why);
+            code = 0;
+        } else if (code)
+            np_err_set(err, code, "%s", why.text);
+    }
+    if (!code)
+        code = np_missing_err(&missing, patterns, nr, err);
     for (int i = 0; i < nr; i++)
         np_free(patterns[i]);
     np_free(patterns);

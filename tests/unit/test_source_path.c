@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "loader/base/mem.h"
+#include "loader/base/missing.h"
 #include "loader/base/path.h"
 #include "tests/test.h"
 #include "tests/unit/made_sets.h"
@@ -206,4 +207,34 @@ Test(source_path, files_and_folders_may_be_links)
     snprintf(pattern, sizeof(pattern), "%s/n*.tar", folder);
     cr_expect_eq(np_paths_find(pattern, &paths, NULL), -ENOENT);
     remove_set(folder);
+}
+
+static int missing(const int *numbers, int nr, struct np_err *err)
+{
+    static char *const names[] = {"a", "b", "c", "d", "e", "f", "g"};
+    struct np_missing missing = {0};
+
+    for (int i = 0; i < nr; i++) {
+        struct np_err why = {0};
+
+        np_err_set(&why, -ENOENT, "%s: gone", names[numbers[i] % 7]);
+        cr_expect_eq(np_missing_add(&missing, numbers[i], &why), i < NP_MAX_MISSING - 1);
+    }
+    return np_missing_err(&missing, names, 7, err);
+}
+
+Test(source_path, missing_files_are_named_together_in_their_order)
+{
+    static const int numbers[NP_MAX_MISSING] = {4, 1, 5, 0, 6, 2};
+    struct np_err one = {0}, two = {0}, six = {0}, many = {0};
+
+    cr_expect_eq(missing(numbers, 0, &one), 0);
+    cr_expect_eq(missing(numbers, 1, &one), -ENOENT);
+    cr_expect_str_eq(one.text, "e: gone");
+    cr_expect_eq(missing(numbers, 2, &two), -ENOENT);
+    cr_expect_str_eq(two.text, "2 of 7 files are missing: b and e (b: gone)");
+    missing(numbers, 6, &six);
+    cr_expect_str_eq(six.text, "6 of 7 files are missing: a, b, c, e, f and others (a: gone)");
+    missing(numbers, NP_MAX_MISSING, &many);
+    cr_expect(strncmp(many.text, "at least 16 of 7 files", 22) == 0, "%s", many.text);
 }
