@@ -14,6 +14,7 @@ read again for each request: a line NAME=VALUE each, all of them off by default:
   hang=1           no answer at all               etag=TEXT       another ETag, and no check of If-Match
   keys=NUMBER      only requests with keys of a role, each of them for so many requests
   sts=CODE         no keys for a web identity
+  after=TEXT       faults only behind a first request that has this in its line of the log
   only=TEXT        faults only for paths that have this in them, and not for the first byte alone, by which
                    sizes and versions are asked for
 """
@@ -46,6 +47,7 @@ options = parser.parse_args()
 
 draws = random.Random(options.seed)
 lock = threading.Lock()
+waiting = {"seen": False}  # for `after`
 role = {"nr": 0, "uses": 0}  # the keys given out, and the requests with the last ones
 log = open(options.log, "a", buffering=1) if options.log else None
 
@@ -131,6 +133,16 @@ class Handler(socketserver.StreamRequestHandler):
             return "Credential=ROLE%d/" % role["nr"] in fields.get("authorization", "") and \
                 fields.get("x-amz-security-token") == "token/%d+==" % role["nr"] and role["uses"] <= uses
 
+    def comes_after(self, text, request):
+        """Whether a request with this text came before, under faults that wait for it."""
+        with lock:
+            before = waiting["seen"]
+            if not text:
+                waiting["seen"] = False
+            elif text in request:
+                waiting["seen"] = True
+            return before
+
     def serve_one(self):
         line = self.rfile.readline(65537).decode("latin1").split()
         if len(line) < 2:
@@ -148,9 +160,10 @@ class Handler(socketserver.StreamRequestHandler):
             fields["proxied"] = "yes"
         if options.strip and path.startswith(options.strip):
             path = path[len(options.strip):]
+        proxied = " proxied" if "proxied" in fields else ""
+        request = "%s %s %s%s" % (line[0], path, fields.get("range", "-"), proxied)
         if log:
-            proxied = " proxied" if "proxied" in fields else ""
-            log.write("%s %s %s%s\n" % (line[0], path, fields.get("range", "-"), proxied))
+            log.write(request + "\n")
         wrong = faults()
         if line[0] == "POST":
             return self.give_keys(self.rfile.read(int(fields.get("content-length", 0))).decode(), wrong)
@@ -159,6 +172,8 @@ class Handler(socketserver.StreamRequestHandler):
         if "keys" in wrong and not self.has_keys(fields, int(wrong["keys"])):
             self.refuse(403, "ExpiredToken", "The provided token has expired.")
             return True
+        if not self.comes_after(wrong.get("after"), request) and "after" in wrong:
+            wrong = {}
         if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
             wrong = {}
         if options.delay:

@@ -234,6 +234,11 @@ no_version() {
         [ "$(asked '00001.tar bytes=0-[1-9]')" -ge 1 ] && [ "$(field disk_hits bench.json)" -eq 0 ] || return 1
     done
 }
+no_version_processes() {
+    run "$BASE" two_none --processes 2 -o train.lanes=2 -o loader.readers=1 && same_weights two_local two_none || {
+        tail -n 3 two_none.err; return 1; }
+}
+t "several processes read such a set, too" no_version_processes
 t "with neither a note says so; the set is listed at each start, and not kept on disk" no_version
 unserve
 serve
