@@ -270,12 +270,12 @@ CYCLES   = $(B)/tests/flow/service_cycles
 $(CYCLES): $(B)/tests/flow/service_cycles.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# The program again, which writes down the rows that a run takes, kills itself while it writes entries, and
-# flips a bit of its weights.
+# The program again, which writes down the rows that a run takes, kills itself while it writes entries or at the end
+# of a run, and flips a bit of its weights.
 ROWS     = $(B)/tests/flow/nnpipe
-ROWS_O  := $(addprefix $(B)/tests/flow/,rows_log.o kill_entries.o flip_bit.o)
+ROWS_O  := $(addprefix $(B)/tests/flow/,rows_log.o kill_entries.o flip_bit.o end_rank.o)
 $(ROWS): $(ROWS_O) $(B)/daemon/main.o $(LIB)
-	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,np_ring_new np_ring_take np_optim_update write pwrite rename unlink) -o $@ $^ $(LDLIBS)
+	$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,np_ring_new np_ring_take np_optim_update np_comm_wait_end write pwrite rename unlink) -o $@ $^ $(LDLIBS)
 
 TESTED   = all python $(UNIT) $(FUZZ) $(PLANS) $(EMU) $(PLANTED) $(RENDER) $(CYCLES) $(ROWS)
 # Without this make's flags and job server: tests run their own make.

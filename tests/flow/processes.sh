@@ -241,6 +241,36 @@ suspended() {
 }
 t "kill -9 of a rank while another is suspended: the others end" suspended
 
+# late RANK: kill -9 of one rank behind rank 0's last word: the others, which meet over TCP, end with 0
+late=${NNPIPE_BUILD:-$ROOT/build}/tests/flow/nnpipe
+late_is_done() {
+    grep -q '"event": "done"' "$TMP"/late/net-*/result.json &&
+        cmp "$TMP"/late/net-*/checkpoints/step-25/weights.safetensors \
+            "$TMP"/one/net-*/checkpoints/step-25/weights.safetensors
+}
+late() {
+    rm -rf "$TMP/late"
+    for r in 0 1 2 3; do
+        RANK=$r WORLD_SIZE=4 MASTER_ADDR=localhost MASTER_PORT=1 NNPIPE_COMM_PORT=$((20000 + $$ % 10000)) \
+            NNPIPE_END_RANK=$1 timeout 120 "$late" train "$TMP/net.yaml" -o "runs=$TMP/late" >"$TMP/late.$r" 2>&1 &
+        eval "late_$r=$!"
+    done
+    for r in 0 1 2 3; do
+        code=0
+        eval "wait \$late_$r" || code=$?
+        [ $code -eq "$([ $r -eq "$1" ] && echo 137 || echo 0)" ] || { echo "rank $r ended with $code"; return 1; }
+    done
+    late_is_done && [ ! -s "$TMP/late.3" ] || { cat "$TMP/late.3"; return 1; }
+}
+for rank in 0 1 2 3; do
+    t "kill -9 of rank $rank behind the end: the others end with 0, and the run is done" late "$rank"
+done
+late_local() {
+    rm -rf "$TMP/late"
+    NNPIPE=$late NNPIPE_END_RANK=2 run late 4 && late_is_done && grep -q "rank 2 was killed by signal 9" "$TMP/late.err"
+}
+t "the same by --processes: it returns 0, and names the rank" late_local
+
 # --- numbers that are no power of two ---
 
 twelve="-o loader.batch=36 -o train.lanes=12" # four lanes in each of three, two in each of six
@@ -571,6 +601,25 @@ if command -v mpirun >/dev/null 2>&1; then
             ! grep -qz "^OMPI_COMM_WORLD_RANK=3" "/proc/$pid/environ" || kill "-$1" "$pid"
         done
     }
+    # late_mpi RANK: as late(), where the others wait in MPI_Finalize(). mpirun ends them at once; where it does not
+    # watch them, as srun, each ends by itself.
+    late_mpi() {
+        rm -rf "$TMP/late" "$TMP"/code.*
+        NNPIPE_END_RANK=$1 timeout 120 $mpi 4 "$late" train "$TMP/net.yaml" -o "runs=$TMP/late" >"$TMP/late.out" 2>&1
+        code=$?
+        [ $code -ne 0 ] && [ $code -ne 124 ] && late_is_done || { echo "ended with $code"; return 1; }
+        rm -rf "$TMP/late"
+        NNPIPE_END_RANK=$1 timeout 120 $mpi 4 --enable-recovery sh -c '"$@"; echo $? >"$0.$OMPI_COMM_WORLD_RANK"' \
+            "$TMP/code" "$late" train "$TMP/net.yaml" -o "runs=$TMP/late" >"$TMP/late.out" 2>&1
+        [ $? -ne 124 ] && late_is_done || return 1
+        for r in 0 1 2 3; do
+            [ "$(cat "$TMP/code.$r")" = "$([ $r -eq "$1" ] && echo 137 || echo 0)" ] ||
+                { tail "$TMP"/code.*; return 1; }
+        done
+    }
+    for rank in 0 3; do
+        t "kill -9 of rank $rank behind the end with sums over Open MPI: none hangs, and the run is done" late_mpi $rank
+    done
     t "SIGTERM at one of four with sums over Open MPI: saved; goes on with two over a socket" ends TERM
     t "kill -9 of one of four with sums over Open MPI: none hangs" ends KILL
     unset NNPIPE_COMM_DATA
