@@ -84,7 +84,7 @@ static void read_keys(const char *text, size_t bytes)
 {
     struct np_keys keys;
 
-    if (np_keys_of_json(text, bytes, &keys, NULL) == 0)
+    if (np_keys_of_json(text, bytes, &keys, NULL) == 0 || np_keys_of_xml(text, &keys, NULL) == 0)
         require(*keys.id && *keys.secret && !strpbrk(keys.id, "\r\n ") &&
                 !strpbrk(keys.token, "\r\n ") && keys.expires >= 0);
 }
