@@ -32,7 +32,6 @@ void np_text_clean(char *text);
  * tokens), and a user with password. The text of an np_err has none already. */
 void np_text_hide(char *text);
 bool np_text_has_secret(const char *text); /* would np_text_hide() change it? */
-bool np_text_has_secret(const char *text); /* would np_text_hide() change it? */
 /* As np_text_clean(), for nr bytes of a log, NUL included; keeps lines and tabs. Returns the number of clean
  * bytes: unless is_end, it leaves the bytes of a truncated letter at the end for the next call. */
 size_t np_text_clean_log(char *bytes, size_t nr, bool is_end);
