@@ -15,7 +15,7 @@ MODEL = "[{conv: {out: 8, kernel: 3, pad: 1}}, relu, global_avgpool, {linear: {o
 NET = """name: {name}
 device: {device}
 data: {{train: {data}}}
-loader: {{batch: {batch}, cache: none, readers: 1}}
+loader: {{batch: {batch}, cache: {cache}, readers: 1}}
 model: {model}
 train: {{steps: {steps}, eval_every: never, threads: 1}}
 checkpoint: {{every: {every} steps, keep: {keep}}}
@@ -109,13 +109,14 @@ class Service(Daemon):
 
     # --- runs -----------------------------------------------------------------------------------
 
-    def net(self, name, steps=FOREVER, every=20, keep=2, batch=32, data="{source: synth, samples: 2000, size: 32}",
-            model=MODEL, runs=None, device="cpu"):
-        """Writes a config and returns its path."""
+    def net(self, name, steps=FOREVER, every=20, keep=2, batch=32, data="{source: synth, samples: 256, size: 32}",
+            model=MODEL, runs=None, device="cpu", cache="decoded"):
+        """Writes a config and returns its path. cache: a run draws or reads each picture once; else this takes most of
+        its CPU time. "none": it needs its data at each step."""
         path = os.path.join(self.dir, name + ".yaml")
         with open(path, "w") as out:
             out.write(NET.format(name=name, steps=steps, every=every, keep=keep, batch=batch, data=data, model=model,
-                                 runs=runs or self.runs, device=device))
+                                 runs=runs or self.runs, device=device, cache=cache))
         return path
 
     def submit(self, path, *words, **more):
@@ -133,16 +134,24 @@ class Service(Daemon):
         of = self.status(run)
         return "run %d is %s: %s" % (run, of["state"], of["reason"])
 
+    # What is asked again and again goes to the socket: a command for each would load the machine.
+
     def becomes(self, run, *states, seconds=180):
-        settles(lambda: self.status(run)["state"] in states,
+        settles(lambda: self.state_of(run) in states,
                 lambda: "%s\nexpected: %s" % (self.about(run), " or ".join(states)), seconds)
 
     def says_why(self, run, text, seconds=180):
-        settles(lambda: text in (self.status(run)["reason"] or ""),
+        settles(lambda: text in self.reason(run),
                 lambda: "%s\nexpected a reason with %r" % (self.about(run), text), seconds)
 
+    def reason(self, run):
+        return self.entry(run)["reason"] or ""
+
+    def step(self, run):
+        return (self.entry(run)["progress"] or {}).get("step") or 0
+
     def folder(self, run):
-        return self.status(run)["run_dir"]
+        return self.entry(run)["dir"]
 
     def saved(self, run):
         """Returns the folders of its checkpoints, the oldest first."""
@@ -164,8 +173,8 @@ class Service(Daemon):
 
     def works_on(self, run, steps=20):
         """Waits until it has made that many more steps."""
-        at = self.status(run)["step"] or 0
-        settles(lambda: (self.status(run)["step"] or 0) > at + steps,
+        at = self.step(run)
+        settles(lambda: self.step(run) > at + steps,
                 lambda: "it stays at step %s: %s" % (at, self.about(run)))
 
     def ends(self, *runs):

@@ -10,19 +10,6 @@ from cli import Service, alive
 class Gangs(Service):
     """A service, and the processes of its runs."""
 
-    # What waits asks over HTTP: without a process for each look.
-
-    def folder(self, run):
-        return self.entry(run)["dir"]
-
-    def becomes(self, run, *states, seconds=60):
-        settles(lambda: self.state_of(run) in states,
-                lambda: "%s\nexpected: %s" % (self.about(run), " or ".join(states)), seconds)
-
-    def says_why(self, run, text, seconds=60):
-        settles(lambda: text in (self.entry(run)["reason"] or ""),
-                lambda: "%s\nexpected a reason with %r" % (self.about(run), text), seconds)
-
     def ranks(self, run):
         """The processes of a run by their rank; -1: their parent."""
         folder = os.path.realpath(self.folder(run))  # each works in it; other services have runs of the same name

@@ -43,7 +43,7 @@ def with_faulty(disk):
     for shard in glob.glob(shards + "/train-*.tar*"):
         if not shard.endswith(".npidx"):
             subprocess.run(["tar", "-xf", shard, "-C", disk.disk + "/data"], check=True)
-    folder = net("folder", daemon.runs, "{source: folder, path: %s/data}" % disk.mount)
+    folder = net("folder", daemon.runs, "{source: folder, path: %s/data}" % disk.mount, cache="none")
     quota = net("quota", disk.mount + "/runs")
     pictures = [os.path.join(at, name) for at, _, names in os.walk(disk.disk + "/data") for name in names]
     bad = os.path.relpath(sorted(p for p in pictures if re.search(r"\.[jp][pn]g$", p))[-1], disk.disk)

@@ -33,7 +33,7 @@ def config(folder, steps):
     path = "%s/n%d.yaml" % (folder, steps)
     with open(path, "w") as out:
         out.write(NET.format(name="n%d" % steps, device="cpu", batch=16, every=40, keep=2, steps=steps,
-                             runs=folder + "/alone",
+                             runs=folder + "/alone", cache="decoded",
                              data="{source: synth, samples: 1000, size: 16}",
                              model="[{conv: {out: 8, kernel: 3, pad: 1}}, batchnorm, relu, global_avgpool, "
                                    "{linear: {out: classes}}]"))
