@@ -30,6 +30,11 @@ t "in the user's own packages" finds "$TMP/home/.local/$pip/include" HOME="$TMP/
 put "$TMP/other/nvidia/cudnn/include"
 : >"$TMP/other/nvidia/cudnn/__init__.py"
 t "beside the python3 in PATH" finds "$TMP/other/nvidia/cudnn/include" PYTHONPATH="$TMP/other"
-named() { make -n CUDNN= NVCC=/bin/true plugin | grep -q "CUDNN_INCLUDE=FOLDER"; }
+# With a build folder of its own: even `make -n` writes there for which GPUs the kernels are, and this build's would be
+# compiled again.
+named() {
+    mkdir "$TMP/tree" && ln -s "$ROOT"/{Makefile,daemon,docs,loader,scripts,tests,trainer} "$TMP/tree" &&
+        make -n -C "$TMP/tree" CUDNN= NVCC=/bin/true plugin | grep -q "CUDNN_INCLUDE=FOLDER"
+}
 t "without headers the build's message names CUDNN_INCLUDE" named
 [ "$failed" -eq 0 ]
