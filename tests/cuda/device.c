@@ -16,7 +16,10 @@
 
 #define BYTES (3u << 20)
 
-void planted_add_ones(void *stream, int blocks, int idle, float *out); /* planted.cu */
+/* planted.cu */
+void planted_add_ones(void *stream, int blocks, int idle, float *out);
+void planted_zero(void *stream, float *x, int n);
+void planted_set_step(void *stream, struct np_cuda_step *step, const struct np_cuda_step *value);
 
 const struct np_plan_ops np_cuda_plan_ops = {0}; /* nothing is computed here */
 static int nr_failed;
@@ -262,7 +265,7 @@ static void *compute(const struct np_device *device)
 static void give_host_pointer(struct np_device *device, void *memory)
 {
     (void)memory;
-    np_cuda_zero(compute(device), (float *)(void *)host_bytes, 4);
+    planted_zero(compute(device), (float *)(void *)host_bytes, 4);
 }
 
 static void give_stack_in_structure(struct np_device *device, void *memory)
@@ -270,13 +273,13 @@ static void give_stack_in_structure(struct np_device *device, void *memory)
     uint8_t pixels[16] = {0};
     struct np_cuda_step step = {.images = pixels};
 
-    np_cuda_set_step(compute(device), memory, &step);
+    planted_set_step(compute(device), memory, &step);
 }
 
 static void give_freed(struct np_device *device, void *memory)
 {
     device->ops->free(device, memory);
-    np_cuda_zero(compute(device), memory, 4);
+    planted_zero(compute(device), memory, 4);
 }
 
 static void read_on_host(struct np_device *device, void *memory)
@@ -289,8 +292,8 @@ static void give_its_own(struct np_device *device, void *memory)
 {
     struct np_cuda_step step = {.images = memory};
 
-    np_cuda_set_step(compute(device), memory, &step);
-    np_cuda_zero(compute(device), memory, 4);
+    planted_set_step(compute(device), memory, &step);
+    planted_zero(compute(device), memory, 4);
     cudaStreamSynchronize(compute(device));
 }
 
@@ -357,7 +360,7 @@ static void zero_pinned(struct np_device *device, bool wait)
 
     if (cudaHostAlloc(&host, 64, cudaHostAllocMapped) != cudaSuccess)
         return;
-    np_cuda_zero(compute(device), host, 16);
+    planted_zero(compute(device), host, 16);
     if (wait)
         cudaStreamSynchronize(compute(device));
     cudaFreeHost(host);
@@ -397,7 +400,7 @@ static void free_as_cuda_allows(struct np_device *device, void *memory)
         return;
     cudaEventRecord(event, stream);
     cudaStreamWaitEvent(compute(device), event, 0);
-    np_cuda_zero(compute(device), memory, 16);
+    planted_zero(compute(device), memory, 16);
     cudaEventDestroy(event);
     cudaStreamDestroy(stream);
     cudaFree(memory);
@@ -472,10 +475,10 @@ static void test_launch(void)
     np_emu_set(1, 256u << 20, 0);
     if (open_device(&device, 0, NULL) < 0 || !(memory = device.ops->alloc(&device, 64)))
         return is(false, "a launch that fails", "no device");
-    np_cuda_zero(compute(&device), memory, 4);
+    planted_zero(compute(&device), memory, 4);
     device.ops->record(&device, NP_STREAM_COMPUTE, &event);
     np_emu_set(1, 256u << 20, 1);
-    np_cuda_zero(compute(&device), memory, 4);
+    planted_zero(compute(&device), memory, 4);
     for (int i = 0; i < 100 && code == 0; i++)
         code = device.ops->done(&device, &event, false);
     is(code < 0 && strstr(device.fault, "cudaErrorLaunchOutOfResources"),

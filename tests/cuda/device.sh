@@ -27,10 +27,9 @@ flags="$flags -I. -I$EMU -isystem $headers -isystem $toolkit"
 {
 g++ -std=c++17 $flags -c -o "$TMP/grid.o" tests/emu/grid.cc &&
     g++ -std=c++17 -ffp-contract=off $flags -x c++ -c -o "$TMP/rows.o" trainer/cuda/kernels_rows.cu &&
-    g++ -std=c++17 -ffp-contract=off $flags -x c++ -c -o "$TMP/pointwise.o" trainer/cuda/kernels_pointwise.cu &&
     g++ -std=c++17 $flags -x c++ -c -o "$TMP/planted.o" tests/cuda/planted.cu &&
     gcc -std=c11 -D_GNU_SOURCE $flags -o "$TMP/device" tests/cuda/device.c "$TMP/grid.o" "$TMP/rows.o" \
-    "$TMP/pointwise.o" "$TMP/planted.o" \
+    "$TMP/planted.o" \
     trainer/cuda/device_cuda.c trainer/cuda/clock_cuda.c trainer/cuda/pinned_cuda.c trainer/cuda/gpu_cuda.c \
     trainer/cuda/libs.c trainer/cuda/doctor_cuda.c "$EMU"/tests/emu/cudart*.c "$EMU"/tests/emu/traffic.c \
     loader/base/err.c loader/base/mem.c loader/base/clock.c loader/base/text.c -lstdc++ -ldl -lm || exit 1
