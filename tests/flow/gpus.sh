@@ -2,36 +2,14 @@
 # Several GPUs, emulated: the same bits for 1, 2 and 4 processes, or 1 and 3; NCCL's own sum near them; ranks that die
 # and calls that fail end the run in words; resumes with other numbers; --gpus. The campaign has a thousand drawn runs.
 . "$(dirname "$0")/../lib.sh"
-use_emulated_gpu "several emulated GPUs" || exit 0
-export NNPIPE_EMU_DEVICES=4 TMPDIR="$TMP"
+. "$ROOT/tests/lib_gpus.sh"
+four_gpus "several emulated GPUs" || exit 0
 cd "$TMP" || exit 1
-
-cat >net.yaml <<Y
-name: net
-seed: 3
-device: cuda
+cat >>net.yaml <<Y
 precision: f32
-data: {train: {source: synth, samples: 96, size: 8}, test: {source: synth, samples: 16, size: 8, seed: 9}}
-loader: {batch: 16, readers: 1, augment: [flip]}
-model:
-  - conv: {out: 8, kernel: 3, pad: 1, bias: false}
-  - batchnorm
-  - relu
-  - conv: {out: 8, kernel: 3, pad: 1}
-  - relu
-  - dropout: {rate: 0.1}
-  - global_avgpool
-  - linear: {out: classes}
-optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
 train: {epochs: 2, threads: 1, lanes: 4, clip_norm: 1, ema: {decay: 0.9}}
 checkpoint: {every: 3 steps, keep: 20}
 Y
-# run NAME FLAG...: in the folder NAME
-run() {
-    name=$1
-    shift
-    timeout 300 "$NNPIPE" train net.yaml -o "runs=$name" --json "$@" >"$name.json" 2>"$name.err"
-}
 numbers() {
     grep -v '"event": "pipeline"' "$1"/net-*/metrics.jsonl |
         grep -oE '"(step|loss|best|(test|val)_[a-z0-9]+|accuracy|grad_norm)": [^,}]*'
@@ -118,8 +96,8 @@ undivided() { sed 's/, lanes: 4//' net.yaml >auto.yaml && timeout 300 "$NNPIPE" 
     --gpus 0-3 >auto.json 2>auto.err && same_weights f32 auto; }
 t "without train.lanes each GPU is a lane" undivided
 
-# Six lanes of four rows: two on each of three GPUs are a subtree, three on each of two are not.
-six="-o loader.batch=24 -o train.lanes=6 -o train.epochs=3"
+# Six lanes: two on each of three GPUs are a subtree, three on each of two are not.
+six="$six -o train.epochs=3"
 # shellcheck disable=SC2086 # words
 {
     t "six lanes on one GPU" run six $six
@@ -199,7 +177,7 @@ stopped() {
     run stopped --gpus 0-3 -o train.epochs=40 &
     job=$!
     for _ in $(tries 100); do ls stopped/*/checkpoints/step-6/manifest.json >/dev/null 2>&1 && break; sleep 0.05; done
-    kill "$(pgrep -f "runs=stopped " | tail -n 1)"
+    kill "$(pgrep -f "runs=$TMP/stopped " | tail -n 1)"
     exits 75 wait "$job" && run stopped --resume -o train.epochs=40 --processes 2 && run whole -o train.epochs=40 &&
         same_weights stopped whole
 }

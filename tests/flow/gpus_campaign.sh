@@ -5,47 +5,26 @@
 # another number of them. About 20 minutes.
 #   RUNS (1000), SEED (1), STATE: a folder that keeps what is done, for a campaign that goes on later
 . "$(dirname "$0")/../lib.sh"
-use_emulated_gpu "drawn runs on several GPUs" || exit 0
+. "$ROOT/tests/lib_gpus.sh"
+four_gpus "drawn runs on several GPUs" || exit 0
 runs=${RUNS:-1000} seed=${SEED:-1} state=${STATE:-$TMP/state}
-export NNPIPE_EMU_DEVICES=4 TMPDIR="$TMP"
 mkdir -p "$state" && export XDG_CACHE_HOME="$state/cache" || exit 1
 echo "# SEED=$seed"
 
-cat >"$TMP/net.yaml" <<Y
-name: net
-seed: 3
-device: cuda
-data: {train: {source: synth, samples: 96, size: 8}, test: {source: synth, samples: 16, size: 8, seed: 9}}
-loader: {batch: 16, readers: 1, augment: [flip]}
-model:
-  - conv: {out: 8, kernel: 3, pad: 1, bias: false}
-  - batchnorm
-  - relu
-  - conv: {out: 8, kernel: 3, pad: 1}
-  - relu
-  - dropout: {rate: 0.1}
-  - global_avgpool
-  - linear: {out: classes}
-optimizer: {sgd: {lr: 0.05, momentum: 0.9}}
+RUN_LIMIT="-s KILL 60"
+cat >>"$TMP/net.yaml" <<Y
 train: {epochs: 1, threads: 1, lanes: 4, clip_norm: 1, eval_every: never}
 checkpoint: {every: 2 steps}
 Y
-# train NAME PROCESSES FLAG...: its exit code
-train() {
-    name=$1 processes=$2
-    shift 2
-    timeout -s KILL 60 "$NNPIPE" train "$TMP/net.yaml" --processes "$processes" -o "runs=$TMP/$name" --json "$@" \
-        >"$TMP/$name.json" 2>"$TMP/$name.err"
-}
 hash_of() { field weights_sha256 "$TMP/$1.json"; }
 # lanes_of NUMBER: flags for so many processes; two lanes on each of three
-lanes_of() { [ "$1" != 3 ] || echo "-o loader.batch=24 -o train.lanes=6"; }
+lanes_of() { [ "$1" != 3 ] || echo "$six"; }
 for precision in f32 bf16; do
     for number in 2 3; do
         of=$state/$precision-$number
         # shellcheck disable=SC2046 # words
-        rm -rf "$TMP/one" && train one 1 -o precision=$precision $(lanes_of $number) && hash_of one >"$of.hash" &&
-            field test_loss "$TMP/one.json" >"$of.loss" ||
+        rm -rf "$TMP/one" && run one --processes 1 -o precision=$precision $(lanes_of $number) &&
+            hash_of one >"$of.hash" && field test_loss "$TMP/one.json" >"$of.loss" ||
             { not_ok "a run in one process, $precision" "$(tail -n 1 "$TMP/one.err")"; exit 1; }
     done
     cp "$state/$precision-2.hash" "$state/$precision-4.hash" && cp "$state/$precision-2.loss" "$state/$precision-4.loss"
@@ -57,7 +36,7 @@ crossed() {
     shift
     for number in $numbers; do
         rm -rf "$TMP/crossed"
-        train crossed "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" ||
+        run crossed --processes "$number" -o train.epochs=2 -o 'train.eval_every=1 epoch' "$@" ||
             { tail -n 1 "$TMP/crossed.err"; return 1; }
         [ "$number" = 1 ] && want=$(hash_of crossed)
         [ -n "$want" ] && [ "$(hash_of crossed)" = "$want" ] ||
@@ -130,7 +109,7 @@ one() {
     rm -rf "$TMP/drawn"
     began=$(date +%s)
     # shellcheck disable=SC2046
-    train drawn "$number" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") &
+    run drawn --processes "$number" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") &
     job=$!
     if [ -n "$signal" ]; then
         sleep "$moment"
@@ -152,7 +131,8 @@ one() {
     echo "again with $again${resume:+, resumed}"
     began=$(date +%s) code=0
     # shellcheck disable=SC2046
-    train drawn "$again" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") $resume || code=$?
+    run drawn --processes "$again" -o "precision=$precision" -o "train.sum=$sum" $(lanes_of "$number") $resume ||
+        code=$?
     ends "$code" && [ "$code" -eq 0 ] || { echo "the second run ended with $code"; return 1; }
     [ $bits = 0 ] || as_one "$precision-$number" "$sum" "$tolerance"
 }
