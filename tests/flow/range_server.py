@@ -11,7 +11,7 @@ read again for each request: a line NAME=VALUE each, all of them off by default:
   short=SHARE      a body that ends early         slow=SHARE      slow_s=SECONDS before the answer
   whole=1          200 and the whole file         status=CODE     this answer for all
   code=NAME        S3's <Code> of that answer     other_range=1   another Content-Range
-  hang=1           no answer at all               etag=TEXT       another ETag, and no check of If-Match
+  hang=1           no answer while it stands      etag=TEXT       another ETag, and no check of If-Match
   keys=NUMBER      only requests with keys of a role, each of them for so many requests
   sts=CODE         no keys for a web identity
   after=TEXT       faults only behind a first request that has this in its line of the log
@@ -60,6 +60,10 @@ def faults():
             if name:  # a later line counts
                 found[name] = value
     return found
+
+
+def faults_of(wrong, path, fields):
+    return {} if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0") else wrong
 
 
 def drawn(share):
@@ -174,12 +178,12 @@ class Handler(socketserver.StreamRequestHandler):
             return True
         if not self.comes_after(wrong.get("after"), request) and "after" in wrong:
             wrong = {}
-        if "only" in wrong and (wrong["only"] not in path or fields.get("range") == "bytes=0-0"):
-            wrong = {}
+        wrong = faults_of(wrong, path, fields)
         if options.delay:
             time.sleep(options.delay / 1000)
-        if wrong.get("hang"):
-            time.sleep(600)
+        while wrong.get("hang"):
+            time.sleep(0.05)
+            wrong = faults_of(faults(), path, fields)
         if drawn(wrong.get("slow", 0)):
             time.sleep(float(wrong.get("slow_s", 2)))
         if wrong.get("status"):
