@@ -1,4 +1,4 @@
-/* Internals of a plan, shared by plan_cuda.c (prepares and queues steps) and plan_memory.c
+/* Internals of a plan, shared by plan_cuda.c (prepares it; whole steps), plan_queue.c (what they queue) and plan_memory.c
  * (device memory and copies). */
 #ifndef NP_PLAN_MEMORY_H
 #define NP_PLAN_MEMORY_H
