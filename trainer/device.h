@@ -170,6 +170,9 @@ struct np_plan_ops {
     int (*snapped)(struct np_plan *plan, bool wait, char **ret_state, struct np_err *err);
     /* After snapped() has returned 1, until the next snap(): copies one of the arrays out, as read(). Any thread. */
     void (*snapshot)(const struct np_plan *plan, int array, float *out);
+    /* Only with np_plan_options.comm. Optional: NULL means read(), for a hash on the host. A hash of these arrays
+     * (1 << NP_ARRAY_* each), equal in processes that have the same bits; waits for all that is queued. */
+    int (*hash)(struct np_plan *plan, unsigned arrays, uint64_t *ret_hash, struct np_err *err);
     /* Copies the logits of the newest step or eval: f32 (batch, classes). */
     int (*logits)(struct np_plan *plan, float *out, struct np_err *err);
 };

@@ -75,12 +75,11 @@ static int load_checkpoint(struct np_run *run, struct np_err *err)
     return 0;
 }
 
-/* Several processes compare their weights before they save. */
-static unsigned snapshot_of(const struct np_run *run)
+unsigned np_run_arrays(const struct np_run *run)
 {
     unsigned arrays = 0;
 
-    for (int i = 0; i < NP_ARRAY_GRADS && !run->comm; i++)
+    for (int i = 0; i < NP_ARRAY_GRADS; i++)
         arrays |= run->arrays[i] ? 1u << i : 0;
     return arrays;
 }
@@ -100,7 +99,7 @@ static int open_plan(struct np_run *run, struct np_err *err)
         .recompute = run->config->run.recompute,
         .muon = run->config->optim.kind == NP_MUON,
         .losses = run->config->run.sample_losses && !run->options->probe,
-        .snapshot = snapshot_of(run),
+        .snapshot = np_run_leads(run) ? np_run_arrays(run) : 0,
         .state = run->device_state[np_state_kind(run->device)],
         .note = np_run_note,
         .note_context = run};

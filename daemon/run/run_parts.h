@@ -138,7 +138,7 @@ struct np_run {
     int stop_code; /* why a hook ended the loop: 0 or -errno */
     struct np_err stop_err;
     struct np_err
-        save_err; /* of a checkpoint that was written while training went on: ends it at the next batch */
+        save_err; /* of a checkpoint that was written while training went on: ends it at the next boundary */
     bool usage; /* the config or command line caused the error: exit code NP_EXIT_USAGE */
     /* Counts batches of any kind, checkpoints, steps of a listing: while it grows, the run is
      * alive. */
@@ -215,7 +215,8 @@ int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np
 /* Before a checkpoint, which one process wants (saves) or more: have all the same weights and state?
  * -EBADE: no, and err names whose differ. One process: 0. */
 int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err);
-/* Waits until all processes are here. code: of this process; returns the first one that is negative. */
+/* Waits until all processes are here; the others learn which checkpoint rank 0 has. code: of this process; returns the
+ * first one that is negative. */
 int np_run_barrier(struct np_run *run, int code, struct np_err *err);
 /* The result is written: rank 0 says so. The others wait for it, and end as rank 0 does. */
 int np_run_await_first(struct np_run *run, struct np_err *err);
@@ -267,6 +268,8 @@ int np_run_whiten(struct np_run *run, struct np_err *err);
 
 /* --- run_model.c --------------------------------------------------------------------------- */
 
+/* 1 << NP_ARRAY_* of each array that the run has. */
+unsigned np_run_arrays(const struct np_run *run);
 /* Copies weights, buffers and the optimizer's state from the device into run->arrays, when no checkpoint is being
  * written from these any more. */
 int np_run_read_arrays(struct np_run *run, struct np_err *err);
@@ -286,7 +289,8 @@ int np_run_grow(struct np_run *run, struct np_err *err);
 
 /* --- run_save.c --------------------------------------------------------------------------- */
 
-/* Blocks until the checkpoint is on the disk. */
+/* Blocks until the checkpoint is on the disk. Of several processes rank 0 alone writes, and the others do not wait: a
+ * barrier follows, or the exchange is over. */
 int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err *err);
 /* The same, but it only begins, if the device can make a snapshot. np_run_poll_save(), called after each step and while
  * there is no batch, takes its next step; true: it has one left that needs this thread. save_err: its failure.

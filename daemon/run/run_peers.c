@@ -481,35 +481,60 @@ static int name_odd(const uint64_t *hashes, int world, uint64_t step, struct np_
         (unsigned long long)step, ranks);
 }
 
+/* Where the device has a hash of its own, the arrays stay there. */
+static int own_hash(struct np_run *run, uint64_t *ret_hash, struct np_err *err)
+{
+    const struct np_plan_ops *ops = run->device->plan_ops;
+
+    if (ops->hash)
+        return ops->hash(run->plan, np_run_arrays(run), ret_hash, err);
+    const int code = np_run_read_arrays(run, err);
+    if (code == 0)
+        *ret_hash = hash_arrays(run);
+    return code;
+}
+
 int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err)
 {
-    uint64_t hashes[NP_MAX_WORLD];
+    uint64_t own, hashes[NP_MAX_WORLD];
     uint32_t bits = saves; /* a checkpoint by the clock is due at one of them first */
     int code;
 
     /* Over: an evaluation was cut while a process waited for storage; what is there is saved. */
     if (!run->comm || np_comm_over(run->comm))
         return 0;
-    if ((code = np_comm_any(run->comm, &bits, err)) < 0 || !bits ||
-        (code = np_run_read_arrays(run, err)) < 0)
+    if ((code = np_comm_any(run->comm, &bits, err)) < 0 || !bits)
         return code;
-    const uint64_t own = hash_arrays(run);
+    if ((code = own_hash(run, &own, err)) < 0) { /* the others wait for it */
+        np_comm_abort(run->comm, code, err->text);
+        return code;
+    }
     code = np_comm_gather(run->comm, &own, hashes, sizeof(own), err);
     return code == 0 ? name_odd(hashes, np_comm_world(run->comm), step, err) : code;
 }
 
 /* --- at an end ------------------------------------------------------------------------------ */
 
+struct at_barrier {
+    int32_t code, saved_eval_due;
+    uint64_t saved_step;
+};
+
 int np_run_barrier(struct np_run *run, int code, struct np_err *err)
 {
-    int32_t own = code, all[NP_MAX_WORLD];
+    const struct at_barrier own = {code, run->saved_eval_due, run->saved_step};
+    struct at_barrier all[NP_MAX_WORLD];
 
     if (!run->comm || np_comm_over(run->comm))
         return code;
     const int told = np_comm_gather(run->comm, &own, all, sizeof(own), code < 0 ? NULL : err);
+    if (told == 0) {
+        run->saved_step = all[0].saved_step;
+        run->saved_eval_due = all[0].saved_eval_due;
+    }
     for (int r = 0; r < np_comm_world(run->comm) && told == 0 && code == 0; r++)
-        if (all[r] < 0)
-            code = np_err_set(err, all[r], "rank %d has failed", r);
+        if (all[r].code < 0)
+            code = np_err_set(err, all[r].code, "rank %d has failed", r);
     return code < 0 ? code : told;
 }
 

@@ -408,6 +408,63 @@ Test(kernels_cuda, averages_equal_those_of_the_cpu)
         cr_assert(x[i] == average[1][i]);
 }
 
+static uint64_t hash_on_grid(const float *x, uint64_t n, uint64_t first)
+{
+    uint64_t parts[NP_CUDA_HASH_PARTS] = {0}, sum = 0;
+
+    np_cuda_hash(NULL, x, n, first, parts);
+    for (int i = 0; i < NP_CUDA_HASH_PARTS; i++)
+        sum += parts[i];
+    return sum;
+}
+
+/* The sum of splitmix64's numbers from its states `first` on, each moved on by an element's bits. */
+static uint64_t hash_on_cpu(const float *x, uint64_t n, uint64_t first)
+{
+    uint64_t sum = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof(bits));
+        uint64_t z = (first + i) * 0x9e3779b97f4a7c15u + bits;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+        sum += z ^ z >> 31;
+    }
+    return sum;
+}
+
+Test(kernels_cuda, a_hash_is_its_formula_and_shows_each_bit_and_place)
+{
+    static float x[16 * N];
+    const uint64_t sizes[] = {0, 1, 3, 1024, N + 2, 16 * N};
+
+    for (int i = 0; i < 16 * N; i++)
+        x[i] = (float)sin(i * 0.7);
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++) {
+        cr_assert_eq(hash_on_grid(x, sizes[s], 0), hash_on_cpu(x, sizes[s], 0));
+        cr_assert_eq(hash_on_grid(x + 1, sizes[s] / 2, 77), hash_on_cpu(x + 1, sizes[s] / 2, 77));
+    }
+    const uint64_t whole = hash_on_grid(x, N, 0);
+    for (int bit = 0; bit < 32; bit++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[bit * 9], sizeof(bits));
+        bits ^= 1u << bit;
+        memcpy(&x[bit * 9], &bits, sizeof(bits));
+        cr_assert_neq(hash_on_grid(x, N, 0), whole);
+        bits ^= 1u << bit;
+        memcpy(&x[bit * 9], &bits, sizeof(bits));
+    }
+    cr_assert_eq(hash_on_grid(x, N, 0), whole);
+    cr_assert_neq(hash_on_grid(x, N, 1), whole);
+    const float first = x[0];
+    x[0] = x[1];
+    x[1] = first;
+    cr_assert_neq(hash_on_grid(x, N, 0), whole);
+}
+
 /* The last tensor is frozen; gradients are multiplied by f16's loss scale. */
 static void climbs_agree(bool adaptive)
 {

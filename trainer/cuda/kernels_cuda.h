@@ -403,6 +403,11 @@ void np_cuda_average(void *stream, float *average, float *x, float weight, bool 
 void np_cuda_swap(
     void *stream, float *a, float *b, enum np_cuda_dtype dtype, void *half, uint64_t n);
 
+/* A hash of x: the sum, modulo 2^64, of parts, which are added to those of other arrays; first: the number of x's first
+ * element among all. Parts that were 0 and are not used stay 0. */
+#define NP_CUDA_HASH_PARTS 512
+void np_cuda_hash(void *stream, const float *x, uint64_t n, uint64_t first, uint64_t *parts);
+
 #ifdef __cplusplus
 }
 #endif

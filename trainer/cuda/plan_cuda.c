@@ -175,6 +175,8 @@ static int plan_prepare(struct np_device *device, const struct np_graph *train,
         code = np_cuda_take_muon(plan, err); /* before the batch, which gets the rest */
     if (code == 0 && plan->sums)
         code = np_cuda_sums_take(plan->sums, err);
+    if (code == 0 && comm)
+        code = np_cuda_take_hashes(plan, err);
     if (code == 0)
         code = np_cuda_take_arena(plan, graph, err);
     if (code == 0)
@@ -483,5 +485,6 @@ const struct np_plan_ops np_cuda_plan_ops = {
     .snap = np_cuda_plan_snap,
     .snapped = np_cuda_plan_snapped,
     .snapshot = np_cuda_plan_snapshot,
+    .hash = np_cuda_plan_hash,
     .logits = np_cuda_plan_logits,
 };

@@ -10,6 +10,7 @@
 #include "trainer/optim.h"
 
 #define F16_SCALE 65536.0f /* of the loss to begin with, as torch's GradScaler */
+#define HASHES    (NP_ARRAY_GRADS * NP_CUDA_HASH_PARTS)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -382,6 +383,11 @@ int np_cuda_take_kept(struct np_plan *plan, struct np_err *err)
                : 0;
 }
 
+int np_cuda_take_hashes(struct np_plan *plan, struct np_err *err)
+{
+    return np_cuda_take(plan, HASHES * sizeof(*plan->hashes), &plan->hashes, err);
+}
+
 void np_cuda_release_memory(struct np_plan *plan)
 {
     void *const memory[] = {plan->arrays.params, plan->arrays.grads, plan->arrays.half,
@@ -389,7 +395,7 @@ void np_cuda_release_memory(struct np_plan *plan)
         plan->state[0], plan->state[1], plan->sum, plan->rule_of, plan->scalars, plan->arena,
         plan->workspace, plan->norm_scratch, plan->muon_memory, plan->lamb.starts,
         plan->lamb.squares, plan->lamb.ratios, plan->average[0], plan->average[1], plan->kept[0],
-        plan->kept[1], plan->arrays.class_weights};
+        plan->kept[1], plan->arrays.class_weights, plan->hashes};
 
     for (size_t i = 0; i < sizeof(memory) / sizeof(*memory); i++)
         if (memory[i])
@@ -496,6 +502,31 @@ int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct 
     if (code == 0)
         code = wait_for(plan, err);
     np_free(host);
+    return code;
+}
+
+int np_cuda_plan_hash(struct np_plan *plan, unsigned arrays, uint64_t *ret_hash, struct np_err *err)
+{
+    uint64_t parts[HASHES], first = 0, hash = 0;
+    int code = 0;
+
+    for (int i = 0; code == 0 && i < NP_ARRAY_GRADS; i++) {
+        const uint64_t n = np_array_of_buffers(i) ? plan->nr_buffers : plan->layout->nr_params;
+        float *array;
+
+        if (arrays >> i & 1 && (code = np_cuda_array(plan, i, &array, err)) == 0)
+            np_cuda_hash(np_cuda_stream(plan), array, n, first,
+                plan->hashes + (size_t)i * NP_CUDA_HASH_PARTS);
+        first += n;
+    }
+    if (code == 0)
+        code = np_cuda_plan_check(plan, cudaPeekAtLastError(), "a hash", err);
+    if (code == 0)
+        code = download(plan, parts, plan->hashes, sizeof(parts), err);
+    for (int i = 0; code == 0 && i < HASHES; i++)
+        hash += parts[i];
+    if (code == 0)
+        *ret_hash = hash;
     return code;
 }
 

@@ -70,8 +70,9 @@ struct np_plan {
     int first_unread, nr_unread;
     size_t room_unread, room_losses;
     struct np_cuda_snapshot snapshot;
-    struct np_engines *engines;         /* of this run */
-    char *engines_path;                 /* their cache; NULL: none, or the run was resumed */
+    uint64_t *hashes;           /* (NP_ARRAY_GRADS, NP_CUDA_HASH_PARTS); NULL: one process */
+    struct np_engines *engines; /* of this run */
+    char *engines_path;         /* their cache; NULL: none, or the run was resumed */
     const struct np_cuda_program *last; /* its logits are in the arena */
 };
 
@@ -105,6 +106,8 @@ int np_cuda_settle_memory(struct np_plan *plan, struct np_err *err);
 int np_cuda_take_weights(struct np_plan *plan, const struct np_graph *train, struct np_err *err);
 /* Takes the memory of plan->muon, if there is one. */
 int np_cuda_take_muon(struct np_plan *plan, struct np_err *err);
+/* Takes the memory for hashes of the arrays, which several processes compare. */
+int np_cuda_take_hashes(struct np_plan *plan, struct np_err *err);
 void np_cuda_release_memory(struct np_plan *plan);
 /* Takes the optimizer's second state, unless it exists. */
 int np_cuda_second_state(struct np_plan *plan, struct np_err *err);
@@ -129,6 +132,8 @@ int np_cuda_take_kept(struct np_plan *plan, struct np_err *err);
 int np_cuda_plan_read(struct np_plan *plan, int array, float *out, struct np_err *err);
 int np_cuda_plan_write(struct np_plan *plan, int array, const float *in, struct np_err *err);
 int np_cuda_plan_state(struct np_plan *plan, char **ret_text, struct np_err *err);
+int np_cuda_plan_hash(
+    struct np_plan *plan, unsigned arrays, uint64_t *ret_hash, struct np_err *err);
 int np_cuda_plan_logits(struct np_plan *plan, float *out, struct np_err *err);
 
 #endif
