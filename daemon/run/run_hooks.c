@@ -117,11 +117,6 @@ static int on_batch(void *context, const struct np_batch *batch)
     int code;
 
     np_run_at(run, batch->kind == NP_BATCH_TRAIN ? "training" : "evaluating");
-    if (run->save_err.code) {
-        run->stop_err = run->save_err;
-        run->save_err = (struct np_err){0};
-        return run->stop_code = run->stop_err.code;
-    }
     if ((code = np_run_judge_bad(run, batch, &run->stop_err)) < 0)
         return code;
     if (batch->kind != NP_BATCH_TRAIN)
@@ -418,8 +413,8 @@ static bool boundary_follows(void *context, uint64_t step)
 {
     const struct np_run *run = context;
 
-    return run->config->run.accumulate > 1 || run->best_unsaved || np_run_stopping(context) ||
-           checkpoint_due(run, step) || np_run_grows(run, step);
+    return run->config->run.accumulate > 1 || run->best_unsaved || run->save_err.code ||
+           np_run_stopping(context) || checkpoint_due(run, step) || np_run_grows(run, step);
 }
 
 static int stopped(struct np_run *run)
@@ -436,7 +431,6 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     const bool saved = (step == run->saved_step && eval_due == run->saved_eval_due) ||
                        np_run_saves(run, step, eval_due);
     const bool saves = !saved && (last || stop || run->best_unsaved || checkpoint_due(run, step));
-    const uint64_t before = run->saved_step;
     int code = np_run_compare_arrays(run, step, saves, &run->stop_err);
 
     if (code == -EBADE)
@@ -444,11 +438,10 @@ static int on_boundary(void *context, uint64_t step, bool eval_due)
     if (code == 0 && saves)
         code =
             (last || stop ? np_run_save : np_run_start_save)(run, step, eval_due, &run->stop_err);
-    if (code == 0 && stop)
+    /* What failed since the last boundary; and what no later one would wait for with all processes. */
+    if (code == 0 && (last || stop || run->save_err.code || np_run_grows(run, step)))
         code = np_run_finish_save(run, &run->stop_err);
     code = np_run_barrier(run, code, &run->stop_err);
-    if (code < 0 && !np_run_leads(run))
-        run->saved_step = before; /* rank 0 has not saved */
     if (code == 0 && stop)
         return stopped(run);
     if (code == 0)

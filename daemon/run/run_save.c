@@ -1,8 +1,9 @@
 /* A run's checkpoints. Trainer (main) thread, and for each one that training does not wait for a thread that writes
  * it: where the device makes a snapshot of its arrays, steps go on as soon as that is queued. When its copies are on
  * the host, the thread takes them out, syncs the logs and writes the files. Then the trainer, which looks after each
- * step, reports it. One at a time; the last one of a run, those of several processes, and all on other devices are
- * written by the trainer. */
+ * step, reports it. One at a time; the last one of a run, and all on other devices are written by the trainer. Of
+ * several processes rank 0 writes, when all have compared what they have, and waits for the copies; how it ended the
+ * others hear at the next boundary, for which rank 0 asks if it failed. */
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
@@ -221,7 +222,8 @@ int np_run_save(struct np_run *run, uint64_t step, bool eval_due, struct np_err 
     if (code < 0)
         return explain(run, step, code, err);
     run->best_unsaved = false;
-    report(run, &run->position, start, np_now_ns() - start);
+    if (np_run_leads(run) || np_comm_over(run->comm)) /* else rank 0 says it at the barrier */
+        report(run, &run->position, start, np_now_ns() - start);
     return 0;
 }
 
@@ -390,7 +392,7 @@ int np_run_start_save(struct np_run *run, uint64_t step, bool eval_due, struct n
     struct np_err why = {0};
     int code = np_run_finish_save(run, err);
 
-    if (code < 0 || run->comm || !run->device->plan_ops->snap)
+    if (code < 0 || !np_run_leads(run) || !run->device->plan_ops->snap)
         return code < 0 ? code : np_run_save(run, step, eval_due, err);
     np_run_at(run, "saving");
     run->position.step = step;
@@ -398,5 +400,8 @@ int np_run_start_save(struct np_run *run, uint64_t step, bool eval_due, struct n
     code = snap(run, start, &why);
     if (code == -EAGAIN)
         return np_run_save(run, step, eval_due, err);
+    /* This thread may next wait for another process, whose storage does not answer, and not poll. */
+    if (code == 0 && run->comm)
+        return advance(run, true, err);
     return code < 0 ? explain(run, step, np_err_set(err, code, "%s", why.text), err) : 0;
 }

@@ -12,6 +12,7 @@
  * Environment, each "RANK:N", for the process with that NNPIPE_RANK:
  *     NNPIPE_EMU_NCCL_KILL    kills the process in the middle of the Nth operation that runs
  *     NNPIPE_EMU_NCCL_ERROR   the Nth operation never ends, and the communicator has an error
+ *     NNPIPE_EMU_NCCL_FLIP    a bit of what the Nth operation gives this process is flipped
  *     NNPIPE_EMU_NCCL_ABSENT  (N any) ncclCommInitRank() does not return
  *     NNPIPE_EMU_NCCL_LATE    it returns, with 0, or N 1: with an error, after main() has returned, and the
  *                             process ends a moment later
@@ -79,6 +80,7 @@ struct job {
     struct part parts[MAX_PARTS];
     bool counted; /* in comm->nr_ran, in this run */
     bool stays;   /* never ends */
+    bool flips;   /* a bit of its result, in this run */
     /* of a sum */
     uint8_t *x, *others; /* others: (world) arrays; NULL: no sum */
     uint64_t n;
@@ -219,6 +221,7 @@ static void count(struct job *job)
         job->stays = true;
         atomic_store(&comm->failed, true);
     }
+    job->flips = n == planned("NNPIPE_EMU_NCCL_FLIP");
 }
 
 static bool job_ready(void *context)
@@ -266,6 +269,18 @@ static void sum(struct job *job)
     }
 }
 
+/* A high bit of the mantissa of the first number that has come. */
+static void flip(struct job *job)
+{
+    for (int i = 0; i < job->nr; i++)
+        if (!job->parts[i].sends) {
+            uint8_t *number = job->others ? job->x : job->parts[i].memory;
+
+            number[job->parts[i].own.type == NP_NCCL_F32 ? 2 : 0] ^= 0x40;
+            return;
+        }
+}
+
 static void job_run(void *context)
 {
     struct job *job = context;
@@ -278,6 +293,8 @@ static void job_run(void *context)
         memset(job->x, 0xff, job->n * (job->type == F32 ? 4 : 2));
     else if (job->others)
         sum(job);
+    if (job->flips)
+        flip(job);
     job->counted = job->stored = false;
     for (int i = 0; i < job->nr; i++) {
         job->parts[i].done = 0;
