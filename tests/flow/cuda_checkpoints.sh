@@ -78,6 +78,17 @@ t "an omitted wait would be found: the checkpoint is of memory that nobody has w
 scarce() { NNPIPE_EMU_MEMORY=34500000 run scarce && same_step 3 good scarce && same_step 9 good scarce; }
 t "without memory for a copy on the GPU the same bits go to the host at once" scarce
 
+# As many threads as a run has that writes one checkpoint, at its end: the others are written while training waits.
+few() {
+    cc -shared -fPIC -o "$TMP/few_threads.so" "$ROOT/tests/fault/few_threads.c" -ldl &&
+        LD_PRELOAD="$TMP/few_threads.so" FEW_THREADS_SAID="$TMP/said" run never -o checkpoint.every=never &&
+        read -r _ started _ refused <"$TMP/said" && [ "$started" -gt 0 ] && [ "$refused" -eq 0 ] || return 1
+    LD_PRELOAD="$TMP/few_threads.so" FEW_THREADS_SAID="$TMP/said" FEW_THREADS=$started run few || return 1
+    grep -qx "started $started refused 4" "$TMP/said" || { cat "$TMP/said"; return 1; }
+    for n in 3 6 9 12 15; do same_step $n good few || return 1; done
+}
+t "if no thread can be started for a checkpoint, it is written while training waits" few
+
 # --- ends of all kinds
 set -- -o train.epochs=${EPOCHS:-14}
 run whole "$@"
