@@ -7,7 +7,7 @@
  *   run_place.c  which folder; may it resume?  run_data.c    sets and their order
  *   run_report.c messages at start and end     run_facts.c   facts stored with the weights
  *   run_pipeline.c  pipeline counters          run_say.c     messages, names
- *   run_peers.c  the other processes of a run
+ *   run_peers.c  the other processes           run_bad.c     bad samples
  *   replay.c     rows of a past run; calls run_data, run_facts, run_place
  * and below them, without struct np_run:
  *   run_folder.c the folder, its checkpoints   run_change.c  rates and length changed on resume
@@ -209,9 +209,6 @@ int np_run_take_lanes(struct np_run *run, struct np_err *err);
 int np_run_compare_peers(struct np_run *run, struct np_err *err);
 /* The samples of a batch's rows in all processes: (batch), valid until the next call. */
 int np_run_all_samples(struct np_run *run, const struct np_batch *batch, struct np_err *err);
-/* With several processes: gathers the bad samples of a batch that all have taken into run->bad, and
- * judges the budget by them, as the loader of a single process does. -EBADMSG: it is spent. */
-int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err);
 /* Before a checkpoint, which one process wants (saves) or more: have all the same weights and state?
  * -EBADE: no, and err names whose differ. One process: 0. */
 int np_run_compare_arrays(struct np_run *run, uint64_t step, bool saves, struct np_err *err);
@@ -356,16 +353,20 @@ void np_run_early_text(const struct np_run *run, char *text, size_t text_bytes);
 /* The step after which the run ends, as far as is known. */
 uint64_t np_run_last_step(const struct np_run *run);
 
-/* --- run_hooks.c: calls run_best, run_data, run_early, run_model, run_pipeline ---------------------------------- */
+/* --- run_bad.c ------------------------------------------------------------------------------ */
 
-void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
+/* With several processes: gathers the bad samples of a batch that all have taken into run->bad, and
+ * judges the budget by them, as the loader of a single process does. -EBADMSG: it is spent. */
+int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err);
 /* Reports a bad sample in bad_samples.jsonl, the log and on the screen. */
 void np_run_write_bad(struct np_run *run, const struct np_bad_sample *bad);
 /* Writes the bad samples of finished steps in the samples' order. The others stay for later, so
  * that a resumed run, which cuts the list back to its checkpoint, writes each exactly once. */
 void np_run_take_bad(struct np_run *run, uint64_t steps_done, bool eval_done);
-/* Takes those of the batches taken from the loader into run->bad. */
-void np_run_drain_bad(struct np_run *run);
+
+/* --- run_hooks.c: calls run_bad, run_best, run_data, run_early, run_model, run_pipeline ---------------------------------- */
+
+void np_run_hooks(struct np_run *run, struct np_trainer_hooks *ret_hooks);
 void np_run_reload_curves(struct np_run *run); /* from metrics.jsonl */
 
 #endif

@@ -4,7 +4,6 @@
 #include "daemon/run/run_parts.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -363,90 +362,6 @@ int np_run_all_samples(struct np_run *run, const struct np_batch *batch, struct 
     for (size_t row = 0; row < rows; row++)
         own[row] = batch->about[row].sample;
     return np_comm_gather(run->comm, own, run->samples, rows * sizeof(*own), err);
-}
-
-/* Appends those of another process, which may be of another build. */
-static void add_bad(struct np_run *run, struct np_bad_sample *bad, uint32_t nr)
-{
-    for (uint32_t i = 0; i < nr; i++) {
-        bad[i].path[sizeof(bad[i].path) - 1] = '\0';
-        bad[i].reason[sizeof(bad[i].reason) - 1] = '\0';
-        bad[i].kind = bad[i].kind == NP_BATCH_TRAIN ? NP_BATCH_TRAIN : NP_BATCH_EVAL;
-        run->bad[run->nr_bad++] = bad[i];
-    }
-}
-
-/* run->bad has new ones from `first` on: adds those of the other processes. */
-static int gather_bad(struct np_run *run, int first, struct np_err *err)
-{
-    const int world = np_comm_world(run->comm), rank = np_comm_rank(run->comm);
-    uint32_t own = (uint32_t)(run->nr_bad - first), counts[NP_MAX_WORLD], max = 0, sum = 0;
-    struct np_bad_sample *all;
-    int code = np_comm_gather(run->comm, &own, counts, sizeof(own), err);
-
-    for (int r = 0; code == 0 && r < world; r++) {
-        max = counts[r] > max ? counts[r] : max;
-        sum += counts[r];
-    }
-    if (code < 0 || max == 0)
-        return code;
-    all = np_try_array((size_t)world * max, sizeof(*all), err);
-    if (!all ||
-        np_try_grow(&run->bad, &run->room_bad, (size_t)run->nr_bad + sum, sizeof(*all), err) < 0) {
-        np_free(all);
-        return -ENOMEM;
-    }
-    memcpy(all + (size_t)rank * max, run->bad + first, own * sizeof(*all));
-    code = np_comm_gather(run->comm, all + (size_t)rank * max, all, max * sizeof(*all), err);
-    for (int r = 0; r < world && code == 0; r++)
-        if (r != rank)
-            add_bad(run, all + (size_t)r * max, counts[r] < max ? counts[r] : max);
-    np_free(all);
-    return code;
-}
-
-/* Bad samples of an epoch, or of an evaluation, so far. */
-static uint64_t count_bad(const struct np_run *run, const struct np_bad_sample *like)
-{
-    uint64_t n = 0;
-
-    if (like->kind == NP_BATCH_TRAIN && run->position.bad_epoch == like->epoch)
-        n = run->position.nr_bad;
-    for (int i = 0; i < run->nr_bad; i++) {
-        const struct np_bad_sample *bad = &run->bad[i];
-
-        n += bad->kind == like->kind &&
-             (bad->kind == NP_BATCH_TRAIN ? bad->epoch == like->epoch : bad->step == like->step);
-    }
-    return n;
-}
-
-int np_run_judge_bad(struct np_run *run, const struct np_batch *batch, struct np_err *err)
-{
-    const double budget = run->config->loader.bad_budget;
-    const int first = run->nr_bad;
-
-    if (!run->comm)
-        return 0;
-    np_run_drain_bad(run);
-    const int code = gather_bad(run, first, err);
-    for (int i = first; code == 0 && i < run->nr_bad; i++) {
-        const struct np_bad_sample *bad = &run->bad[i];
-        const bool training = bad->kind == NP_BATCH_TRAIN;
-        const uint64_t of = training ? run->nr_train : run->nr_eval;
-        const uint64_t allowed = (uint64_t)ceil(budget * (double)of);
-
-        if (count_bad(run, bad) > allowed)
-            return np_err_set(err, -EBADMSG,
-                "over %llu of the %llu samples of %s %llu are bad, more than "
-                "loader.bad_samples.budget allows (%g%%); bad_samples.jsonl in the run's folder "
-                "lists them, one is %s: %s",
-                (unsigned long long)allowed, (unsigned long long)of,
-                training ? "epoch" : "the evaluation after step",
-                training ? (unsigned long long)bad->epoch : (unsigned long long)bad->step,
-                budget * 100, bad->path, bad->reason);
-    }
-    return code;
 }
 
 /* --- at a checkpoint ------------------------------------------------------------------------ */
