@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ void made_server_start(struct made_server *server, bool (*answer)(int fd, const 
         "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t bytes = sizeof(own);
+    sigset_t all, before;
     pthread_t thread;
 
     for (int i = 0; i < 5; i++)
@@ -79,7 +81,11 @@ void made_server_start(struct made_server *server, bool (*answer)(int fd, const 
     cr_assert_eq(listen(server->listener, 64), 0);
     getsockname(server->listener, (void *)&own, &bytes);
     server->port = ntohs(own.sin_port);
+    /* Signals are for other tests of this process: the threads take none. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_create(&thread, NULL, accept_all, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_detach(thread);
 }
 
