@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define MAX_REPORTED 100
 
@@ -103,18 +104,29 @@ static bool is_secret(const char *from, const char *end)
     return from && end > from && strspn(from, ".") < (size_t)(end - from);
 }
 
+/* The '@' behind a user and password, which may have a '/' or '?' of their own: what stands behind a ':' there
+ * is no port. NULL: there is none. */
+static const char *find_user(const char *host, size_t host_bytes, size_t url_bytes)
+{
+    const char *colon = memchr(host, ':', host_bytes);
+    const bool is_port =
+        colon && strspn(colon + 1, "0123456789") == host_bytes - (size_t)(colon + 1 - host);
+
+    return memrchr(host, '@', colon && !is_port ? url_bytes : host_bytes);
+}
+
 /* The next secret in the http URLs of a text; NULL: none is left. */
 static const char *find_secret(const char *text, size_t *ret_bytes)
 {
     for (const char *at = text; (at = strstr(at, "://")); at += 3) {
-        const bool is_http = (at - text >= 4 && strncmp(at - 4, "http", 4) == 0) ||
-                             (at - text >= 5 && strncmp(at - 5, "https", 5) == 0);
+        const bool is_http = (at - text >= 4 && strncasecmp(at - 4, "http", 4) == 0) ||
+                             (at - text >= 5 && strncasecmp(at - 5, "https", 5) == 0);
         const char *host = at + 3, *end = host + strcspn(host, " \t\n\"'<>`\\|^");
 
         while (end > host && strchr(".,:;)", end[-1])) /* of the sentence */
             end--;
         const size_t bytes = (size_t)(end - host), host_bytes = strcspn(host, "/?#");
-        const char *user = memrchr(host, '@', host_bytes < bytes ? host_bytes : bytes);
+        const char *user = find_user(host, host_bytes < bytes ? host_bytes : bytes, bytes);
         const char *query = memchr(host, '?', bytes);
         const bool has_user = user && is_secret(host, user);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "loader/base/clock.h"
+#include "loader/base/err.h"
 #include "loader/base/ledger.h"
 #include "loader/base/mem.h"
 #include "loader/base/span.h"
@@ -262,6 +263,7 @@ static bool report_wait(
         snprintf(text, bytes, "%s: %s: %s %llu, for %.1f s", thread,
             atomic_load_explicit(&wait->what, memory_order_relaxed), where ? where : "",
             (unsigned long long)get(&wait->detail), (double)(now - since) * 1e-9);
+        np_text_hide(text); /* where may be a URL */
     }
     atomic_store_explicit(&wait->since_ns, since, memory_order_release);
     return due;

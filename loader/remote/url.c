@@ -57,7 +57,7 @@ static int check_server(const char *url, const char *host, struct np_err *err)
     if (bytes == 0 || bytes > 255 || host[0] == ':')
         return wrong(url, err, "it names no host");
     for (const char *at = host; *at; at++)
-        if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 0x7f || strchr("\"<>\\^`{|}", *at))
+        if ((unsigned char)*at <= ' ' || (unsigned char)*at >= 0x7f || strchr("\"'<>\\^`{|}", *at))
             return wrong(url, err, "it has a character that must be percent-encoded");
     if (strchr(host, '#'))
         return wrong(url, err, "'#' begins no part of an object");

@@ -399,6 +399,14 @@ static void remove_unused(const char *folder)
         closedir(dir);
 }
 
+static bool has_secret(const struct np_index *index)
+{
+    for (int i = 0; i < index->nr_files; i++)
+        if (np_text_has_secret(index->paths[i]))
+            return true;
+    return false;
+}
+
 static int save_in_cache(
     struct np_io *io, const struct places *places, const struct np_index *index, struct np_err *err)
 {
@@ -412,7 +420,7 @@ static int save_in_cache(
         return -ENOMEM;
     *strrchr(folder, '/') = '\0';
     code = np_make_dirs(folder, err);
-    if (code == 0 && index->nr_files > 0 && np_text_has_secret(index->paths[0]))
+    if (code == 0 && has_secret(index))
         code = np_io_make_private(places->cached, err);
     if (code == 0)
         code = np_index_save(index, io, places->cached, places->key, err);

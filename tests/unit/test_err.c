@@ -169,6 +169,10 @@ Test(err, secrets_of_urls_are_dots)
     cr_expect(hidden("http://me:word@h:80/a?b=c d", "http://...@h:80/a?... d"));
     cr_expect(hidden("http://h/a?b", "http://h/a?."));
     cr_expect(hidden("http://a@b@h", "http://...@h"));
+    cr_expect(hidden("HTTP://h/x.tar?sig=abc", "HTTP://h/x.tar?..."));
+    cr_expect(hidden("https://me:wo/rd@h/a", "https://...@h/a"));
+    cr_expect(hidden("https://me:wo?rd@h/a", "https://...@h/a"));
+    cr_expect(hidden("https://h:8080/a@b/c", "https://h:8080/a@b/c"));
     cr_expect(hidden("[\"http://h/a?x\\ty\"]", "[\"http://h/a?.\\ty\"]"));
     cr_expect(hidden("s3://b/what?, gs://b/a@b?c", "s3://b/what?, gs://b/a@b?c"));
     cr_expect(hidden("http://h/a@b:c, why? http:// ? http://h? http://h/?...",

@@ -298,6 +298,11 @@ Test(stat, a_long_wait_is_found_with_its_name_until_it_ends)
     np_stat_done(block);
     np_stat_waits(stat, 0, keep, &lines);
     cr_assert_eq(lines.n, 2);
+    np_stat_wait(block, NP_STATE_IO_WAIT, "read", "http://h/x.tar?signature", 5632);
+    np_sleep_until_ns(np_now_ns() + 2000000);
+    np_stat_waits(stat, 1000000, keep, &lines);
+    cr_assert_not_null(strstr(lines.last, "read: http://h/x.tar?... 5632, for 0.0 s"));
+    np_stat_done(block);
     np_stat_free(stat);
 }
 
