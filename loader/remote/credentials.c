@@ -12,11 +12,12 @@
 #include "loader/base/mem.h"
 #include "loader/remote/role.h"
 
-#define MAX_FILE   (1u << 20)
-#define EARLY_S    300  /* new keys are asked for so long before the old ones expire */
-#define AGAIN_S    60   /* after this time keys of files are read again ... */
-#define ABSENT_S   3600 /* ... and keys looked for that were nowhere */
-#define REFUSED_NS 2000000000u
+#define MAX_FILE     (1u << 20)
+#define EARLY_S      300  /* new keys are asked for so long before the old ones expire */
+#define AGAIN_S      60   /* after this time keys of files are read again ... */
+#define ABSENT_S     3600 /* ... and keys looked for that were nowhere */
+#define REFUSED_NS   2000000000u
+#define STILL_GOOD_S 30 /* old keys are used for so long, before new ones are asked for again */
 
 static struct {
     pthread_mutex_t lock;
@@ -265,7 +266,7 @@ int np_credentials_get(bool renew, struct np_keys *ret_keys, struct np_err *err)
             cache.why = why;
         }
         if (!code && !*keys.id && cache.known && *cache.keys.id && cache.keys.expires > now) {
-            cache.until = now + 2; /* the server of the role fails: the old ones are still good */
+            cache.until = (int64_t)time(NULL) + STILL_GOOD_S; /* the server of the role fails */
         } else if (!code) {
             cache.keys = keys;
             cache.known = true;
@@ -275,7 +276,7 @@ int np_credentials_get(bool renew, struct np_keys *ret_keys, struct np_err *err)
             if (cache.until < now + 10)
                 cache.until = now + 10; /* a refusal renews them sooner */
         } else if (cache.known && (!cache.keys.expires || now < cache.keys.expires)) {
-            cache.until = now + 2; /* the old ones are still good */
+            cache.until = (int64_t)time(NULL) + STILL_GOOD_S;
             code = 0;
         }
     }

@@ -249,6 +249,8 @@ static int keys_of_instance(struct np_keys *keys, struct reply *reply, struct np
     snprintf(fields, sizeof(fields), "X-aws-ec2-metadata-token: %.900s\n", reply->text);
     used = snprintf(
         url, sizeof(url), "%.*s/latest/meta-data/iam/security-credentials/", base_bytes, base);
+    if (used >= (int)sizeof(url))
+        return 0;
     code = ask(NULL, url, fields, reply, NULL);
     if (code)
         return 0; /* it has no role */

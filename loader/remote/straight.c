@@ -193,6 +193,7 @@ static struct np_web_call *connected(struct np_straight *straight, struct line *
     line->state = IDLE;
     line->nr = 0;
     line->has_served = false;
+    line->heard_ns = np_now_ns();
     if (epoll_ctl(straight->epoll, EPOLL_CTL_ADD, connection->fd, &event) < 0)
         return give_away(straight, line);
     return ask(straight, line);
@@ -305,6 +306,16 @@ static bool take_beginning(struct line *line, const char *bytes, size_t nr)
     return is_all;
 }
 
+/* Its text is not here. A server that is busy is not asked again at once; libcurl may read why another one
+ * refuses. */
+static struct np_web_call *take_long_refusal(struct np_straight *straight, struct line *line)
+{
+    if (line->call->answer.status < 500 && line->call->answer.status != 429)
+        return give_away(straight, line);
+    line->is_last = true; /* what comes is not read */
+    return end_call(straight, line);
+}
+
 /* Returns the call if it has ended; it may be libcurl's now. bytes: of the header */
 static struct np_web_call *take_header(struct np_straight *straight, struct line *line, int bytes)
 {
@@ -313,9 +324,11 @@ static struct np_web_call *take_header(struct np_straight *straight, struct line
     const uint64_t length = (uint64_t)answer->bytes, more = line->nr - (uint64_t)bytes;
     const bool is_refusal = answer->status >= 400 && answer->status <= 599;
 
-    if (answer->bytes < 0 || answer->is_coded || more > length ||
-        (is_refusal ? length >= sizeof(call->body)
-                    : answer->status != 206 || length != call->body_bytes))
+    const bool has_length = answer->bytes >= 0 && !answer->is_coded && more <= length;
+
+    if (is_refusal && !(has_length && length < sizeof(call->body)))
+        return take_long_refusal(straight, line);
+    if (!is_refusal && (!has_length || answer->status != 206 || length != call->body_bytes))
         return give_away_unusual(straight, line);
     straight->nr_unusual = 0;
     line->state = BODY;

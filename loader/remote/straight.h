@@ -1,7 +1,7 @@
 /* Ranges that go straight from a socket into the caller's memory. libcurl makes the connections (names,
  * TLS, time limits); the request and the header of the answer are of this file, which knows one kind
- * of answer: "206" with a Content-Length, or a short refusal. After any other answer libcurl makes the
- * whole request again, as it makes those that are not for ranges, need a proxy or follow redirects;
+ * of answer: "206" with a Content-Length, and refusals, of which it reads short texts. After any other
+ * answer libcurl makes the whole request again, as it makes those that are not for ranges, need a proxy or follow redirects;
  * after a few such answers it makes all of them. */
 #ifndef NP_STRAIGHT_H
 #define NP_STRAIGHT_H

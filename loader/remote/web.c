@@ -325,8 +325,10 @@ static bool has_socket(struct np_web_call *call)
 
     curl_easy_getinfo(call->curl, CURLINFO_ACTIVESOCKET, &fd);
     call->fd = fd;
-    if (fd == CURL_SOCKET_BAD)
+    if (fd == CURL_SOCKET_BAD) {
         call->code = -EIO;
+        snprintf(call->error, sizeof(call->error), "the connection has ended already");
+    }
     return fd != CURL_SOCKET_BAD;
 }
 

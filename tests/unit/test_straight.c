@@ -35,6 +35,10 @@ static const struct answer {
     {"/refusal", "HTTP/1.1 503 X\r\nContent-Length: 27\r\n\r\n", 0, 0,
         "<Error><Code>Slow</Code></>", false},
     {"/empty", "HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n", 0, 0, "", false},
+    {"/busy", "HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n", 0, 0,
+        "4\r\nSlow\r\n0\r\n\r\n", false},
+    {"/denied", "HTTP/1.1 403 X\r\nTransfer-Encoding: chunked\r\n\r\n", 0, 0,
+        "2\r\nNo\r\n0\r\n\r\n", false},
     {"/last", USUAL "Connection: close\r\n\r\n", BYTES, 0, "", true},
     {"/leaves", USUAL "\r\n", BYTES, 0, "", true},
     {"/short", USUAL "\r\n", 1234, 0, "", true},
@@ -175,6 +179,31 @@ Test(straight, a_refusal_keeps_its_text_and_the_connection, .timeout = 60)
     ask(straight, &call);
     cr_expect(is_right(&call));
     cr_expect_eq(server.nr_connections, 1);
+    np_straight_free(straight);
+}
+
+Test(straight, refusals_without_a_length_do_not_end_it, .timeout = 60)
+{
+    struct np_straight *straight;
+    struct np_web_call call;
+
+    start_server();
+    straight = np_straight_new(2, NULL);
+    for (int i = 0; i < 5; i++) {
+        call = call_of("/busy"); /* is not asked again at once */
+        ask(straight, &call);
+        cr_expect(call.code == 0 && call.answer.status == 503 && !*call.body);
+    }
+    cr_expect_eq(server.nr_requests, 5);
+    for (int i = 0; i < 5; i++) {
+        call = call_of("/denied"); /* libcurl reads why */
+        ask(straight, &call);
+        cr_expect(call.code == 0 && call.answer.status == 403);
+        cr_expect_str_eq(call.body, "No");
+    }
+    call = call_of("/usual");
+    ask(straight, &call);
+    cr_expect(is_right(&call) && body.in_place == BYTES);
     np_straight_free(straight);
 }
 
