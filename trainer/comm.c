@@ -120,7 +120,7 @@ void np_comm_close(struct np_comm *comm)
 {
     if (!comm)
         return;
-    np_line_free(comm->line);              /* its thread may shut the others down */
+    np_line_free(comm->line);
     for (int k = 0; k < NP_MAX_LINKS; k++) /* before the sums: np_comm_wait_end() waits for it */
         if (comm->links[k].fd >= 0)
             close(comm->links[k].fd);
@@ -311,8 +311,8 @@ void np_comm_wait_end(struct np_comm *comm)
     if (!comm || comm->rank == 0 || comm->why.code == -ECONNRESET)
         return;
     const int k = __builtin_ctz((unsigned)comm->rank);
-    struct pollfd wait = {comm->links[k].fd, POLLIN, 0};
-    while (poll(&wait, 1, -1) < 0 || take_last(comm, k, &head, &nr))
+    struct pollfd waits[] = {{comm->links[k].fd, POLLIN, 0}, {comm->ended, POLLIN, 0}};
+    while (poll(waits, 2, -1) < 0 || (waits[0].revents && take_last(comm, k, &head, &nr)))
         ;
 }
 

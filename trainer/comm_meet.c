@@ -27,7 +27,6 @@
 
 #define MAGIC       "nnpipe-2"
 #define WORDS_MS    2000 /* for what a process says after it has connected */
-#define HELLO_MS    300  /* for the first of it: strangers may say nothing */
 #define MAX_UNIX    100  /* bytes of an address unix:NAME */
 #define AGAIN_MS    50   /* between attempts to connect */
 #define MAX_TIMEOUT 86400
@@ -247,9 +246,9 @@ static int try_tcp(const char *host, const char *port)
 }
 
 /* Sends or receives all of it before the time is over. */
-static bool within(int fd, void *bytes, size_t n, bool sends, int ms)
+static bool whole(int fd, void *bytes, size_t n, bool sends)
 {
-    const uint64_t end_ns = np_now_ns() + (uint64_t)ms * 1000000ull;
+    const uint64_t end_ns = np_now_ns() + WORDS_MS * 1000000ull;
     char *at = bytes;
 
     while (n > 0) {
@@ -268,11 +267,6 @@ static bool within(int fd, void *bytes, size_t n, bool sends, int ms)
         }
     }
     return true;
-}
-
-static bool whole(int fd, void *bytes, size_t n, bool sends)
-{
-    return within(fd, bytes, n, sends, WORDS_MS);
 }
 
 /* --- the meeting ---------------------------------------------------------------------------- */
@@ -377,15 +371,13 @@ static void await_news(struct meeting *m, struct pollfd wait[1 + MAX_GUESTS])
 {
     int ms = left_ms(m);
 
-    for (int i = m->nr_guests - 1; i >= 0; i--)
-        if (m->guests[i].end_ns <= np_now_ns())
-            dismiss(m, i);
     wait[0] = (struct pollfd){m->nr_guests < MAX_GUESTS ? m->listener : -1, POLLIN, 0};
     for (int i = 0; i < m->nr_guests; i++)
         wait[1 + i] = (struct pollfd){m->guests[i].fd, POLLIN, 0};
     if (m->nr_guests > 0 && ms > AGAIN_MS)
         ms = AGAIN_MS;
-    poll(wait, (nfds_t)m->nr_guests + 1, ms);
+    if (poll(wait, (nfds_t)m->nr_guests + 1, ms) < 0)
+        memset(wait, 0, (1 + MAX_GUESTS) * sizeof(*wait)); /* a signal */
 }
 
 /* The next process that connects and says hello with our key. -ETIMEDOUT. */
@@ -400,6 +392,8 @@ static int answer(struct meeting *m, uint64_t key, struct hello *ret_hello)
 
             if (fd >= 0)
                 return fd;
+            if (!wait[1 + i].revents && m->guests[i].end_ns <= np_now_ns())
+                dismiss(m, i);
         }
         if (wait[0].revents)
             let_in(m);

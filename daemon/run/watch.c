@@ -68,7 +68,7 @@ static bool is_known(const struct np_watch *watch)
     if (!watch->comm || watch->exit_code == 0)
         return false;
     return watch->stopping ? np_now_ns() - watch->stopping_ns < ECHO_NS
-                           : np_comm_heard(watch->comm, NULL) < 0;
+                           : np_comm_heard(watch->comm, NULL) == -EINTR;
 }
 
 static void take_signal(struct np_watch *watch)

@@ -5,8 +5,8 @@
  *   armed, first signal   asks the run to stop at the next step's end, with a checkpoint
  *   armed, second signal  kills the process at once; within half a second of the first it is taken
  *                         for the same request and ignored
- *   settled               ends the process at once, with the exit code given; but if it waits for rank 0,
- *                         which saves, the signal that told the others is ignored once
+ *   settled               ends the process at once, with the exit code given; but a process that waits for
+ *                         rank 0's checkpoint ignores the first signal after it heard of the stop
  *
  * Arming leaves the settled state: there is something to save again. */
 #ifndef NP_WATCH_H
